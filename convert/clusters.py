@@ -1,0 +1,119 @@
+"""Cluster a document's keys (Squeezed Attention, section 3.1), and sort its rows by cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from octavo.runtime.document import ANY_ORDER, DocumentLayer
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How a document is clustered.
+
+    Parameters
+    ----------
+    centroid_share : centroids per key; 5 % in the paper, section 5
+    exact_last : newest tokens that are always attended; the threshold is calibrated on their queries
+    exact_first : oldest tokens that are always attended, the attention sinks
+    max_iterations : of K-means
+    seed : of K-means
+    """
+
+    centroid_share: float = 0.05
+    exact_last: int = 100
+    exact_first: int = 4
+    max_iterations: int = 30
+    seed: int = 0
+
+    def n_clustered(self, n_tokens: int) -> int:
+        """Keys that are clustered; 0 for a document so short that all of it stays exact."""
+        n = n_tokens - self.exact_first - self.exact_last
+        return n if n >= self.exact_last else 0
+
+    def n_clusters(self, n_tokens: int) -> int:
+        """Centroids of each KV head."""
+        return round(self.centroid_share * self.n_clustered(n_tokens))
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cluster_keys(keys: np.ndarray, n_clusters: int, settings: ClusterSettings) -> tuple[np.ndarray, np.ndarray]:
+    """K-means over the directions of one head's keys.
+
+    keys : (n_keys, head_dim) f16. Returns the order that sorts the keys by cluster, (n_keys,) int64, and where
+    clusters start and stop in it, (n_clusters + 1,) int32.
+    """
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    rows = keys.astype(np.float32)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    with threadpool_limits(1):
+        means = KMeans(
+            n_clusters, init="random", n_init=1, max_iter=settings.max_iterations, random_state=settings.seed
+        ).fit(rows)
+    order = np.argsort(means.labels_, kind="stable")
+    sizes = np.bincount(means.labels_, minlength=n_clusters)
+    return order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+
+
+def squeeze_layers(
+    layers: list[tuple[np.ndarray, np.ndarray]], settings: ClusterSettings, n_jobs: int
+) -> Iterator[DocumentLayer]:
+    """Cluster each head of each layer, in parallel, and give the layers in order as they are done.
+
+    layers : keys and values, (n_kv_head, n_tokens, head_dim) f16 each
+    """
+    from joblib import Parallel, delayed
+
+    tasks = (
+        delayed(cluster_keys)(
+            keys[head, settings.exact_first : keys.shape[1] - settings.exact_last],
+            settings.n_clusters(keys.shape[1]),
+            settings,
+        )
+        for keys, _ in layers
+        for head in range(keys.shape[0])
+    )
+    results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks)
+    for keys, values in layers:
+        yield sort_layer(keys, values, [next(results) for _ in range(keys.shape[0])], settings)
+
+
+def sort_layer(
+    keys: np.ndarray, values: np.ndarray, clusters: list[tuple[np.ndarray, np.ndarray]], settings: ClusterSettings
+) -> DocumentLayer:
+    """Rows of one layer, sorted by cluster with the exact ones last, and the mean key of each cluster."""
+    n_tokens = keys.shape[1]
+    last = n_tokens - settings.exact_last
+    exact = np.concatenate([np.arange(settings.exact_first), np.arange(last, n_tokens)])
+    sorted_keys, sorted_values = np.empty_like(keys), np.empty_like(values)
+    centroids = np.zeros((keys.shape[0], len(clusters[0][1]) - 1, keys.shape[2]), np.float16)
+    for head, (order, starts) in enumerate(clusters):
+        rows = np.concatenate([order + settings.exact_first, exact])
+        sorted_keys[head], sorted_values[head] = keys[head, rows], values[head, rows]
+        sizes = np.diff(starts)
+        filled = sizes > 0  # fewer distinct keys than clusters leave some empty
+        sums = np.add.reduceat(sorted_keys[head, : starts[-1]].astype(np.float32), starts[:-1][filled], axis=0)
+        centroids[head, filled] = sums / sizes[filled, None]
+    starts = np.stack([starts for _, starts in clusters])
+    return DocumentLayer(sorted_keys, sorted_values, ANY_ORDER, centroids, starts)
+
+
+def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> DocumentLayer:
+    """A layer that is not clustered: rows in order, and of a sliding-window layer only those that are still seen."""
+    first = max(0, keys.shape[1] - window) if window else 0
+    n_kv_head, head_dim = keys.shape[0], keys.shape[2]
+    return DocumentLayer(
+        np.ascontiguousarray(keys[:, first:]),
+        np.ascontiguousarray(values[:, first:]),
+        first,
+        np.zeros((n_kv_head, 0, head_dim), np.float16),
+        np.zeros((n_kv_head, 1), np.int32),
+    )

@@ -1,0 +1,129 @@
+"""Index files: safetensors that open by mmap, a manifest with checksums, and writes that are whole or not there.
+
+1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
+2. It is written under another name, synced, and renamed when all of it is there.
+3. The manifest names the format version, the model's and the document's hash, the settings, and for each file its
+   size, modification time and SHA-256.
+4. A file whose size or time differs from the manifest is read whole and compared with its checksum before use.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from octavo.runtime.errors import OctavoError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+_DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into a sentence that says what to do."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OctavoError(
+                f"The disk of {path} is full. Free some space and run the same command again: it goes on where it "
+                "stopped. Or give another folder with --index-dir."
+            ) from problem
+        if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise OctavoError(f"{path} cannot be written: give another folder with --index-dir.") from problem
+        raise OctavoError(f"{path} cannot be used: {problem.strerror or problem}.") from problem
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write a safetensors file: after a crash it is whole or not there."""
+    from safetensors.numpy import save
+
+    write_bytes(path, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file: after a crash it is whole or not there."""
+    write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write under another name, sync, rename."""
+    temporary = path.with_name(path.name + ".tmp")
+    with disk_errors(path.parent):
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def map_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Open a safetensors file by mmap: read-only arrays, read from disk when touched."""
+    mapped = np.memmap(path, np.uint8, "r")
+    header_size = int(mapped[:8].view(np.uint64)[0])
+    header = json.loads(bytes(mapped[8 : 8 + header_size]))
+    arrays = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            start, stop = (8 + header_size + offset for offset in entry["data_offsets"])
+            arrays[name] = mapped[start:stop].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return arrays
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    status = path.stat()
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256_of(path)}
+
+
+def check_file(path: Path, described: dict[str, Any], thorough: bool = False) -> None:
+    """Raise OctavoError where a file is not what the manifest says. `thorough` reads it in any case."""
+    try:
+        status = path.stat()
+    except OSError as problem:
+        raise OctavoError(_damaged(path, "is missing")) from problem
+    if status.st_size != described["size"]:
+        raise OctavoError(_damaged(path, "has another size than when it was written"))
+    untouched = status.st_mtime_ns == described["mtime_ns"]
+    if (thorough or not untouched) and sha256_of(path) != described["sha256"]:
+        raise OctavoError(_damaged(path, "has changed since it was written"))
+
+
+def _damaged(path: Path, what: str) -> str:
+    return f"{path.name} of the index {path.parent} {what}: delete that folder and index the document again."
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that octavo wrote. Raises OctavoError where it is none."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as problem:
+        raise OctavoError(f"{path} cannot be read: delete {path.parent} and index the document again.") from problem
+    if not isinstance(value, dict):
+        raise OctavoError(f"{path} is not octavo's: delete {path.parent} and index the document again.")
+    return value

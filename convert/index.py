@@ -1,0 +1,257 @@
+"""Build an index of a document, and open it: prefill, cluster, calibrate, write.
+
+The parts are written as they are completed, so that an interrupted build goes on where it stopped: the prefill in
+pieces, then each clustered layer. When all are there, the folder gets its manifest and its name.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import octavo
+from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve
+from octavo.runtime.errors import OctavoError
+from octavo.runtime.llama import Llama
+from octavo.runtime.prompt import Prompt
+
+from .calibrate import Calibration
+from .clusters import ClusterSettings, squeeze_layers, whole_layer
+from .files import (
+    FORMAT_VERSION,
+    MANIFEST,
+    check_file,
+    describe_file,
+    disk_errors,
+    map_arrays,
+    read_json,
+    sync_folder,
+    write_arrays,
+    write_json,
+)
+from .library import Library, hash_text
+from .progress import Progress
+
+#: Tokens of a piece of the prefill: what an interruption can lose.
+_PIECE = 1024
+
+Layers = list[tuple[np.ndarray, np.ndarray]]
+
+
+def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
+    """What an index depends on besides the model and the text."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "head": Prompt(llama).head(),
+        "clustering": settings.as_json(),
+        "rope": [llama.context_params.rope_freq_base, llama.context_params.rope_freq_scale],
+    }
+
+
+def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
+    """Tokens of the prompt's head and the document. Raises OctavoError where the model's context is too short."""
+    prompt = Prompt(llama)
+    tokens = prompt.head() + prompt.document(text)
+    if len(tokens) >= llama.n_ctx():
+        raise OctavoError(
+            f"{name} has {len(tokens):,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
+            "long-context model with -m."
+        )
+    return tokens
+
+
+class IndexBuilder:
+    """Builds the index of one text in a folder, from wherever an earlier build stopped.
+
+    The model attends densely meanwhile, and its batches hold at least the tokens that stay exact.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        library: Library,
+        path: Path,
+        name: str,
+        text: str,
+        settings: ClusterSettings,
+        progress: Progress,
+        n_jobs: int,
+    ) -> None:
+        self.llama, self.library, self.path, self.name, self.text = llama, library, path, name, text
+        self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
+        self.folder = path.with_name(path.name + ".partial")
+        self.tokens = document_tokens(llama, name, text)
+
+    def build(self) -> None:
+        """Do all that is not done yet. The text's tokens and rows are in the model's cache afterwards, or not."""
+        self._check_space()
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for unfinished in self.folder.glob("*.tmp"):
+                unfinished.unlink()
+        queries = self._prefill()
+        layers = self._cluster()
+        self._finish(layers, queries)
+
+    def _check_space(self) -> None:
+        """Refuse, with the figures, where the disk cannot hold the index and the prefill that it is made from."""
+        self.library.make_folder()
+        self.llama.context.cache.check_memory(len(self.tokens))
+        needed = 2 * len(self.tokens) * self.llama.context.cache.row_bytes
+        there = sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.exists() else 0
+        free = shutil.disk_usage(self.library.folder).free
+        if needed - there > free:
+            raise OctavoError(
+                f"Indexing {self.name} takes {(needed - there) / 2**20:,.0f} MiB on the disk of {self.library.folder}, "
+                f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with --index-dir."
+            )
+
+    def _prefill(self) -> list[np.ndarray]:
+        """Evaluate the tokens, piece by piece; returns the queries of the last ones."""
+        llama, n_tokens = self.llama, len(self.tokens)
+        n_last = min(self.settings.exact_last, n_tokens - 1)
+        ends = [*range(_PIECE, n_tokens - n_last, _PIECE), n_tokens - n_last, n_tokens]
+        llama.reset()
+        llama.context.attach(None)
+        done = 0
+        for end in ends:
+            piece = self._piece(end)
+            if not piece.exists():
+                break
+            arrays = map_arrays(piece)
+            llama.extend(self.tokens[done:end], _as_layers(arrays))
+            done = end
+        self.progress.start(f"Reading {self.name}", n_tokens, "tokens", done)
+        for end in ends[ends.index(done) + 1 if done else 0 :]:
+            last = end == n_tokens
+            with llama.context.captured_queries(end - done) if last else nullcontext([]) as queries:
+                for start in range(done, end, llama.n_batch):
+                    batch = self.tokens[start : min(start + llama.n_batch, end)]
+                    llama.eval(batch)
+                    self.progress.advance(len(batch))
+            rows = {
+                f"{kind}.{i}": array
+                for i in range(len(llama.context.cache.layers))
+                for kind, array in zip(("keys", "values"), llama.context.cache.rows(i, done), strict=True)
+            }
+            if last:
+                rows |= {f"queries.{i}": array for i, array in enumerate(queries)}
+            write_arrays(self._piece(end), rows)
+            done = end
+        stored = map_arrays(self._piece(n_tokens))
+        return [stored[f"queries.{i}"] for i in range(len(llama.context.nodes))]
+
+    def _piece(self, end: int) -> Path:
+        return self.folder / f"prefill-{end:08d}.safetensors"
+
+    def _cluster(self) -> list[DocumentLayer]:
+        """Cluster the layers that are not clustered yet."""
+        cache = self.llama.context.cache
+        clustered = self.settings.n_clusters(len(self.tokens)) > 0
+        paths = [self.folder / layer_file(i) for i in range(len(cache.layers))]
+        for i, shape in enumerate(cache.layers):
+            if (shape.window or not clustered) and not paths[i].exists():
+                _write_layer(paths[i], whole_layer(*cache.rows(i), shape.window))
+        missing = [i for i, path in enumerate(paths) if not path.exists()]
+        self.progress.start("Clustering keys", len(paths), "layers", len(paths) - len(missing))
+        rows = [cache.rows(i) for i in missing]
+        for i, layer in zip(missing, squeeze_layers(rows, self.settings, self.n_jobs), strict=True):
+            _write_layer(paths[i], layer)
+            self.progress.advance(1)
+        return [_read_layer(path) for path in paths]
+
+    def _finish(self, layers: list[DocumentLayer], queries: list[np.ndarray]) -> None:
+        """Calibrate, write what is left, and give the index its name."""
+        curve = calibrate(self.llama, layers, queries, len(self.tokens), self.settings)
+        arrays = {"tokens": np.asarray(self.tokens, np.int32)}
+        if curve is not None:
+            arrays |= {"budgets": curve.budgets, "thresholds": curve.thresholds}
+        write_arrays(self.folder / "document.safetensors", arrays)
+        for piece in self.folder.glob("prefill-*"):
+            piece.unlink()
+        files = {file.name: describe_file(file) for file in sorted(self.folder.glob("*.safetensors"))}
+        write_json(
+            self.folder / MANIFEST,
+            {
+                "octavo": octavo.__version__,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
+                "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
+                "dtype": "f16",
+                **identity(self.llama, self.settings),
+                "files": files,
+            },
+        )
+        with disk_errors(self.path):
+            sync_folder(self.folder)
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.folder.rename(self.path)
+            sync_folder(self.path.parent)
+
+
+def calibrate(
+    llama: Llama, layers: Sequence[DocumentLayer], queries: list[np.ndarray], n_tokens: int, settings: ClusterSettings
+) -> ThresholdCurve | None:
+    """The threshold for each budget, or None where nothing is clustered."""
+    calibration, any_clusters = Calibration(), False
+    for node, captured in zip(llama.context.nodes, queries, strict=True):
+        layer = layers[node.kv_layer]
+        if layer.n_clusters:
+            calibration.add(captured, layer, node.softcap)
+            any_clusters = True
+    return calibration.curve(n_tokens, settings) if any_clusters else None
+
+
+def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Document, dict[str, Any]]:
+    """Open an index by mmap; returns the document and its manifest.
+
+    Raises OctavoError for one of another format or model, and for one that was changed on disk.
+    """
+    if not (path / MANIFEST).exists():
+        raise OctavoError(f"{path} is not an octavo index: it has no {MANIFEST}.")
+    manifest = read_json(path / MANIFEST)
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise OctavoError(
+            f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {FORMAT_VERSION}: "
+            "index the document again."
+        )
+    if manifest["model"]["sha256"] != model_hash:
+        raise OctavoError(
+            f"The index {path} was made with another model ({manifest['model']['name']}): index the document again."
+        )
+    for name, described in manifest["files"].items():
+        check_file(path / name, described, thorough)
+    document = map_arrays(path / "document.safetensors")
+    curve = ThresholdCurve(document["budgets"], document["thresholds"]) if "budgets" in document else None
+    n_layers = sum(name.startswith("layer-") for name in manifest["files"])
+    layers = [_read_layer(path / layer_file(i)) for i in range(n_layers)]
+    return Document(document["tokens"], layers, curve), manifest
+
+
+def layer_file(i: int) -> str:
+    """Name of the file of cached layer i."""
+    return f"layer-{i:03d}.safetensors"
+
+
+def _as_layers(arrays: dict[str, np.ndarray]) -> Layers:
+    n_layers = sum(name.startswith("keys.") for name in arrays)
+    return [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)]
+
+
+def _write_layer(path: Path, layer: DocumentLayer) -> None:
+    arrays = {"keys": layer.keys, "values": layer.values, "centroids": layer.centroids}
+    write_arrays(
+        path, {**arrays, "cluster_starts": layer.cluster_starts, "position": np.array([layer.position], np.int64)}
+    )
+
+
+def _read_layer(path: Path) -> DocumentLayer:
+    arrays = map_arrays(path)
+    position = int(arrays.pop("position")[0])
+    return DocumentLayer(position=position, **arrays)

@@ -1,0 +1,114 @@
+"""How kernels are compiled: the decorator, its flags, its cache folder, and what a kernel is compiled for.
+
+Numba's own cache notices an edit in the file of a cached function, but not in the files of the functions that it
+calls. So compiled kernels are kept in a folder that is named after the contents of all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numba
+import platformdirs
+from numba import types
+from numba.core.imputils import lower_constant
+from numba.extending import NativeValue, models, overload_attribute, register_model, typeof_impl, unbox
+
+#: Widest vector of f32 that this CPU computes with: 16 with AVX-512, else 8 (AVX2, or a pair of NEON registers).
+LANES = 16 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 8
+
+#: Sums may be reordered and multiplications fused; NaN and infinity keep their meaning.
+FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
+
+
+@cache
+def cache_folder() -> Path:
+    """Folder of the kernels compiled from exactly these sources."""
+    package = Path(__file__).parent.parent
+    sources = [path for folder in ("cpu_kernels", "runtime") for path in sorted((package / folder).glob("*.py"))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    return Path(platformdirs.user_cache_dir("octavo")) / "kernels" / digest
+
+
+@contextmanager
+def _numba_cache_folder() -> Iterator[None]:
+    """Numba chooses the cache folder of a function when it is decorated: make that ours for a moment."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function of the hot path: no Python objects, no GIL, cached on disk."""
+    with _numba_cache_folder():
+        return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST_MATH)(function)
+
+
+def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function that C code calls; its `address` is the function pointer."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        with _numba_cache_folder():
+            return numba.cfunc(signature, nopython=True, cache=True, error_model="numpy", fastmath=FAST_MATH)(function)
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an attention kernel is compiled for; loops over these unroll.
+
+    head_dim : length of a key or value row, a multiple of 8
+    group : query heads that share a KV head
+    """
+
+    head_dim: int
+    group: int
+
+
+class ShapeType(types.Type):
+    """The Numba type of one `Shape`: the sizes are in the type, so compiled code holds them as constants."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        super().__init__(name=f"Shape(head_dim={shape.head_dim}, group={shape.group})")
+
+
+register_model(ShapeType)(models.OpaqueModel)
+
+
+@typeof_impl.register(Shape)
+def _type_of_shape(shape: Shape, _context: Any) -> ShapeType:
+    return ShapeType(shape)
+
+
+@lower_constant(ShapeType)
+def _constant_shape(context: Any, _builder: Any, _type: Any, _shape: Any) -> Any:
+    return context.get_dummy_value()
+
+
+@unbox(ShapeType)
+def _unbox_shape(_type: Any, _object: Any, unboxer: Any) -> NativeValue:
+    return NativeValue(unboxer.context.get_dummy_value())
+
+
+@overload_attribute(ShapeType, "head_dim")
+def _head_dim(shape):
+    value = shape.shape.head_dim
+    return lambda shape: value
+
+
+@overload_attribute(ShapeType, "group")
+def _group(shape):
+    value = shape.shape.group
+    return lambda shape: value

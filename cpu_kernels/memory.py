@@ -1,0 +1,151 @@
+"""Plain memory for compiled code: values at addresses, copies, a barrier between threads, calls by address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .compile import kernel
+
+#: Turns of a waiting thread before it gives its core away; more than any wait between threads that all run.
+_SPINS = 1 << 14
+
+_ON_X86 = llvmlite.binding.get_default_triple().startswith(("x86_64", "i686", "amd64"))
+
+
+def _reader(numba_type: Any) -> Any:
+    @intrinsic
+    def read(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            stored = context.get_data_type(numba_type)
+            loaded = builder.load(builder.inttoptr(args[0], stored.as_pointer()))
+            loaded.align = 4  # fields of C structs that are copied with memcpy
+            return loaded
+
+        return numba_type(types.int64), generate
+
+    return read
+
+
+def _writer(numba_type: Any) -> Any:
+    @intrinsic
+    def write(typing: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer())).align = 4
+            return context.get_dummy_value()
+
+        return types.void(types.int64, numba_type), generate
+
+    return write
+
+
+read_int32, write_int32 = _reader(types.int32), _writer(types.int32)
+read_int64, write_int64 = _reader(types.int64), _writer(types.int64)
+read_float, write_float = _reader(types.float32), _writer(types.float32)
+
+
+@intrinsic
+def pointer(typing: Any, address: Any) -> Any:
+    """An address as the `void *` that `numba.carray` makes an array of."""
+    return types.voidptr(types.int64), lambda context, builder, signature, args: builder.inttoptr(
+        args[0], cgutils.voidptr_t
+    )
+
+
+@intrinsic
+def address_of(typing: Any, pointer: Any) -> Any:
+    """The address of a `void *`, an int64."""
+    return types.int64(types.voidptr), lambda context, builder, signature, args: builder.ptrtoint(
+        args[0], ir.IntType(64)
+    )
+
+
+@intrinsic
+def copy_bytes(typing: Any, target: Any, source: Any, n_bytes: Any) -> Any:
+    """memcpy between two addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, source = (builder.inttoptr(address, cgutils.voidptr_t) for address in args[:2])
+        cgutils.raw_memcpy(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
+    """Add to the int64 at an address, atomically; returns what was there before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", place, args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _read_shared(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def _pause(typing: Any) -> Any:
+    """Tell the core that this thread spins."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if _ON_X86:
+            function_type = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function_type, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def _give_way(typing: Any) -> Any:
+    """sched_yield(): let another thread run on this core."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function_type = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, function_type, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@kernel
+def barrier(counter, n_threads):
+    """Wait until n_threads threads are here. `counter`: address of an int64 that was 0 before the first barrier.
+
+    Writes of all of them before it are seen by all of them after it. Threads need not all have a core.
+    """
+    if n_threads == 1:
+        return
+    arrived = fetch_add(counter, 1) + 1
+    target = -(-arrived // n_threads) * n_threads
+    spins = 0
+    while _read_shared(counter) < target:
+        _pause()
+        spins += 1
+        if spins % _SPINS == 0:
+            _give_way()
+
+
+@intrinsic
+def call_selector(typing: Any, function: Any, head: Any, query: Any, n_tokens: Any, spans: Any) -> Any:
+    """Call the compiled selector at an address (see spans.py for what selectors are); returns its number of spans."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        int64 = ir.IntType(64)
+        function_type = ir.FunctionType(int64, [int64] * 4)
+        return builder.call(builder.inttoptr(args[0], function_type.as_pointer()), list(args[1:]))
+
+    return types.int64(*[types.int64] * 5), generate

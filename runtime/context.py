@@ -1,0 +1,217 @@
+"""A llama.cpp context whose KV cache and attention are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from llama_cpp import _internals as internals
+
+from octavo.cpu_kernels.compile import Shape
+from octavo.cpu_kernels.select import compiled_selector, padded_clusters, select_all
+from octavo.cpu_kernels.spans import SPAN
+
+from . import ggml, seam
+from .architecture import AttentionNode, silent_llama_cpp
+from .cache import CacheLayer, KVCache
+from .document import Document
+from .errors import OctavoError
+from .selectors import Selector
+
+#: Batches from this size on can be interrupted between two nodes of the graph.
+_INTERRUPTIBLE = 8
+
+_ABORTED = 2  # what llama_decode returns after its abort callback
+
+
+class Context(internals.LlamaContext):
+    """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds.
+
+    llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the sequence.
+    """
+
+    def __init__(
+        self, *, model: Any, params: Any, nodes: list[AttentionNode], n_ctx: int, selector: Selector, verbose: bool
+    ) -> None:
+        self.nodes = nodes
+        self.selector = selector
+        self._n_ctx = n_ctx
+        self.shapes = [Shape(node.head_dim, node.n_head // node.n_kv_head) for node in nodes]
+        layers = [CacheLayer(node.n_kv_head, node.head_dim, node.window) for node in nodes if node.appends]
+        self.cache = KVCache(layers, n_ctx)
+        self._step = np.zeros(1, seam.STEP)
+        self._layers = np.zeros(len(nodes), seam.LAYER)
+        n_threads = max(params.n_threads, params.n_threads_batch)
+        self._buffers = self._allocate(params.n_ubatch, n_threads)
+        self._fill_tables()
+        params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(seam.take_over.address)
+        params.cb_eval_user_data = self._step.ctypes.data
+        params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        params.type_k = params.type_v = ggml.TYPE_F16
+        params.offload_kqv = params.op_offload = False
+        super().__init__(model=model, params=params, verbose=verbose)
+        self._interrupted = False
+        self._abort = llama_cpp.ggml_abort_callback(self._poll_signals)
+
+    def _allocate(self, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
+        """Memory that the step works in."""
+        n_kv_head = max(node.n_kv_head for node in self.nodes)
+        scratch = max(seam.scratch_bytes(shape) for shape in self.shapes)
+        partial = max(seam.partial_bytes(shape) for shape in self.shapes)
+        return {
+            "queries": np.empty(n_ubatch * max(node.n_head * node.head_dim for node in self.nodes), np.float32),
+            "n_spans": np.zeros(n_kv_head, np.int64),
+            "n_rows": np.zeros(n_kv_head, np.int64),
+            "partials": np.empty(n_threads * n_kv_head * partial, np.uint8),
+            "scratch": np.empty((n_threads, -(-scratch // 64) * 64), np.uint8),
+        }
+
+    def _fill_tables(self) -> None:
+        """The records that the native step follows; see seam.py."""
+        operations = ggml.check_layout()
+        step = self._step[0]
+        step["layers"], step["n_layers"] = self._layers.ctypes.data, len(self.nodes)
+        step["flash_attention"], step["custom"] = operations
+        for name, array in self._buffers.items():
+            step[name] = array.ctypes.data
+        step["scratch_bytes"] = self._buffers["scratch"].shape[1]
+        for layer, node, shape in zip(self._layers, self.nodes, self.shapes, strict=True):
+            layer["step"] = self._step.ctypes.data
+            layer["run"] = seam.compiled_layer(shape).address
+            layer["heads"] = self.cache.layer_heads(node.kv_layer).ctypes.data
+            layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
+            layer["scale"], layer["softcap"] = node.scale, node.softcap
+        self._select()
+
+    def attach(self, document: Document | None) -> None:
+        """Start over with a document's keys and values, or with nothing."""
+        self.cache.attach(document)
+        self._select()
+
+    def use(self, selector: Selector) -> None:
+        """Attend by another selector from the next step on."""
+        self.selector = selector
+        self._select()
+
+    def _select(self) -> None:
+        """Point each head at its selector, and make room for what selectors write."""
+        self.selector.configure(self.cache.heads, self.cache.document)
+        document = self.cache.document
+        for node, shape in zip(self.nodes, self.shapes, strict=True):
+            if node.appends:
+                has_clusters = document is not None and document.layers[node.kv_layer].n_clusters > 0
+                select = self.selector.select if has_clusters else select_all
+                heads = self.cache.layer_heads(node.kv_layer)
+                heads["select"] = compiled_selector(select, shape).address
+                heads["softcap"] = node.softcap
+        n_kv_head = max(node.n_kv_head for node in self.nodes)
+        group = max(shape.group for shape in self.shapes)
+        n_clusters = int(self.cache.heads["n_clusters"].max(initial=0))
+        scratch = np.empty((n_kv_head, n_clusters + group * padded_clusters(n_clusters)), np.float32)
+        spans = np.empty((n_kv_head, self.cache.max_spans), SPAN)
+        for node in self.nodes:
+            addresses = scratch.ctypes.data + np.arange(node.n_kv_head) * scratch.strides[0]
+            self.cache.layer_heads(node.kv_layer)["scratch"] = addresses
+        self._step["spans"], self._step["span_capacity"] = spans.ctypes.data, spans.shape[1]
+        self._selection_buffers = scratch, spans  # kept alive
+
+    def decode(self, batch: internals.LlamaBatch) -> None:
+        """Run a batch that follows what the cache holds, and add it to the cache."""
+        n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
+        if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
+            raise OctavoError(f"octavo keeps one sequence: a batch must go on at position {n_past}.")
+        if n_past + n_tokens > self._n_ctx:
+            raise OctavoError(
+                f"{n_past + n_tokens:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
+            )
+        self.cache.reserve(n_tokens)
+        self._step["arrived"] = self._step["next_layer"] = 0
+        llama_cpp.llama_memory_clear(self.memory, False)
+        try:
+            self._run(batch, interruptible=n_tokens >= _INTERRUPTIBLE)
+        except BaseException:
+            self.cache.truncate(n_past)
+            raise
+
+    def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> None:
+        if not interruptible:
+            super().decode(batch)
+            return
+        self._interrupted = False
+        llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
+        try:
+            with silent_llama_cpp():
+                code = llama_cpp.llama_decode(self.ctx, batch.batch)
+        finally:
+            llama_cpp.llama_set_abort_callback(self.ctx, llama_cpp.ggml_abort_callback(0), None)
+        if self._interrupted:
+            raise KeyboardInterrupt
+        if code:
+            raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
+
+    def _poll_signals(self, _: Any) -> bool:
+        """Called between the nodes of a graph: Python handles a Ctrl-C here, and the graph is abandoned."""
+        try:
+            return self._interrupted
+        except KeyboardInterrupt:
+            self._interrupted = True
+            return True
+
+    def n_ctx(self) -> int:
+        """The longest sequence."""
+        return self._n_ctx
+
+    def kv_cache_clear(self) -> None:
+        """Forget everything, an attached document too."""
+        self.kv_cache_seq_rm(-1, 0, -1)
+
+    def kv_cache_seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
+        """Forget the tokens from position p0 on; False where that is not at the end or cuts into a document."""
+        n_tokens = self.cache.n_tokens
+        p0 = max(p0, 0)
+        if 0 <= p1 < n_tokens and p1 > p0:
+            return False
+        if p0 >= n_tokens:
+            return True
+        had_document = self.cache.document is not None
+        done = self.cache.truncate(p0)
+        if had_document and self.cache.document is None:
+            self._select()
+        return done
+
+    def kv_cache_seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int, p1: int) -> None:
+        raise OctavoError("octavo keeps one sequence in a context: sequences cannot be copied.")
+
+    def kv_cache_seq_keep(self, seq_id: int) -> None:
+        """There is one sequence, and it is kept."""
+
+    def kv_cache_seq_shift(self, seq_id: int, p0: int, p1: int, shift: int) -> None:
+        raise OctavoError("octavo cannot shift positions in its cache.")
+
+    def get_state_size(self) -> int:
+        return self.cache.n_tail * self.cache.row_bytes
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of keys, values and centroids that attention read since this was last set to 0."""
+        return int(self.cache.heads["bytes_read"].sum())
+
+    @bytes_read.setter
+    def bytes_read(self, value: int) -> None:
+        self.cache.heads["bytes_read"] = value
+
+    @contextmanager
+    def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
+        """Keep the scaled queries of a batch of n_tokens: for each node (n_kv_head, n_tokens, group, head_dim) f32."""
+        arrays = [
+            np.zeros((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
+            for node, shape in zip(self.nodes, self.shapes, strict=True)
+        ]
+        self._layers["captured_queries"] = [array.ctypes.data for array in arrays]
+        try:
+            yield arrays
+        finally:
+            self._layers["captured_queries"] = 0

@@ -1,0 +1,86 @@
+"""A document that was read once: tokens, keys, values and clusters, read-only, shared by any number of contexts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.cpu_kernels.spans import ANY_ORDER
+
+from .errors import OctavoError
+
+
+@dataclass(frozen=True)
+class DocumentLayer:
+    """The document's rows in one layer. All arrays are C-contiguous; f16 unless said otherwise.
+
+    Parameters
+    ----------
+    keys, values : (n_kv_head, n_rows, head_dim); sorted by cluster, the rows that are always exact last
+    position : ANY_ORDER; in a sliding-window layer, whose rows lie in order, that of the first row it keeps
+    centroids : (n_kv_head, n_clusters, head_dim) mean keys of the clusters
+    cluster_starts : (n_kv_head, n_clusters + 1) int32, the rows where clusters start and stop
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    position: int
+    centroids: np.ndarray
+    cluster_starts: np.ndarray
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of each KV head."""
+        return int(self.centroids.shape[1])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of keys and values."""
+        return int(self.keys.nbytes + self.values.nbytes)
+
+
+@dataclass(frozen=True)
+class ThresholdCurve:
+    """Which threshold spends which budget, measured on the document's last tokens.
+
+    budgets : (n,) f64, rising: share of the document's KV bytes that a step reads, the lookup included
+    thresholds : (n,) f64, falling
+    """
+
+    budgets: np.ndarray
+    thresholds: np.ndarray
+
+    def threshold(self, budget: float) -> float:
+        """The threshold that spends `budget` on average. Raises OctavoError where the lookup alone costs more."""
+        if budget >= 1:
+            return -1.0
+        least = float(self.budgets[0])
+        if budget < least:
+            raise OctavoError(
+                f"A budget of {budget:g} is too small for this document: looking up its centroids and reading its "
+                f"last tokens takes {least:.3f}. Give --budget {np.ceil(least * 100) / 100:.2f} or more."
+            )
+        return float(np.exp(np.interp(budget, self.budgets, np.log(self.thresholds))))
+
+
+@dataclass(frozen=True)
+class Document:
+    """What an index holds, in memory or memory-mapped.
+
+    tokens : (n_tokens,) int32, the prompt head included
+    layers : one for each layer that owns a cache
+    curve : of thresholds; None where there are no clusters
+    """
+
+    tokens: np.ndarray
+    layers: list[DocumentLayer]
+    curve: ThresholdCurve | None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return sum(layer.n_bytes for layer in self.layers)
+
+
+__all__ = ["ANY_ORDER", "Document", "DocumentLayer", "ThresholdCurve"]

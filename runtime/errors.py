@@ -1,0 +1,5 @@
+"""The one exception that users see."""
+
+
+class OctavoError(Exception):
+    """Something a user can act on: its message is a sentence that says what to do."""

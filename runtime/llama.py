@@ -1,0 +1,187 @@
+"""`octavo.Llama`: llama-cpp-python's `Llama` on octavo's attention."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from llama_cpp.llama import LlamaState
+
+from .architecture import attention_nodes, silent_llama_cpp
+from .context import Context
+from .document import Document
+from .errors import OctavoError
+from .selectors import make_selector
+
+#: Attention that is llama.cpp's own: no seam.
+LLAMA_CPP = "llama.cpp"
+
+
+class Llama(llama_cpp.Llama):
+    """Drop-in for `llama_cpp.Llama`: the same arguments and methods, on octavo's KV cache and attention.
+
+    Parameters
+    ----------
+    attention : "dense" (llama.cpp's results), "squeezed", or "llama.cpp" for llama.cpp's own attention
+    budget : share of a document's KV bytes that a step may read, where the attention selects
+    n_ctx : longest sequence; 0, the default here, takes the model's own. It costs nothing until it is used.
+
+    Raises OctavoError for a file that is no usable model, and for a model whose attention octavo cannot compute.
+    """
+
+    def __init__(
+        self,
+        model_path: str | os.PathLike[str],
+        *,
+        attention: str = "dense",
+        budget: float = 0.125,
+        n_ctx: int = 0,
+        n_batch: int = 512,
+        verbose: bool = False,
+        **arguments: Any,
+    ) -> None:
+        path = os.fspath(model_path)
+        check_model_file(path)
+        native = attention == LLAMA_CPP
+        selector = None if native else make_selector(attention, budget)
+        if not native and arguments.get("embedding"):
+            raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
+        try:
+            with silent_llama_cpp() if not verbose else contextlib.nullcontext():
+                super().__init__(
+                    path, n_ctx=n_ctx if native else n_batch, n_batch=n_batch, verbose=verbose, **arguments
+                )
+        except ValueError as problem:
+            raise OctavoError(
+                f"llama.cpp cannot load {path}: the file is incomplete, damaged, or of a kind that this version does "
+                "not know. Download it again, or give another with -m."
+            ) from problem
+        self.attention, self.budget = attention, budget
+        if selector is not None:
+            self._take_over(selector, n_ctx or self._model.n_ctx_train(), arguments)
+
+    def _take_over(self, selector: Any, n_ctx: int, arguments: dict[str, Any]) -> None:
+        """Replace the context that llama-cpp-python made by one on our attention."""
+        params = self.context_params
+        params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
+        nodes = attention_nodes(self._model, params)
+        params.n_ctx = self._inner_n_ctx(n_ctx)
+        self._ctx.close()
+        self._ctx = self._stack.enter_context(
+            contextlib.closing(
+                Context(
+                    model=self._model,
+                    params=params,
+                    nodes=nodes,
+                    n_ctx=n_ctx,
+                    selector=selector,
+                    verbose=self.verbose,
+                )
+            )
+        )
+        if self._lora_adapter is not None:
+            adapters = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(self._lora_adapter)
+            llama_cpp.llama_set_adapters_lora(self._ctx.ctx, adapters, 1, (ctypes.c_float * 1)(self.lora_scale))
+        self._n_ctx = n_ctx
+        self.input_ids = np.zeros(n_ctx, np.intc)
+        if self._logits_all:
+            self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
+
+    def _inner_n_ctx(self, n_ctx: int) -> int:
+        """Cells of llama.cpp's own cache: one batch, and more only where its RoPE factors depend on them (LongRoPE)."""
+        architecture = self.metadata.get("general.architecture")
+        original = int(self.metadata.get(f"{architecture}.rope.scaling.original_context_length", 0))
+        return max(self.n_batch, original + 1) if n_ctx > original > 0 else self.n_batch
+
+    @property
+    def context(self) -> Context:
+        """Our context. Raises OctavoError on llama.cpp's own attention."""
+        if not isinstance(self._ctx, Context):
+            raise OctavoError("This needs octavo's attention, and the model was loaded with attention='llama.cpp'.")
+        return self._ctx
+
+    def attach(self, document: Document) -> None:
+        """Start from a document that was read before: as if its tokens had just been evaluated."""
+        n_tokens = len(document.tokens)
+        if n_tokens >= self._n_ctx:
+            raise OctavoError(
+                f"The document has {n_tokens:,} tokens, and the context of {self._n_ctx:,} leaves no room for a "
+                "question: give a larger one (-c)."
+            )
+        self.context.attach(document)
+        self.input_ids[:n_tokens] = document.tokens
+        self.n_tokens = n_tokens
+        self._requires_eval = True
+
+    def extend(self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Add tokens whose keys and values are known, as `KVCache.rows` gave them for each layer."""
+        end = self.n_tokens + len(tokens)
+        self.context.cache.append_rows(layers)
+        self.input_ids[self.n_tokens : end] = tokens
+        self.n_tokens = end
+        self._requires_eval = True
+
+    def set_attention(self, attention: str, budget: float = 0.125) -> None:
+        """Attend by another method from the next token on."""
+        self.context.use(make_selector(attention, budget))
+        self.attention, self.budget = attention, budget
+
+    def logits(self) -> np.ndarray:
+        """Logits after the last evaluated token: (n_vocab,) f32, a copy."""
+        return np.ctypeslib.as_array(self._ctx.get_logits_ith(-1), (self._n_vocab,)).copy()
+
+    def save_state(self) -> LlamaState:
+        """The state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
+        if self.attention == LLAMA_CPP:
+            return super().save_state()
+        cache = self.context.cache
+        if cache.document is not None:
+            raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
+        rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
+        return LlamaState(
+            input_ids=self.input_ids.copy(),
+            scores=self._scores.copy(),
+            n_tokens=self.n_tokens,
+            llama_state=rows,
+            llama_state_size=len(rows),
+            seed=self._seed,
+        )
+
+    def load_state(self, state: LlamaState) -> None:
+        """Restore what `save_state` gave. Raises OctavoError for the state of another model or attention."""
+        if self.attention == LLAMA_CPP:
+            super().load_state(state)
+            return
+        cache = self.context.cache
+        if len(state.llama_state) != state.n_tokens * cache.row_bytes:
+            raise OctavoError("This state was not saved by octavo with this model.")
+        layers, at = [], 0
+        for layer in cache.layers:
+            shape = (2, layer.n_kv_head, state.n_tokens, layer.head_dim)
+            size = state.n_tokens * layer.row_bytes
+            rows = np.frombuffer(state.llama_state, np.float16, size // 2, at).reshape(shape)
+            layers.append((rows[0], rows[1]))
+            at += size
+        self.context.attach(None)
+        self.n_tokens = 0
+        self.extend(state.input_ids[: state.n_tokens], layers)
+        self.scores[: len(state.scores)] = state.scores
+        self._seed = state.seed
+
+
+def check_model_file(path: str) -> None:
+    """Raise OctavoError where a path cannot be a GGUF model."""
+    if os.path.isdir(path):
+        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as problem:
+        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
+    if magic != b"GGUF":
+        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")

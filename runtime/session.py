@@ -1,0 +1,125 @@
+"""A conversation over one document: questions in, streamed answers out."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import llama_cpp
+
+from .errors import OctavoError
+from .llama import Llama
+from .prompt import Prompt
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are sampled; the names and defaults of llama.cpp.
+
+    n_predict : most tokens of an answer, -1 for as many as fit
+    """
+
+    n_predict: int = -1
+    temperature: float = 0.8
+    top_p: float = 0.95
+    top_k: int = 40
+    seed: int | None = None
+
+
+@dataclass
+class Timing:
+    """What the last answer took."""
+
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    first_token_s: float = 0.0
+    decode_s: float = 0.0
+
+    @property
+    def decode_tokens_per_s(self) -> float:
+        """Speed after the first token; 0 where there was no second one."""
+        return (self.answer_tokens - 1) / self.decode_s if self.answer_tokens > 1 else 0.0
+
+
+class Session:
+    """Asks a model whose context holds a document.
+
+    An answer that the caller stops taking stays in the history as far as it was given.
+    """
+
+    def __init__(self, llama: Llama, sampling: Sampling) -> None:
+        self.llama = llama
+        self.sampling = sampling
+        self.prompt = Prompt(llama)
+        self.timing = Timing()
+        self._n_document = llama.n_tokens
+        self._vocab = llama_cpp.llama_model_get_vocab(llama.model)
+        self._unread: list[int] = []  # sampled tokens that the model has not read yet
+        if sampling.seed is not None:
+            llama.set_seed(sampling.seed)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was asked since the document, or since `clear`."""
+        return self.llama.n_tokens == self._n_document
+
+    def clear(self) -> None:
+        """Forget all questions and answers; the document stays."""
+        self.llama.context.kv_cache_seq_rm(-1, self._n_document, -1)
+        self.llama.n_tokens = self._n_document
+        self._unread = []
+
+    def ask(self, question: str) -> Iterator[str]:
+        """Stream the answer to a question, in pieces of text.
+
+        Raises OctavoError where the question does not fit the context any more.
+        """
+        llama, sampling = self.llama, self.sampling
+        tokens = self.prompt.first_question(question) if self.is_new else self.prompt.next_question(question)
+        tokens = self._unread + tokens
+        room = llama.n_ctx() - llama.n_tokens - len(tokens)
+        if room < 1:
+            raise OctavoError(
+                f"The question does not fit: {llama.n_tokens + len(tokens):,} tokens, and the context holds "
+                f"{llama.n_ctx():,}. Use /clear to forget the conversation, or give a larger context with -c."
+            )
+        limit = room if sampling.n_predict < 0 else min(sampling.n_predict, room)
+        self.timing = Timing(prompt_tokens=len(tokens))
+        before, start = llama.n_tokens, time.perf_counter()
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        tokens_out = llama.generate(
+            tokens, reset=False, temp=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
+        )
+        try:
+            for token in tokens_out:
+                self._count_token(start)
+                self._unread = [token]
+                if llama_cpp.llama_token_is_eog(self._vocab, token):
+                    self._unread = []
+                    break
+                yield decoder.decode(self._piece(token))
+                if self.timing.answer_tokens >= limit:
+                    break
+            if rest := decoder.decode(b"", final=True):
+                yield rest
+        finally:
+            tokens_out.close()
+            if llama.n_tokens < before + len(tokens):  # stopped while it read the question: as if never asked
+                llama.context.kv_cache_seq_rm(-1, before, -1)
+                llama.n_tokens = before
+
+    def _piece(self, token: int) -> bytes:
+        """The bytes of a token; control tokens have none."""
+        buffer = ctypes.create_string_buffer(256)
+        size = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, False)
+        return buffer.raw[: max(size, 0)]
+
+    def _count_token(self, start: float) -> None:
+        now = time.perf_counter() - start
+        self.timing.answer_tokens += 1
+        if self.timing.answer_tokens == 1:
+            self.timing.first_token_s = now
+        self.timing.decode_s = now - self.timing.first_token_s

@@ -1,0 +1,26 @@
+"""Fixtures shared by all tests. No test needs the network; caches and indexes go to temporary folders."""
+
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    """A small llama model with a chat template: 3 layers, 4 query heads on 2 KV heads."""
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    return tiny_models.write_model(path, "llama", chat_template=CHAT_TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """SmolLM2-135M-Instruct, the default model."""
+    from octavo.runtime.models import default_model
+
+    return default_model()
