@@ -56,5 +56,6 @@ def cluster_importance(queries: np.ndarray, centroids: np.ndarray, sizes: np.nda
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares: np.ndarray = weights / (weights @ sizes.astype(np.float32))[..., None]
-    return shares.mean(axis=1)
+    shares = weights / (weights @ sizes.astype(np.float32))[..., None]
+    average: np.ndarray = shares.mean(axis=1)
+    return average

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from octavo.runtime.cache import KVCache
 from octavo.runtime.document import ANY_ORDER, DocumentLayer
 
 
@@ -20,6 +21,8 @@ class ClusterSettings:
     centroid_share : centroids per key; 5 % in the paper, section 5
     exact_last : newest tokens that are always attended; the threshold is calibrated on their queries
     exact_first : oldest tokens that are always attended, the attention sinks
+    shortest : tokens of the shortest document that is clustered; below, the exact tokens alone would take up a
+        budget of an eighth, and attention is cheap anyway
     max_iterations : of K-means
     seed : of K-means
     """
@@ -27,13 +30,13 @@ class ClusterSettings:
     centroid_share: float = 0.05
     exact_last: int = 100
     exact_first: int = 4
+    shortest: int = 1280
     max_iterations: int = 30
     seed: int = 0
 
     def n_clustered(self, n_tokens: int) -> int:
-        """Keys that are clustered; 0 for a document so short that all of it stays exact."""
-        n = n_tokens - self.exact_first - self.exact_last
-        return n if n >= self.exact_last else 0
+        """Keys that are clustered; none of a short document, which stays exact."""
+        return n_tokens - self.exact_first - self.exact_last if n_tokens >= self.shortest else 0
 
     def n_clusters(self, n_tokens: int) -> int:
         """Centroids of each KV head."""
@@ -63,27 +66,31 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, settings: ClusterSettings) -
     return order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
 
-def squeeze_layers(
-    layers: list[tuple[np.ndarray, np.ndarray]], settings: ClusterSettings, n_jobs: int
+def document_layers(
+    cache: KVCache, layers: Sequence[int], settings: ClusterSettings, n_jobs: int
 ) -> Iterator[DocumentLayer]:
-    """Cluster each head of each layer, in parallel, and give the layers in order as they are done.
+    """These layers of a document that lies in the cache's tail, in this order, each as soon as it is clustered.
 
-    layers : keys and values, (n_kv_head, n_tokens, head_dim) f16 each
+    Heads are clustered in parallel. Layers whose window slides, and those of a short document, are kept whole.
     """
     from joblib import Parallel, delayed
 
+    n_tokens = cache.n_tail
+    n_clusters = settings.n_clusters(n_tokens)
+    keys_clustered = slice(settings.exact_first, n_tokens - settings.exact_last)
+    clustered = [i for i in layers if n_clusters and not cache.layers[i].window]
     tasks = (
-        delayed(cluster_keys)(
-            keys[head, settings.exact_first : keys.shape[1] - settings.exact_last],
-            settings.n_clusters(keys.shape[1]),
-            settings,
-        )
-        for keys, _ in layers
-        for head in range(keys.shape[0])
+        delayed(cluster_keys)(head[keys_clustered], n_clusters, settings)
+        for i in clustered
+        for head in cache.rows(i)[0]
     )
-    results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks)
-    for keys, values in layers:
-        yield sort_layer(keys, values, [next(results) for _ in range(keys.shape[0])], settings)
+    results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks) if clustered else iter(())
+    for i in layers:
+        keys, values = cache.rows(i)
+        if i in clustered:
+            yield sort_layer(keys, values, [next(results) for _ in keys], settings)
+        else:
+            yield whole_layer(keys, values, cache.layers[i].window)
 
 
 def sort_layer(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 
 from .calibrate import Calibration
-from .clusters import ClusterSettings, squeeze_layers, whole_layer
+from .clusters import ClusterSettings, document_layers
 from .files import (
     FORMAT_VERSION,
     MANIFEST,
@@ -130,11 +129,12 @@ class IndexBuilder:
         self.progress.start(f"Reading {self.name}", n_tokens, "tokens", done)
         for end in ends[ends.index(done) + 1 if done else 0 :]:
             last = end == n_tokens
-            with llama.context.captured_queries(end - done) if last else nullcontext([]) as queries:
-                for start in range(done, end, llama.n_batch):
-                    batch = self.tokens[start : min(start + llama.n_batch, end)]
-                    llama.eval(batch)
-                    self.progress.advance(len(batch))
+            queries: list[np.ndarray] = []
+            if last:
+                with llama.context.captured_queries(end - done) as queries:
+                    self._evaluate(done, end)
+            else:
+                self._evaluate(done, end)
             rows = {
                 f"{kind}.{i}": array
                 for i in range(len(llama.context.cache.layers))
@@ -147,21 +147,22 @@ class IndexBuilder:
         stored = map_arrays(self._piece(n_tokens))
         return [stored[f"queries.{i}"] for i in range(len(llama.context.nodes))]
 
+    def _evaluate(self, start: int, stop: int) -> None:
+        for first in range(start, stop, self.llama.n_batch):
+            batch = self.tokens[first : min(first + self.llama.n_batch, stop)]
+            self.llama.eval(batch)
+            self.progress.advance(len(batch))
+
     def _piece(self, end: int) -> Path:
         return self.folder / f"prefill-{end:08d}.safetensors"
 
     def _cluster(self) -> list[DocumentLayer]:
         """Cluster the layers that are not clustered yet."""
         cache = self.llama.context.cache
-        clustered = self.settings.n_clusters(len(self.tokens)) > 0
         paths = [self.folder / layer_file(i) for i in range(len(cache.layers))]
-        for i, shape in enumerate(cache.layers):
-            if (shape.window or not clustered) and not paths[i].exists():
-                _write_layer(paths[i], whole_layer(*cache.rows(i), shape.window))
         missing = [i for i, path in enumerate(paths) if not path.exists()]
         self.progress.start("Clustering keys", len(paths), "layers", len(paths) - len(missing))
-        rows = [cache.rows(i) for i in missing]
-        for i, layer in zip(missing, squeeze_layers(rows, self.settings, self.n_jobs), strict=True):
+        for i, layer in zip(missing, document_layers(cache, missing, self.settings, self.n_jobs), strict=True):
             _write_layer(paths[i], layer)
             self.progress.advance(1)
         return [_read_layer(path) for path in paths]

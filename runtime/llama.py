@@ -72,7 +72,7 @@ class Llama(llama_cpp.Llama):
         nodes = attention_nodes(self._model, params)
         params.n_ctx = self._inner_n_ctx(n_ctx)
         self._ctx.close()
-        self._ctx = self._stack.enter_context(
+        self._ctx: Any = self._stack.enter_context(
             contextlib.closing(
                 Context(
                     model=self._model,
@@ -96,7 +96,8 @@ class Llama(llama_cpp.Llama):
         """Cells of llama.cpp's own cache: one batch, and more only where its RoPE factors depend on them (LongRoPE)."""
         architecture = self.metadata.get("general.architecture")
         original = int(self.metadata.get(f"{architecture}.rope.scaling.original_context_length", 0))
-        return max(self.n_batch, original + 1) if n_ctx > original > 0 else self.n_batch
+        n_batch: int = self.n_batch
+        return max(n_batch, original + 1) if n_ctx > original > 0 else n_batch
 
     @property
     def context(self) -> Context:

@@ -45,7 +45,7 @@ class Prompt:
             {"role": "assistant", "content": _ANSWER},
             {"role": "user", "content": _NEXT},
         ]
-        text = formatter(messages=messages).prompt  # type: ignore[arg-type]
+        text = formatter(messages=messages).prompt
         self._head, text = text.split(_DOCUMENT)
         self._border, text = text.split(_QUESTION)
         _, text = text.split(_ANSWER)

@@ -24,3 +24,7 @@ def real_model() -> Path:
     from octavo.runtime.models import default_model
 
     return default_model()
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: compiles or computes for minutes; `make test-all` runs it")

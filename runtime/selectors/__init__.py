@@ -7,7 +7,7 @@ A selector is a frozen dataclass of parameters with
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from ..errors import OctavoError
 class Selector(Protocol):
     """What the runtime needs of a selector."""
 
-    select: staticmethod
+    @property
+    def select(self) -> Any: ...
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None: ...
 

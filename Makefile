@@ -1,0 +1,51 @@
+# make demo | make test: each sets up what it needs, in .venv, the first time and again.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := examples/encyclopedia.md
+
+.PHONY: demo test test-all bench lint rebuild-llama.cpp clean
+
+QUESTION ?= What is the name of the latest epoch?
+
+demo: $(VENV)/ready
+	$(BIN)/octavo index $(DEMO)
+	$(BIN)/octavo ask $(DEMO) "$(QUESTION)" --temp 0
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/ready
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/ready
+	$(BIN)/octavo bench --depths 2048,8000
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# llama.cpp is built for this CPU, which takes minutes. Where that build cannot run (a virtual machine that advertises
+# an AMX unit and has none; a wheel that pip kept from another CPU), it is built again without AMX.
+$(VENV)/ready: pyproject.toml Makefile
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing. llama-cpp-python is built from source: some minutes, the first time."
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable ".[demo,dev]"
+	$(BIN)/python -m octavo.runtime.selftest || $(MAKE) rebuild-llama.cpp
+	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
+	touch $@
+
+rebuild-llama.cpp:
+	@echo "llama.cpp, as it was built, does not run on this CPU: building it again."
+	-$(BIN)/pip cache remove --quiet llama_cpp_python
+	CMAKE_ARGS="$$($(BIN)/python -m octavo.runtime.selftest --cmake-args)" $(BIN)/pip install --quiet \
+		--force-reinstall --no-deps --no-binary llama-cpp-python \
+		"$$($(BIN)/pip freeze | grep -i '^llama.cpp.python==')"
+	$(BIN)/python -m octavo.runtime.selftest
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

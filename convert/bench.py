@@ -1,0 +1,257 @@
+"""Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
+
+Every engine reads the text batch by batch, in turn, and then the text's next tokens one at a time, in turn. llama.cpp
+runs with flash attention on and off, and the better of the two counts for each figure.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+import octavo
+from octavo.cpu_kernels.bandwidth import read_bandwidth
+from octavo.runtime.architecture import silent_llama_cpp
+from octavo.runtime.document import Document
+from octavo.runtime.errors import OctavoError
+from octavo.runtime.llama import LLAMA_CPP, Llama
+
+from .clusters import ClusterSettings, document_layers
+from .index import calibrate
+from .progress import Progress
+
+_BATCH = 512
+_WARM_UP = 2
+
+
+@dataclass
+class Engine:
+    """One way to run the model, and what was measured of it at the current depth."""
+
+    name: str
+    llama: llama_cpp.Llama
+    prefill_s: float = 0.0
+    decode_s: list[float] = field(default_factory=list)
+    logits: list[np.ndarray] = field(default_factory=list)
+
+    def prefill(self, tokens: list[int]) -> None:
+        start = time.perf_counter()
+        self.llama.eval(tokens)
+        self.prefill_s += time.perf_counter() - start
+
+    def decode(self, token: int) -> None:
+        start = time.perf_counter()
+        self.llama.eval([token])
+        self.decode_s.append(time.perf_counter() - start)
+        row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
+        self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
+
+    def back_to(self, depth: int) -> None:
+        """Forget what was decoded."""
+        self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
+        self.llama.n_tokens = depth
+        self.decode_s, self.logits = [], []
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What to measure.
+
+    depths : tokens in the cache before decoding    n_decode : tokens decoded at each depth
+    attentions : of llama.cpp, dense and squeezed; dense always runs, to compare with
+    """
+
+    depths: list[int]
+    attentions: list[str]
+    budget: float
+    n_decode: int
+    n_threads: int
+
+
+class Bench:
+    """One run over one text. Raises OctavoError where the text or the model's context is too short."""
+
+    def __init__(self, model_path: str, text: str, settings: BenchSettings, progress: Progress) -> None:
+        self.settings, self.progress, self.model_path = settings, progress, model_path
+        self.clustering = ClusterSettings()
+        self.options: dict[str, Any] = {
+            "n_batch": _BATCH,
+            "n_threads": settings.n_threads,
+            "n_threads_batch": settings.n_threads,
+        }
+        self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
+        self.dense = Engine("dense", Llama(model_path, **self.options))
+        self.tokens = self._tokens(text)
+        self.others = self._llama_cpp_engines() if LLAMA_CPP in settings.attentions else []
+
+    def _tokens(self, text: str) -> list[int]:
+        tokens: list[int] = self.dense.llama.tokenize(text.encode(), special=False)
+        if len(tokens) < self.longest:
+            raise OctavoError(
+                f"This text has {len(tokens):,} tokens, and the deepest measurement needs {self.longest:,}: give a "
+                "longer one with --doc, or smaller --depths."
+            )
+        n_ctx = self.dense.llama.n_ctx()
+        if n_ctx < self.longest:
+            raise OctavoError(
+                f"The model's context is {n_ctx:,} tokens, and the deepest measurement needs {self.longest:,}: give "
+                "smaller --depths, or a long-context model with -m."
+            )
+        return tokens
+
+    def _llama_cpp_engines(self) -> list[Engine]:
+        n_ctx = -(-self.longest // 256) * 256
+        with silent_llama_cpp():
+            return [
+                Engine(
+                    f"flash_attn={flash}",
+                    llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **self.options),
+                )
+                for flash in (True, False)
+            ]
+
+    def run(self) -> dict[str, Any]:
+        """Measure; the result is what `octavo bench -o json` prints."""
+        settings = self.settings
+        machine = {
+            "cpu": cpu_name(),
+            "threads": settings.n_threads,
+            "read_bandwidth_gb_s": round(read_bandwidth(settings.n_threads) / 1e9, 2),
+        }
+        results = [row for depth in sorted(settings.depths) for row in self._at_depth(depth)]
+        metadata = self.dense.llama.metadata
+        model = {
+            "file": os.path.basename(self.model_path),
+            "name": metadata.get("general.name"),
+            "architecture": metadata.get("general.architecture"),
+            "parameters": self.dense.llama._model.n_params(),
+        }
+        return {"machine": machine, "model": model, "results": results}
+
+    def _at_depth(self, depth: int) -> list[dict[str, Any]]:
+        queries = self._prefill(depth)
+        engines = [*self.others, self.dense]
+        if "squeezed" in self.settings.attentions:
+            engines.append(self._squeeze(depth, queries))
+        self._decode(depth, engines)
+        rows = self._rows(depth, engines)
+        for engine in engines:
+            engine.back_to(depth)
+        return rows
+
+    def _prefill(self, depth: int) -> list[np.ndarray]:
+        """Bring all engines to this depth; returns dense attention's queries of the last tokens."""
+        done = self.dense.llama.n_tokens
+        last = max(done, depth - self.clustering.exact_last)
+        bounds = [*range(done, last, _BATCH), last, depth]
+        engines = [*self.others, self.dense]
+        self.progress.start(f"Reading to {depth:,}", (depth - done) * len(engines), "tokens")
+        queries: list[np.ndarray] = []
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            for engine in engines:
+                if engine is self.dense and stop == depth:
+                    with self.dense.llama.context.captured_queries(stop - start) as queries:
+                        engine.prefill(self.tokens[start:stop])
+                elif stop > start:
+                    engine.prefill(self.tokens[start:stop])
+                self.progress.advance(stop - start)
+        return queries
+
+    def _squeeze(self, depth: int, queries: list[np.ndarray]) -> Engine:
+        """Cluster what dense attention has read, in memory, and attend it through the clusters."""
+        start = time.perf_counter()
+        llama = self.dense.llama
+        cache = llama.context.cache
+        self.progress.start(f"Clustering {depth:,} tokens", len(cache.layers), "layers")
+        layers = []
+        for layer in document_layers(cache, range(len(cache.layers)), self.clustering, self.settings.n_threads):
+            layers.append(layer)
+            self.progress.advance(1)
+        curve = calibrate(llama, layers, queries, depth, self.clustering)
+        engine = Engine("squeezed", Llama(self.model_path, **self.options))
+        engine.llama.set_attention("squeezed", self.settings.budget)
+        engine.llama.attach(Document(np.asarray(self.tokens[:depth], np.int32), layers, curve))
+        engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
+        return engine
+
+    def _decode(self, depth: int, engines: list[Engine]) -> None:
+        """The text's next tokens, one at a time, each engine in turn."""
+        n = self.settings.n_decode + _WARM_UP
+        self.progress.start(f"Decoding at {depth:,}", n, "tokens")
+        for i, token in enumerate(self.tokens[depth : depth + n]):
+            if i == _WARM_UP:
+                for engine in engines:
+                    engine.decode_s, engine.logits = [], []
+                    if isinstance(engine.llama, Llama):
+                        engine.llama.context.bytes_read = 0
+            for engine in engines:
+                engine.decode(token)
+            self.progress.advance(1)
+
+    def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
+        """One result for each attention that was asked for."""
+        row_bytes = self.dense.llama.context.cache.row_bytes
+        mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
+        rows = []
+        for name in self.settings.attentions:
+            if name == LLAMA_CPP:
+                best = min(self.others, key=lambda engine: np.median(engine.decode_s))
+                prefill_s = min(engine.prefill_s for engine in self.others)
+                kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
+            else:
+                best = next(engine for engine in engines if engine.name == name)
+                context = best.llama.context
+                prefill_s = best.prefill_s
+                kv_bytes, bytes_read = context.cache.kv_bytes, context.bytes_read // self.settings.n_decode
+            decode_s = float(np.median(best.decode_s))
+            divergence, agreement = compare(self.dense.logits, best.logits)
+            rows.append(
+                {
+                    "attention": name,
+                    "budget": self.settings.budget if name == "squeezed" else 1.0,
+                    "depth": depth,
+                    "prefill_tokens_per_s": round(depth / prefill_s, 1),
+                    "decode_ms": round(decode_s * 1e3, 2),
+                    "decode_tokens_per_s": round(1 / decode_s, 1),
+                    "kv_bytes": kv_bytes,
+                    "bytes_read_per_token": bytes_read,
+                    "kl_divergence": round(divergence, 5),
+                    "top1_agreement": round(agreement, 3),
+                    **({"flash_attention": best.name.endswith("True")} if name == LLAMA_CPP else {}),
+                }
+            )
+        return rows
+
+
+def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:
+    """Mean KL divergence of next-token distributions, and the share of steps with the same most likely token."""
+    p, q = (
+        rows - np.logaddexp.reduce(rows, axis=1, keepdims=True) for rows in (np.array(expected), np.array(actual))
+    )
+    divergence = (np.exp(p) * (p - q)).sum(axis=1)
+    return float(divergence.mean()), float((p.argmax(axis=1) == q.argmax(axis=1)).mean())
+
+
+def default_text() -> Path:
+    """The novel that octavo ships: some 40,000 tokens."""
+    return Path(octavo.__file__).parent / "examples" / "emma.txt"
+
+
+def cpu_name() -> str:
+    """What this machine calls its processor."""
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        for line in facts.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    if platform.system() == "Darwin":
+        return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
+    return platform.machine()
