@@ -45,6 +45,7 @@ class Llama(llama_cpp.Llama):
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
+        self._stack = contextlib.ExitStack()  # what llama-cpp-python closes, even where we refuse
         path = os.fspath(model_path)
         check_model_file(path)
         native = attention == LLAMA_CPP

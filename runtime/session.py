@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import llama_cpp
@@ -72,7 +72,7 @@ class Session:
         self.llama.n_tokens = self._n_document
         self._unread = []
 
-    def ask(self, question: str) -> Iterator[str]:
+    def ask(self, question: str) -> Generator[str, None, None]:
         """Stream the answer to a question, in pieces of text.
 
         Raises OctavoError where the question does not fit the context any more.

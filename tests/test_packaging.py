@@ -1,0 +1,45 @@
+"""The wheel holds every subpackage and the example documents, and no tests."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("cli", "convert", "cpu_kernels", "metal", "runtime", "examples")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    source = tmp_path_factory.mktemp("source")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in (*FOLDERS, "tests"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
+    for name in ("__init__.py", "pyproject.toml", "README.md", "LICENSE", "py.typed"):
+        shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", source / "dist", source]
+    subprocess.run(command, check=True, capture_output=True)
+    return next((source / "dist").glob("*.whl"))
+
+
+def test_wheel_holds_every_module_and_no_tests(wheel):
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    modules = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    examples = {path.relative_to(ROOT) for path in (ROOT / "examples").iterdir()}
+    expected = {f"octavo/{path.as_posix()}" for path in modules | examples} | {"octavo/__init__.py", "octavo/py.typed"}
+    assert names == expected
+
+
+def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = (
+        "import octavo, octavo.cli.main, octavo.convert.bench as bench, octavo.runtime.llama;"
+        "print(octavo.__file__); print(bench.default_text().exists())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert run.stdout.split() == [str(tmp_path / "octavo" / "__init__.py"), "True"], run.stderr
