@@ -16,7 +16,7 @@ from .architecture import attention_nodes, silent_llama_cpp
 from .context import Context
 from .document import Document
 from .errors import OctavoError
-from .selectors import make_selector
+from .selectors import Selector, make_selector
 
 #: Attention that is llama.cpp's own: no seam.
 LLAMA_CPP = "llama.cpp"
@@ -52,21 +52,27 @@ class Llama(llama_cpp.Llama):
         selector = None if native else make_selector(attention, budget)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
-        try:
-            with silent_llama_cpp() if not verbose else contextlib.nullcontext():
-                super().__init__(
-                    path, n_ctx=n_ctx if native else n_batch, n_batch=n_batch, verbose=verbose, **arguments
-                )
-        except ValueError as problem:
-            raise OctavoError(
-                f"llama.cpp cannot load {path}: the file is incomplete, damaged, or of a kind that this version does "
-                "not know. Download it again, or give another with -m."
-            ) from problem
+        if not native and arguments.get("n_gpu_layers"):
+            raise OctavoError("octavo's attention runs on the CPU: leave out n_gpu_layers, or use attention='llama.cpp'.")
+        inner_n_ctx = n_ctx if native else n_batch
+        quiet: contextlib.AbstractContextManager[list[str]]
+        quiet = contextlib.nullcontext([]) if verbose else silent_llama_cpp()
+        with quiet as errors:
+            try:
+                super().__init__(path, n_ctx=inner_n_ctx, n_batch=n_batch, verbose=verbose, **arguments)
+            except ValueError as problem:
+                if not str(problem).startswith("Failed to load model"):
+                    raise
+                reason = f" llama.cpp says: {errors[0].split(': ', 1)[-1]}." if errors else ""
+                raise OctavoError(
+                    f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
+                    f"know.{reason} Download it again, or give another with -m."
+                ) from problem
         self.attention, self.budget = attention, budget
         if selector is not None:
-            self._take_over(selector, n_ctx or self._model.n_ctx_train(), arguments)
+            self._take_over(selector, n_ctx or self._model.n_ctx_train())
 
-    def _take_over(self, selector: Any, n_ctx: int, arguments: dict[str, Any]) -> None:
+    def _take_over(self, selector: Selector, n_ctx: int) -> None:
         """Replace the context that llama-cpp-python made by one on our attention."""
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch

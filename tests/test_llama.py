@@ -119,7 +119,7 @@ def test_wrong_attention_is_refused(tiny_model, attention, budget):
 def test_files_that_are_no_models_are_refused(tmp_path, content, capfd):
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
-    with pytest.raises(octavo.OctavoError, match=r"not a GGUF model|cannot load"):
+    with pytest.raises(octavo.OctavoError, match=r"not a GGUF model|cannot be loaded"):
         octavo.Llama(path)
     assert capfd.readouterr().err == ""
 

@@ -1,0 +1,59 @@
+"""`octavo ask`: one question, one answer."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from . import options
+from .render import print_json, stream
+
+
+@click.command()
+@click.argument("document", type=click.Path(path_type=Path))
+@click.argument("question")
+@options.output_option("text")
+@options.model_options
+@options.attention
+@options.budget
+@options.sampling_options
+def ask(
+    document: Path,
+    question: str,
+    output: str,
+    model_options: options.ModelOptions,
+    attention: str,
+    budget: float,
+    sampling_options: options.SamplingOptions,
+) -> None:
+    """Answer a question about a document.
+
+    DOCUMENT is a text or Markdown file; it is indexed first where that was not done yet. QUESTION is the question,
+    or - to read it from standard input. The answer goes to standard output, everything else to standard error.
+    """
+    from .documents import open_session
+
+    question = options.question_text(question)
+    start = time.perf_counter()
+    session = open_session(document, model_options, sampling_options, attention, budget)
+    open_s = time.perf_counter() - start
+    with closing(session.ask(question)) as pieces:
+        if output == "text":
+            stream(pieces)
+            return
+        answer = "".join(pieces)
+    print_json(
+        {
+            "answer": answer,
+            "attention": attention,
+            "budget": budget if attention != "dense" else 1.0,
+            "timing": {
+                "open_s": round(open_s, 3),
+                "first_token_s": round(session.timing.first_token_s, 3),
+                "decode_tokens_per_s": round(session.timing.decode_tokens_per_s, 2),
+            },
+        }
+    )

@@ -1,0 +1,124 @@
+"""`octavo bench`: octavo against llama.cpp, in one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .render import TaskProgress
+
+_COLUMNS = {
+    "attention": "attention",
+    "depth": "depth",
+    "prefill_tokens_per_s": "prefill tokens/s",
+    "decode_ms": "decode ms",
+    "decode_tokens_per_s": "decode tokens/s",
+    "bytes_read_per_token": "MB read a token",
+    "kv_bytes": "KV MB",
+    "kl_divergence": "KL to dense",
+    "top1_agreement": "same top token",
+}
+
+
+class Depths(click.ParamType[list[int]]):
+    """Comma-separated token counts."""
+
+    name = "N,N,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        try:
+            depths = [int(part) for part in str(value).split(",")]
+        except ValueError:
+            depths = []
+        if not depths or min(depths) < 128:
+            self.fail(f"'{value}' is not a list of token counts of at least 128, such as 2048,8000.", param, ctx)
+        return depths
+
+
+class Attentions(click.ParamType[list[str]]):
+    """Comma-separated methods."""
+
+    name = "NAME,NAME,..."
+    known = ("llama.cpp", "dense", "squeezed")
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+        names = str(value).split(",")
+        unknown = [name for name in names if name not in self.known]
+        if unknown:
+            self.fail(f"there is no attention named '{unknown[0]}': choose from {', '.join(self.known)}.", param, ctx)
+        return names
+
+
+@click.command()
+@options.model
+@options.threads
+@click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
+@click.option("--depths", type=Depths(), default="2048,8000", show_default=True, help="Tokens read before decoding.")
+@click.option(
+    "--attention",
+    type=Attentions(),
+    default="llama.cpp,dense,squeezed",
+    show_default=True,
+    help="Methods to compare; llama.cpp is the better of flash attention on and off.",
+)
+@options.budget
+@click.option(
+    "-n",
+    "--predict",
+    "n_decode",
+    type=click.IntRange(min=1),
+    default=48,
+    show_default=True,
+    help="Tokens decoded at each depth.",
+)
+@options.output_option("md")
+def bench(
+    model: Path | None,
+    threads: int,
+    doc: Path | None,
+    depths: list[int],
+    attention: list[str],
+    budget: float,
+    n_decode: int,
+    output: str,
+) -> None:
+    """Time octavo against llama.cpp on a real text."""
+    from octavo.convert.bench import Bench, BenchSettings, default_text
+    from octavo.convert.library import read_document
+
+    from octavo.runtime.models import default_model
+
+    text = read_document(doc or default_text())
+    settings = BenchSettings(depths, attention, budget, n_decode, threads)
+    with TaskProgress() as progress:
+        result = Bench(str(model or default_model()), text, settings, progress).run()
+    click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
+
+
+def as_markdown(result: dict[str, Any]) -> str:
+    """The result as a table, with the machine above it."""
+    machine, model = result["machine"], result["model"]
+    lines = [
+        f"{model['file']}, {machine['cpu']}, {machine['threads']} threads, "
+        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory",
+        "",
+        "| " + " | ".join(_COLUMNS.values()) + " |",
+        "| --- |" + " ---: |" * (len(_COLUMNS) - 1),
+    ]
+    for row in result["results"]:
+        lines.append("| " + " | ".join(_cell(name, row) for name in _COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def _cell(name: str, row: dict[str, Any]) -> str:
+    if name == "attention" and row["attention"] == "squeezed":
+        return f"squeezed, budget {row['budget']:g}"
+    if name == "attention" and row["attention"] == "llama.cpp":
+        return f"llama.cpp, flash attention {'on' if row['flash_attention'] else 'off'}"
+    if name in ("kv_bytes", "bytes_read_per_token"):
+        return f"{row[name] / 1e6:.1f}"
+    return f"{row[name]:,}" if isinstance(row[name], int) else str(row[name])

@@ -1,0 +1,137 @@
+"""`octavo chat`: a conversation about one document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import options
+from .render import notice, size, stream
+
+if TYPE_CHECKING:
+    from octavo.runtime.session import Session
+
+
+@click.command()
+@click.argument("document", type=click.Path(path_type=Path))
+@options.model_options
+@options.attention
+@options.budget
+@options.sampling_options
+def chat(
+    document: Path,
+    model_options: options.ModelOptions,
+    attention: str,
+    budget: float,
+    sampling_options: options.SamplingOptions,
+) -> None:
+    """Talk about a document.
+
+    DOCUMENT is a text or Markdown file; it is indexed first where that was not done yet. Without a terminal, each
+    line of standard input is a question. Answers go to standard output, everything else to standard error.
+    """
+    from .documents import open_session
+    from .lines import is_terminal, piped_lines, typed_lines
+
+    session = open_session(document, model_options, sampling_options, attention, budget)
+    interactive = is_terminal()
+    if interactive:
+        notice(f"{document.name}: {session.llama.n_tokens:,} tokens. /help lists what you can do here.")
+    Conversation(session, interactive).run(typed_lines() if interactive else piped_lines())
+
+
+class Conversation:
+    """Answers lines, or does what they command, until they end.
+
+    interactive : whether an interrupted or refused answer leads back to the prompt
+    """
+
+    def __init__(self, session: Session, interactive: bool) -> None:
+        self.session, self.interactive = session, interactive
+        self._decoded_bytes = 0  # read by attention since the last answer's first token
+        self.commands: dict[str, tuple[str, Callable[[], None]]] = {
+            "/help": ("list these commands", self.help),
+            "/clear": ("forget all questions and answers; the document stays", self.clear),
+            "/stats": ("say what the context holds and how fast the last answer was", self.stats),
+            "/exit": ("leave; Ctrl-D does too", self.exit),
+        }
+
+    def run(self, lines: Iterator[str]) -> None:
+        """Take lines until they end, or until /exit."""
+        self._goes_on = True
+        while self._goes_on and (line := next(lines, None)) is not None:
+            line = line.strip()
+            if line.startswith("/") and "\n" not in line:
+                if line in self.commands:
+                    self.commands[line][1]()
+                else:
+                    self.unknown(line)
+            elif line:
+                self.answer(line)
+
+    def answer(self, question: str) -> None:
+        """Stream an answer; Ctrl-C stops it, and what was given stays in the conversation."""
+        from octavo.runtime.errors import OctavoError
+
+        try:
+            with closing(self.session.ask(question)) as pieces:
+                stream(self._metered(pieces))
+        except KeyboardInterrupt:
+            if not self.interactive:
+                raise
+            notice("(stopped)")
+        except OctavoError as problem:
+            if not self.interactive:
+                raise
+            notice(f"Error: {problem}")
+
+    def _metered(self, pieces: Iterator[str]) -> Iterator[str]:
+        """Count what attention reads after the first token."""
+        context = self.session.llama.context
+        self._decoded_bytes = 0
+        for piece in pieces:
+            if self.session.timing.answer_tokens == 1:
+                context.bytes_read = 0
+            yield piece
+            self._decoded_bytes = context.bytes_read
+
+    def help(self) -> None:
+        """/help"""
+        for name, (what, _) in self.commands.items():
+            notice(f"{name:<8}{what}")
+        notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
+
+    def clear(self) -> None:
+        """/clear"""
+        self.session.clear()
+        notice("Cleared. The document stays.")
+
+    def stats(self) -> None:
+        """/stats"""
+        llama, timing = self.session.llama, self.session.timing
+        cache = llama.context.cache
+        notice(f"context    {llama.n_tokens:,} of {llama.n_ctx():,} tokens, {cache.n_document:,} of them the document")
+        notice(f"KV cache   {size(cache.kv_bytes)}")
+        budget = f", budget {llama.budget:g}" if llama.attention == "squeezed" else ""
+        notice(f"attention  {llama.attention}{budget}")
+        if timing.answer_tokens:
+            notice(
+                f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
+                f"then {timing.decode_tokens_per_s:.1f} tokens/s"
+            )
+        if timing.answer_tokens > 1:
+            per_token = self._decoded_bytes / (timing.answer_tokens - 1)
+            everything = (cache.document.n_bytes if cache.document else 0) + cache.n_tail * cache.row_bytes
+            notice(f"read       {size(per_token)} a token, {per_token / everything:.1%} of the KV cache")
+
+    def exit(self) -> None:
+        """/exit"""
+        self._goes_on = False
+
+    def unknown(self, line: str) -> None:
+        """Any other /word."""
+        notice(f"There is no command {line.split()[0]}: /help lists them. Start a question with a space and a word.")

@@ -1,0 +1,49 @@
+"""Open a model with a document for questions: what `ask` and `chat` have in common."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .options import ModelOptions, SamplingOptions, needs_index
+from .render import TaskProgress, notice, resumable
+
+if TYPE_CHECKING:
+    from octavo.runtime.llama import Llama
+    from octavo.runtime.session import Session
+
+
+def open_session(
+    document: Path, model_options: ModelOptions, sampling_options: SamplingOptions, attention: str, budget: float
+) -> Session:
+    """A session over a document, whose index is made first where there is none."""
+    needs_index(attention)
+    check_document(document)
+    from octavo.convert.open import attach_document
+    from octavo.runtime.session import Session
+
+    llama = open_model(model_options, attention, budget)
+    with resumable(), TaskProgress() as progress:
+        attach_document(llama, model_options.library(), document, progress, model_options.threads, notice)
+    return Session(llama, sampling_options.sampling())
+
+
+def open_model(model_options: ModelOptions, attention: str = "dense", budget: float = 1.0) -> Llama:
+    """Load a model, and say what is unusual about it."""
+    from octavo.runtime.prompt import Prompt
+
+    llama = model_options.open(attention, budget)
+    trained = llama._model.n_ctx_train()
+    if llama.n_ctx() > trained:
+        notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")
+    if not Prompt(llama).has_template:
+        notice("Note: this model has no chat template, so questions are put in a plain form (Question: ... Answer:).")
+    return llama
+
+
+def check_document(path: str | os.PathLike[str]) -> None:
+    """Raise OctavoError for a document that cannot be read, before a model is loaded."""
+    from octavo.convert.library import read_document
+
+    read_document(path)

