@@ -89,7 +89,6 @@ def bench(
     """Time octavo against llama.cpp on a real text."""
     from octavo.convert.bench import Bench, BenchSettings, default_text
     from octavo.convert.library import read_document
-
     from octavo.runtime.models import default_model
 
     text = read_document(doc or default_text())

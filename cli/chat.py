@@ -134,4 +134,4 @@ class Conversation:
 
     def unknown(self, line: str) -> None:
         """Any other /word."""
-        notice(f"There is no command {line.split()[0]}: /help lists them. Start a question with a space and a word.")
+        notice(f"There is no command {line.split()[0]}: /help lists them.")

@@ -35,40 +35,35 @@ def inspect(path: Path, output: str) -> None:
 
 def inspect_index(folder: Path) -> dict[str, Any]:
     """What the manifest of an index says, and whether its files are as they were written."""
-    from octavo.convert.files import MANIFEST, check_file, read_json
+    from octavo.convert.files import MANIFEST, check_file, read_manifest
     from octavo.runtime.errors import OctavoError
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
     if not (folder / MANIFEST).exists():
         raise OctavoError(f"{folder} is not an index: it has no {MANIFEST}. `octavo index --list` names indexes.")
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_manifest(folder)
     files = []
-    try:
-        for name, described in manifest["files"].items():
-            damage = None
-            try:
-                check_file(folder / name, described, thorough=True)
-            except OctavoError as problem:
-                damage = str(problem)
-            files.append({"name": name, "bytes": described["size"], "damage": damage})
-        return {
-            "document": manifest["document"]["name"],
-            "tokens": manifest["document"]["tokens"],
-            "document_sha256": manifest["document"]["sha256"],
-            "model": manifest["model"]["name"],
-            "model_sha256": manifest["model"]["sha256"],
-            "created": manifest["created"],
-            "format_version": manifest["format_version"],
-            "clustering": manifest["clustering"],
-            "rope": manifest["rope"],
-            "bytes": sum(file["bytes"] for file in files),
-            "files": files,
-        }
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise OctavoError(
-            f"The {MANIFEST} of the index {folder} is incomplete: delete that folder and index the document again."
-        ) from problem
+    for name, described in manifest["files"].items():
+        damage = None
+        try:
+            check_file(folder / name, described, thorough=True)
+        except OctavoError as problem:
+            damage = str(problem)
+        files.append({"name": name, "bytes": described["size"], "damage": damage})
+    return {
+        "document": manifest["document"]["name"],
+        "tokens": manifest["document"]["tokens"],
+        "document_sha256": manifest["document"]["sha256"],
+        "model": manifest["model"]["name"],
+        "model_sha256": manifest["model"]["sha256"],
+        "created": manifest["created"],
+        "format_version": manifest.get("format_version"),
+        "clustering": manifest.get("clustering"),
+        "rope": manifest.get("rope"),
+        "bytes": sum(file["bytes"] for file in files),
+        "files": files,
+    }
 
 
 def inspect_model(path: Path) -> dict[str, Any]:

@@ -71,6 +71,10 @@ def main() -> None:
         cli(prog_name="octavo")
     except KeyboardInterrupt:
         sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:
+            sys.unraisablehook = lambda problem: None  # what was half built cannot be taken down in good order
+        raise
 
 
 def _interrupt_later(problem: Any) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from .render import notice
+
 if TYPE_CHECKING:
     from octavo.convert.library import Library
     from octavo.runtime.llama import Llama
@@ -42,8 +44,11 @@ class ModelOptions:
 
     def open(self, attention: str = "dense", budget: float = BUDGET) -> Llama:
         """Load the model."""
+        from octavo.cpu_kernels.compile import cache_folder
         from octavo.runtime.llama import Llama
 
+        if not cache_folder().exists():
+            notice("Compiling kernels for this CPU, once: about 10 seconds.")
         return Llama(
             model_path(self.model),
             attention=attention,

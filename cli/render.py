@@ -23,18 +23,19 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def stream(pieces: Iterable[str]) -> str:
-    """Print an answer as it comes, and end its last line, also where it is interrupted; returns all of it."""
-    given: list[str] = []
+def stream(pieces: Iterable[str]) -> None:
+    """Print an answer as it comes, and end its last line, also where it is interrupted."""
+    last = None
     try:
         for piece in pieces:
-            given.append(piece)
+            last = piece or last
             click.echo(piece, nl=False)
-    finally:
-        answer = "".join(given)
-        if not answer.endswith("\n"):
+    except BaseException:
+        if last and not last.endswith("\n"):
             click.echo()
-    return answer
+        raise
+    if not last or not last.endswith("\n"):
+        click.echo()
 
 
 def size(n_bytes: float) -> str:

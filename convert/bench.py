@@ -6,6 +6,7 @@ runs with flash attention on and off, and the better of the two counts for each 
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import subprocess
@@ -155,7 +156,7 @@ class Bench:
         engines = [*self.others, self.dense]
         self.progress.start(f"Reading to {depth:,}", (depth - done) * len(engines), "tokens")
         queries: list[np.ndarray] = []
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in itertools.pairwise(bounds):
             for engine in engines:
                 if engine is self.dense and stop == depth:
                     with self.dense.llama.context.captured_queries(stop - start) as queries:
@@ -233,9 +234,7 @@ class Bench:
 
 def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:
     """Mean KL divergence of next-token distributions, and the share of steps with the same most likely token."""
-    p, q = (
-        rows - np.logaddexp.reduce(rows, axis=1, keepdims=True) for rows in (np.array(expected), np.array(actual))
-    )
+    p, q = (rows - np.logaddexp.reduce(rows, axis=1, keepdims=True) for rows in (np.array(expected), np.array(actual)))
     divergence = (np.exp(p) * (p - q)).sum(axis=1)
     return float(divergence.mean()), float((p.argmax(axis=1) == q.argmax(axis=1)).mean())
 

@@ -55,6 +55,7 @@ def cluster_importance(queries: np.ndarray, centroids: np.ndarray, sizes: np.nda
     scores = queries @ centroids.astype(np.float32).T
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
+    scores[..., sizes == 0] = -np.inf  # an empty cluster takes no part
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     shares = weights / (weights @ sizes.astype(np.float32))[..., None]
     average: np.ndarray = shares.mean(axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -85,12 +86,18 @@ def document_layers(
         for head in cache.rows(i)[0]
     )
     results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks) if clustered else iter(())
-    for i in layers:
-        keys, values = cache.rows(i)
-        if i in clustered:
-            yield sort_layer(keys, values, [next(results) for _ in keys], settings)
-        else:
-            yield whole_layer(keys, values, cache.layers[i].window)
+    try:
+        for i in layers:
+            keys, values = cache.rows(i)
+            if i in clustered:
+                yield sort_layer(keys, values, [next(results) for _ in keys], settings)
+            else:
+                yield whole_layer(keys, values, cache.layers[i].window)
+    finally:
+        if clustered:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # joblib's, that an interruption wastes work
+                results.close()
 
 
 def sort_layer(

@@ -118,6 +118,23 @@ def _damaged(path: Path, what: str) -> str:
     return f"{path.name} of the index {path.parent} {what}: delete that folder and index the document again."
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of an index. Raises OctavoError where it does not say what it must."""
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    try:
+        complete = {"name", "sha256", "tokens"} <= manifest["document"].keys()
+        complete = complete and {"name", "sha256"} <= manifest["model"].keys() and "created" in manifest
+        complete = complete and all(
+            known.keys() >= {"size", "mtime_ns", "sha256"} for known in manifest["files"].values()
+        )
+    except (KeyError, AttributeError):
+        complete = False
+    if not complete:
+        raise OctavoError(f"{path} is incomplete: delete {folder} and index the document again.")
+    return manifest
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that octavo wrote. Raises OctavoError where it is none."""
     try:

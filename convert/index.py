@@ -29,7 +29,7 @@ from .files import (
     describe_file,
     disk_errors,
     map_arrays,
-    read_json,
+    read_manifest,
     sync_folder,
     write_arrays,
     write_json,
@@ -86,6 +86,8 @@ class IndexBuilder:
         self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
         self.folder = path.with_name(path.name + ".partial")
         self.tokens = document_tokens(llama, name, text)
+        if llama.n_batch < settings.exact_last:
+            raise OctavoError(f"Indexing needs larger batches: give n_batch={settings.exact_last} or more.")
 
     def build(self) -> None:
         """Do all that is not done yet. The text's tokens and rows are in the model's cache afterwards, or not."""
@@ -216,7 +218,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Doc
     """
     if not (path / MANIFEST).exists():
         raise OctavoError(f"{path} is not an octavo index: it has no {MANIFEST}.")
-    manifest = read_json(path / MANIFEST)
+    manifest = read_manifest(path)
     if manifest.get("format_version") != FORMAT_VERSION:
         raise OctavoError(
             f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {FORMAT_VERSION}: "

@@ -13,7 +13,7 @@ from typing import Any
 
 from octavo.runtime.errors import OctavoError
 
-from .files import MANIFEST, read_json, sha256_of, write_json
+from .files import MANIFEST, read_json, read_manifest, sha256_of, write_json
 
 
 def read_document(path: str | os.PathLike[str]) -> str:
@@ -90,7 +90,7 @@ class Library:
 
     def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
         """All finished indexes and their manifests, the newest first."""
-        found = [(path.parent, read_json(path)) for path in self.folder.glob(f"*/{MANIFEST}")]
+        found = [(path.parent, read_manifest(path.parent)) for path in self.folder.glob(f"*/{MANIFEST}")]
         finished = [(path, manifest) for path, manifest in found if not path.name.endswith(".partial")]
         return sorted(finished, key=lambda index: str(index[1].get("created")), reverse=True)
 

@@ -6,6 +6,7 @@ elements. Rows of keys and values are f16, contiguous, head_dim long; everything
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from llvmlite import ir
@@ -48,7 +49,7 @@ def _parts(total: int, most: int) -> list[range]:
     """Split range(total) into as few, nearly equal parts of at most `most` as there can be."""
     count = -(-total // most)
     bounds = [total * i // count for i in range(count + 1)]
-    return [range(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def _sums_of_four(emit: Emit, rows: list[Any]) -> Any:

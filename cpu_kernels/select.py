@@ -58,6 +58,8 @@ def score_clusters(shape, query, n_tokens, centroids, starts, n_clusters, softca
             for i in range(n_clusters, padded):
                 scores[first + i] = float32(-np.inf)
             cap_scores(scratch + first * 4, n_clusters, softcap)
+            for i in range(n_clusters):  # an empty cluster takes no part
+                scores[first + i] = scores[first + i] if starts[i] < starts[i + 1] else float32(-np.inf)
             largest = splat(float32(-1e30))
             for i in range(0, padded, LANES):
                 largest = maximum(largest, load(scratch + (first + i) * 4))
@@ -117,5 +119,3 @@ def compiled_selector(select: Any, shape: Shape) -> Any:
         return select(shape, head, query, n_tokens, spans)
 
     return call
-
-

@@ -51,7 +51,6 @@ HEAD = np.dtype(
 )
 
 
-
 @kernel
 def head_at(address):
     """The HEAD record at an address, as an array of one."""

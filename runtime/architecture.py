@@ -19,7 +19,7 @@ from .errors import OctavoError
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
 #: What a reader of a refusal can do.
-_WAY_OUT = "Use --attention llama.cpp to run it on llama.cpp's own attention."
+_WAY_OUT = "In Python, Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention."
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ records that this class keeps; it appends the step's new rows itself, to room th
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,7 @@ class KVCache:
         self._tables = np.zeros((len(layers), -(-n_ctx // CHUNK_ROWS)), np.int64)
         first = np.cumsum([0] + [layer.n_kv_head for layer in layers])
         self.heads = np.zeros(first[-1], HEAD)
-        self._layer_heads = [self.heads[a:b] for a, b in zip(first, first[1:], strict=False)]
+        self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
         for layer, heads, table in zip(layers, self._layer_heads, self._tables, strict=True):
             head_bytes = CHUNK_ROWS * layer.head_dim * 2
             heads["tail_chunks"] = table.ctypes.data

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import llama_cpp
@@ -36,6 +38,7 @@ class Context(internals.LlamaContext):
     def __init__(
         self, *, model: Any, params: Any, nodes: list[AttentionNode], n_ctx: int, selector: Selector, verbose: bool
     ) -> None:
+        self._exit_stack = ExitStack()  # the base class's; `close` needs it even where this is interrupted
         self.nodes = nodes
         self.selector = selector
         self._n_ctx = n_ctx
@@ -140,25 +143,39 @@ class Context(internals.LlamaContext):
         if not interruptible:
             super().decode(batch)
             return
-        self._interrupted = False
         llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
         try:
-            with silent_llama_cpp():
+            with self._watched_signals(), silent_llama_cpp():
                 code = llama_cpp.llama_decode(self.ctx, batch.batch)
         finally:
             llama_cpp.llama_set_abort_callback(self.ctx, llama_cpp.ggml_abort_callback(0), None)
-        if self._interrupted:
-            raise KeyboardInterrupt
         if code:
             raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
 
-    def _poll_signals(self, _: Any) -> bool:
-        """Called between the nodes of a graph: Python handles a Ctrl-C here, and the graph is abandoned."""
-        try:
-            return self._interrupted
-        except KeyboardInterrupt:
+    @contextmanager
+    def _watched_signals(self) -> Iterator[None]:
+        """Between the nodes of a graph, a Ctrl-C only sets a flag, which abandons the graph; it acts after that."""
+        self._interrupted = False
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def remember(*_: Any) -> None:
             self._interrupted = True
-            return True
+
+        handler = signal.signal(signal.SIGINT, remember)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        if self._interrupted:
+            if callable(handler):
+                handler(signal.SIGINT, None)
+            raise KeyboardInterrupt
+
+    def _poll_signals(self, _: Any) -> bool:
+        """Called between the nodes of a graph, so that Python sees signals; True abandons the graph."""
+        return self._interrupted
 
     def n_ctx(self) -> int:
         """The longest sequence."""

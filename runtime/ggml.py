@@ -113,6 +113,8 @@ def check_layout() -> Operations:
         if not as_expected:
             raise OctavoError(_mismatch())
         return Operations(node.op, ours.op)
+    except ValueError as problem:  # a pointer is NULL where octavo expects one that is not
+        raise OctavoError(_mismatch()) from problem
     finally:
         free(context)
 

@@ -53,7 +53,9 @@ class Llama(llama_cpp.Llama):
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         if not native and arguments.get("n_gpu_layers"):
-            raise OctavoError("octavo's attention runs on the CPU: leave out n_gpu_layers, or use attention='llama.cpp'.")
+            raise OctavoError(
+                "octavo's attention runs on the CPU: leave out n_gpu_layers, or use attention='llama.cpp'."
+            )
         inner_n_ctx = n_ctx if native else n_batch
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if verbose else silent_llama_cpp()

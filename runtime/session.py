@@ -97,7 +97,7 @@ class Session:
             for token in tokens_out:
                 self._count_token(start)
                 self._unread = [token]
-                if llama_cpp.llama_token_is_eog(self._vocab, token):
+                if llama_cpp.llama_vocab_is_eog(self._vocab, token):
                     self._unread = []
                     break
                 yield decoder.decode(self._piece(token))

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import oracle
@@ -23,8 +24,8 @@ GROUPS = range(1, 9)
 #: Each head_dim and each group once; the other pairs are compiled by the slow tests only.
 FEW = [(8, 8), (40, 6), (64, 3), (72, 2), (80, 1), (96, 7), (128, 4), (256, 5)]
 OTHERS = [(head_dim, group) for head_dim in HEAD_DIMS for group in GROUPS if (head_dim, group) not in FEW]
-SHAPES = [pytest.param(Shape(*sizes), id="%d-%d" % sizes) for sizes in FEW]
-SHAPES += [pytest.param(Shape(*sizes), id="%d-%d" % sizes, marks=pytest.mark.slow) for sizes in OTHERS]
+SHAPES = [pytest.param(Shape(*sizes), id="{}-{}".format(*sizes)) for sizes in FEW]
+SHAPES += [pytest.param(Shape(*sizes), id="{}-{}".format(*sizes), marks=pytest.mark.slow) for sizes in OTHERS]
 THREADS = [1, 2, 5]  # 5: more than the cores of a small machine
 SAME = 2e-5  # relative: f32 sums of some hundred products
 N_ROWS = [1, 7, 8, 9, 61, 127, 128, 129, 700]
@@ -202,7 +203,7 @@ class Decode:
         spans = []
         for head, rows in enumerate(keys):
             bounds = [0, *(sorted(cuts[head]) if cuts else []), len(rows)]
-            pieces = list(zip(bounds, bounds[1:], strict=False))
+            pieces = list(pairwise(bounds))
             rng.shuffle(pieces)
             spans.append(
                 [
@@ -257,9 +258,7 @@ class Decode:
         for head, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
             own = slice(head * group, (head + 1) * group)
             sinks = self.sinks[own] if self.sinks is not None else None
-            results.append(
-                oracle.attention(self.query[own], keys, values, softcap=float(self.softcap), sinks=sinks)
-            )
+            results.append(oracle.attention(self.query[own], keys, values, softcap=float(self.softcap), sinks=sinks))
         return np.concatenate(results)
 
 
@@ -288,9 +287,7 @@ def test_decode_shares_out_uneven_heads(n_rows, n_threads):
     decode = random_decode(np.random.default_rng(5), Shape(64, 3), n_rows, n_cuts=5)
     actual, expected = decode.run(n_threads).reshape(len(n_rows), 3, 64), np.zeros((len(n_rows), 3, 64))
     for head in np.flatnonzero(n_rows):
-        one = Decode(
-            decode.shape, decode.query[head * 3 : head * 3 + 3], [decode.keys[head]], [decode.values[head]]
-        )
+        one = Decode(decode.shape, decode.query[head * 3 : head * 3 + 3], [decode.keys[head]], [decode.values[head]])
         expected[head] = one.expected()
         assert relative_error(actual[head], expected[head]) < SAME
 
@@ -330,7 +327,7 @@ def rows_with_scores(scores, head_dim):
 HOSTILE_SCORES = {
     "all high": [10000] * 300,
     "all low": [-10000] * 300,
-    "rising": np.linspace(-10000, 10000, 301).round(-4).tolist() + [10000, 10000],
+    "rising": list(range(-10000, 10001, 40)),
     "one high, first": [10000] + [-10000] * 299,
     "one high, last": [-10000] * 299 + [10000],
     "one low among high": [10000] * 150 + [-10000] + [10000] * 149,
@@ -454,15 +451,13 @@ class Prefill:
     cuts : rows of the tail where a new span starts
     """
 
-    def __init__(
-        self, shape, query, keys, values, n_document, position=0, window=0, softcap=0.0, sinks=None, cuts=()
-    ):
+    def __init__(self, shape, query, keys, values, n_document, position=0, window=0, softcap=0.0, sinks=None, cuts=()):
         self.shape, self.query, self.keys, self.values = shape, query, keys, values
         self.n_document, self.window, self.softcap, self.sinks = n_document, window, np.float32(softcap), sinks
         self.position = position  # of the first row of the tail
         bounds = sorted({n_document, len(keys), *(n_document + cut for cut in cuts)})
         pieces = [(0, n_document, ANY_ORDER)]
-        pieces += [(a, b, position + a - n_document) for a, b in zip(bounds, bounds[1:], strict=False)]
+        pieces += [(a, b, position + a - n_document) for a, b in pairwise(bounds)]
         self.spans = np.zeros(len(pieces), SPAN)
         for i, (a, b, first) in enumerate(pieces):
             step = keys.strides[0]

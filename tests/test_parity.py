@@ -1,5 +1,7 @@
 """`attention="dense"` gives llama.cpp's logits, whatever the architecture and however the tokens come in."""
 
+import itertools
+
 import llama_cpp
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ def evaluate(model, pieces):
 def in_pieces(sizes):
     bounds = np.cumsum([0, *sizes])
     assert bounds[-1] == len(TOKENS)
-    return [TOKENS[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [TOKENS[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,8 @@ TEXT = (
     "or sixteen pages. Printers of the Renaissance liked it: Aldus Manutius of Venice sold the Latin poets in this "
     "form from 1501 on, cheap enough for students and small enough for a saddlebag. A folio, by contrast, is folded "
     "once, and a quarto twice. Sheets differed in size from mill to mill, and so do books of the same format; a "
-    "bibliographer therefore looks at the chain lines and the watermark of the paper rather than at a ruler. "
-) * 2
+    "bibliographer therefore looks at the chain lines and the watermark of the paper rather than at a ruler."
+)
 
 
 def mean_kl(expected, actual):
@@ -117,7 +119,7 @@ def mean_kl(expected, actual):
 @pytest.mark.parametrize("architecture", tiny_models.REFUSED)
 def test_other_attention_is_refused_in_a_sentence(tmp_path, architecture):
     path = tiny_models.write_model(tmp_path / "model.gguf", architecture)
-    with pytest.raises(octavo.OctavoError, match=r"octavo .*--attention llama\.cpp"):
+    with pytest.raises(octavo.OctavoError, match=r"octavo .*attention='llama\.cpp'"):
         octavo.Llama(path)
 
 

@@ -1,0 +1,256 @@
+"""The KV cache: a document and a tail that grows by chunks."""
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+
+from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
+from octavo.runtime.cache import CacheLayer, KVCache
+from octavo.runtime.document import Document, DocumentLayer
+from octavo.runtime.errors import OctavoError
+
+LAYERS = [CacheLayer(2, 64, 0), CacheLayer(3, 8, 20), CacheLayer(1, 80, 0)]
+ROW_BYTES = 2 * 2 * (2 * 64 + 3 * 8 + 1 * 80)
+
+
+@pytest.fixture
+def cache():
+    return KVCache(LAYERS, n_ctx=1000)
+
+
+def random_rows(n_rows, seed=0):
+    """Keys and values of each layer."""
+    rng = np.random.default_rng(seed)
+    return [tuple(rng.standard_normal((2, s.n_kv_head, n_rows, s.head_dim)).astype(np.float16)) for s in LAYERS]
+
+
+def parts(layers, start, stop):
+    return [(keys[:, start:stop], values[:, start:stop]) for keys, values in layers]
+
+
+def random_document(n_tokens=40, n_clusters=3):
+    layers = []
+    for shape, (keys, values) in zip(LAYERS, random_rows(n_tokens, seed=9), strict=True):
+        first = max(0, n_tokens - shape.window) if shape.window else 0
+        n = 0 if shape.window else n_clusters
+        centroids = np.zeros((shape.n_kv_head, n, shape.head_dim), np.float16)
+        starts = np.zeros((shape.n_kv_head, n + 1), np.int32)
+        position = first if shape.window else ANY_ORDER
+        keys, values = (np.ascontiguousarray(array[:, first:]) for array in (keys, values))
+        layers.append(DocumentLayer(keys, values, position, centroids, starts))
+    return Document(np.arange(n_tokens, dtype=np.int32), layers, None)
+
+
+def assert_holds(cache, layers, start=0):
+    for i, (keys, values) in enumerate(layers):
+        stored_keys, stored_values = cache.rows(i, start)
+        np.testing.assert_array_equal(stored_keys, keys[:, start:])
+        np.testing.assert_array_equal(stored_values, values[:, start:])
+
+
+def at(address, n_numbers):
+    """f16 numbers at an address, as a kernel sees them."""
+    return np.frombuffer((ctypes.c_char * (2 * n_numbers)).from_address(int(address)), np.float16)
+
+
+def test_new_cache_is_empty_and_takes_no_memory(cache):
+    assert (cache.n_tokens, cache.n_tail, cache.n_document, cache.kv_bytes) == (0, 0, 0, 0)
+    assert cache.row_bytes == ROW_BYTES
+    assert len(cache.heads) == 2 + 3 + 1
+
+
+def test_layers_own_their_heads(cache):
+    assert [len(cache.layer_heads(i)) for i in range(3)] == [2, 3, 1]
+    cache.layer_heads(1)["threshold"] = 7
+    assert cache.heads["threshold"].tolist() == [0, 0, 7, 7, 7, 0]
+    assert cache.heads["window"].tolist() == [0, 0, 20, 20, 20, 0]
+
+
+@pytest.mark.parametrize("n_rows", [1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 3 * CHUNK_ROWS])
+def test_memory_grows_by_chunks(cache, n_rows):
+    cache.reserve(n_rows)
+    assert cache.n_tokens == cache.n_tail == n_rows
+    assert (cache.heads["n_tail"] == n_rows).all()
+    assert cache.kv_bytes == -(-n_rows // CHUNK_ROWS) * CHUNK_ROWS * ROW_BYTES
+
+
+def test_growing_leaves_what_is_there_in_place(cache):
+    rows = random_rows(CHUNK_ROWS)
+    cache.append_rows(rows)
+    before = cache._tables[:, 0].copy()
+    cache.reserve(2 * CHUNK_ROWS)
+    assert (cache._tables[:, 0] == before).all()
+    cache.truncate(CHUNK_ROWS)
+    assert_holds(cache, rows)
+
+
+@pytest.mark.parametrize("sizes", [[1], [700], [1, 1, 254, 1, 1], [255, 2], [256, 256], [300, 1, 300], [0, 5, 0]])
+def test_appended_rows_come_back(cache, sizes):
+    rows, at = random_rows(sum(sizes)), 0
+    for size in sizes:
+        cache.append_rows(parts(rows, at, at + size))
+        at += size
+    assert_holds(cache, rows)
+    for start in {0, sum(sizes) // 2, sum(sizes) - 1, sum(sizes)}:
+        assert_holds(cache, rows, start)
+
+
+def test_rows_are_copies(cache):
+    rows = random_rows(10)
+    cache.append_rows(rows)
+    cache.rows(0)[0][:] = 0
+    assert_holds(cache, rows)
+
+
+def test_head_records_lead_to_each_row(cache):
+    """A kernel finds row r of a head in chunk r // CHUNK_ROWS, at the head's offset."""
+    rows = random_rows(600)
+    cache.append_rows(rows)
+    for i, shape in enumerate(LAYERS):
+        for h, head in enumerate(cache.layer_heads(i)):
+            for row in (0, 255, 256, 511, 512, 599):
+                table = np.frombuffer(memoryview(cache._tables[i]), np.int64)
+                assert head["tail_chunks"] == table.ctypes.data
+                chunk = table[row // CHUNK_ROWS] + row % CHUNK_ROWS * shape.head_dim * 2
+                np.testing.assert_array_equal(at(chunk + head["key_offset"], shape.head_dim), rows[i][0][h, row])
+                np.testing.assert_array_equal(at(chunk + head["value_offset"], shape.head_dim), rows[i][1][h, row])
+
+
+@pytest.mark.parametrize("n_left", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 1, 599, 600])
+def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
+    rows = random_rows(600)
+    cache.append_rows(rows)
+    assert cache.truncate(n_left)
+    assert cache.n_tokens == n_left
+    assert (cache.heads["n_tail"] == n_left).all()
+    assert_holds(cache, parts(rows, 0, n_left))
+    assert cache.kv_bytes == -(-n_left // CHUNK_ROWS) * CHUNK_ROWS * ROW_BYTES
+    cache.append_rows(parts(rows, n_left, 600))
+    assert_holds(cache, rows)
+
+
+def test_truncate_stops_at_the_document(cache):
+    cache.attach(random_document(40))
+    cache.append_rows(random_rows(10))
+    assert not cache.truncate(39)
+    assert cache.n_tokens == 50
+    assert cache.truncate(45)
+    assert_holds(cache, parts(random_rows(10), 0, 5))
+    assert cache.truncate(40)
+    assert (cache.n_tokens, cache.n_tail, cache.n_document) == (40, 0, 40)
+
+
+def test_truncate_to_nothing_detaches_the_document(cache):
+    cache.attach(random_document(40))
+    cache.append_rows(random_rows(10))
+    assert cache.truncate(0)
+    assert cache.document is None
+    assert (cache.n_tokens, cache.kv_bytes) == (0, 0)
+    assert (cache.heads["n_document"] == 0).all()
+    assert (cache.heads["tail_position"] == 0).all()
+
+
+def test_attach_starts_over_with_the_document(cache):
+    document = random_document(40, n_clusters=3)
+    cache.append_rows(random_rows(300))
+    cache.attach(document)
+    assert (cache.n_tokens, cache.n_tail, cache.n_document) == (40, 0, 40)
+    assert (
+        cache.kv_bytes
+        == document.n_bytes
+        == sum(a.nbytes for each in document.layers for a in (each.keys, each.values))
+    )
+    assert cache.heads["tail_position"].tolist() == [40] * 6
+    assert cache.heads["n_document"].tolist() == [40, 40, 20, 20, 20, 40]
+    assert cache.heads["document_position"].tolist() == [ANY_ORDER, ANY_ORDER, 20, 20, 20, ANY_ORDER]
+    assert cache.heads["n_clusters"].tolist() == [3, 3, 0, 0, 0, 3]
+    for i, shape in enumerate(LAYERS):
+        layer = document.layers[i]
+        for h, head in enumerate(cache.layer_heads(i)):
+            stored = {"document_keys": layer.keys, "document_values": layer.values, "centroids": layer.centroids}
+            for name, array in stored.items():
+                np.testing.assert_array_equal(at(head[name], array[h].size), array[h].ravel())
+            assert head["cluster_starts"] == layer.cluster_starts[h].ctypes.data, shape
+
+
+def test_detach_forgets_the_document(cache):
+    fresh = cache.heads.copy()
+    cache.attach(random_document())
+    cache.reserve(5)
+    cache.attach(None)
+    assert cache.document is None
+    assert (cache.heads == fresh).all()
+    assert cache.kv_bytes == 0
+
+
+def test_rows_of_the_tail_leave_out_the_document(cache):
+    cache.attach(random_document(40))
+    rows = random_rows(300)
+    cache.append_rows(rows)
+    assert cache.n_tokens == 340
+    assert_holds(cache, rows)
+    assert cache.kv_bytes == cache.document.n_bytes + 2 * CHUNK_ROWS * ROW_BYTES
+
+
+def test_there_is_room_for_every_span(cache):
+    """Each cluster apart, the exact rows, and each chunk of the tail."""
+    assert cache.max_spans >= 1 + 4  # 1000 tokens are 4 chunks
+    cache.attach(random_document(40, n_clusters=7))
+    assert cache.max_spans >= 7 + 1 + 4
+
+
+# Memory.
+
+
+def free_memory(monkeypatch, n_bytes):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=n_bytes))
+
+
+def test_a_cache_that_does_not_fit_is_refused_with_the_figures(monkeypatch):
+    cache = KVCache([CacheLayer(8, 128, 0)] * 32, n_ctx=1 << 17)  # 128 KiB a token
+    cache.attach(None)
+    free_memory(monkeypatch, 5 << 30)
+    with pytest.raises(OctavoError) as refusal:
+        cache.check_memory(40_960)
+    assert str(refusal.value) == (
+        "The KV cache of 40,960 tokens needs 5.00 GiB more, but only 5.00 GiB of memory are free: "
+        "close other programs, or give a shorter text."
+    )
+
+
+def test_a_cache_that_fits_beside_what_the_machine_needs_is_not_refused(cache, monkeypatch):
+    needed = 2 * CHUNK_ROWS * ROW_BYTES
+    free_memory(monkeypatch, needed + (256 << 20))
+    cache.check_memory(CHUNK_ROWS + 1)
+    free_memory(monkeypatch, needed + (256 << 20) - 1)
+    with pytest.raises(OctavoError, match="The KV cache of 257 tokens"):
+        cache.check_memory(CHUNK_ROWS + 1)
+
+
+def test_memory_that_is_there_already_is_not_asked_for(cache, monkeypatch):
+    cache.reserve(10)
+    free_memory(monkeypatch, 0)
+    cache.check_memory(CHUNK_ROWS)
+    cache.reserve(CHUNK_ROWS - 10)
+    assert cache.n_tail == CHUNK_ROWS
+
+
+def test_a_refused_reserve_changes_nothing(cache, monkeypatch):
+    rows = random_rows(CHUNK_ROWS)
+    cache.append_rows(rows)
+    free_memory(monkeypatch, 0)
+    with pytest.raises(OctavoError, match="257 tokens"):
+        cache.reserve(1)
+    assert cache.n_tokens == CHUNK_ROWS
+    assert (cache.heads["n_tail"] == CHUNK_ROWS).all()
+    assert_holds(cache, rows)
+
+
+def test_the_refusal_counts_the_document_in(cache, monkeypatch):
+    cache.attach(random_document(40))
+    free_memory(monkeypatch, 0)
+    with pytest.raises(OctavoError, match="The KV cache of 41 tokens"):
+        cache.reserve(1)

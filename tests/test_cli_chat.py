@@ -1,0 +1,218 @@
+"""`octavo chat`: a conversation, its commands, its interruptions, and the line editor in a pseudo-terminal."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from octavo.cli.chat import Conversation
+from octavo.cli.main import cli
+from octavo.runtime.errors import OctavoError
+from octavo.runtime.session import Timing
+
+SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def chat(tiny_model, tmp_path) -> list[str]:
+    """A chat over a small document that is indexed already."""
+    document = tmp_path / "island.txt"
+    document.write_text(SENTENCES * 6)
+    on_tiny = ["-m", str(tiny_model), "--index-dir", str(tmp_path / "indexes"), "-t", "2"]
+    assert CliRunner().invoke(cli, ["index", str(document), *on_tiny]).exit_code == 0
+    return ["chat", str(document), *on_tiny, "--temp", "0", "-n", "4"]
+
+
+# On a real model, from a pipe
+
+
+def test_each_line_is_a_question(chat):
+    result = CliRunner().invoke(cli, chat, input="Which ship?\n\n  \nAnd when?\n")
+    assert (result.exit_code, result.stderr) == (0, "")
+    first = CliRunner().invoke(cli, ["ask", chat[1], "Which ship?", *chat[2:]])
+    assert result.stdout.startswith(first.stdout)
+    assert len(result.stdout) > len(first.stdout)
+
+
+def test_clear_starts_over(chat):
+    result = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n/clear\nWhich ship?\nWhere?\n/exit\nWho?\n")
+    half = len(result.stdout) // 2
+    assert result.exit_code == 0
+    assert result.stderr == "Cleared. The document stays.\n"
+    assert result.stdout[:half] == result.stdout[half:]
+
+
+def test_a_trailing_backslash_adds_a_line(chat):
+    joined = CliRunner().invoke(cli, chat, input="Which ship?\\\nWhere?\n")
+    asked = CliRunner().invoke(cli, ["ask", chat[1], "Which ship?\nWhere?", *chat[2:]])
+    assert joined.stdout == asked.stdout
+
+
+def test_stats(chat):
+    result = CliRunner().invoke(cli, chat, input="/stats\nWhich ship?\n/stats\n")
+    before, after = result.stderr.splitlines()[:3], result.stderr.splitlines()[3:]
+    assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
+    assert before[2] == "attention  squeezed, budget 0.125"
+    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read"]
+    assert after[3].startswith("answer     4 tokens, the first after 0.")
+    share = float(after[4].split(", ")[1].split("%")[0])
+    assert share == pytest.approx(100, abs=1)  # a document this short is attended whole
+
+
+def test_bad_input_ends_a_script(chat):
+    result = CliRunner().invoke(cli, chat, input=b"\xff\n")
+    assert (result.exit_code, result.stderr) == (1, "Error: Standard input is not UTF-8 text: convert it first.\n")
+    result = CliRunner().invoke(cli, [*chat, "-c", "900"], input="Why? " * 200 + "\nWhy?\n")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: The question does not fit")
+
+
+# Commands and interruptions, on a scripted session
+
+
+@dataclass
+class ScriptedSession:
+    """Answers "yes" to all but the questions that have another answer or an exception."""
+
+    answers: dict[str, list] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    timing: Timing = field(default_factory=Timing)
+    llama: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(context=SimpleNamespace(bytes_read=0)))
+
+    def ask(self, question):
+        self.asked.append(question)
+        for part in self.answers.get(question, ["yes"]):
+            if isinstance(part, BaseException):
+                raise part
+            yield part
+
+
+def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):
+    session = ScriptedSession({"first": ["It was the ", KeyboardInterrupt()]})
+    Conversation(session, interactive=True).run(iter(["first", "second"]))
+    assert session.asked == ["first", "second"]
+    assert capsys.readouterr() == ("It was the \nyes\n", "(stopped)\n")
+
+
+def test_ctrl_c_ends_a_script():
+    session = ScriptedSession({"first": ["It was the ", KeyboardInterrupt()]})
+    with pytest.raises(KeyboardInterrupt):
+        Conversation(session, interactive=False).run(iter(["first", "second"]))
+    assert session.asked == ["first"]
+
+
+def test_a_refused_question_returns_to_the_prompt(capsys):
+    session = ScriptedSession({"long": [OctavoError("The question does not fit.")]})
+    Conversation(session, interactive=True).run(iter(["long", "short"]))
+    assert capsys.readouterr() == ("yes\n", "Error: The question does not fit.\n")
+
+
+def test_commands(capsys):
+    session = ScriptedSession()
+    Conversation(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["/help", "/clear", "/stats", "/exit"]
+    assert lines[-1] == "There is no command /foo: /help lists them."
+    assert session.asked == []
+
+
+# In a terminal
+
+
+class Terminal:
+    """`octavo chat` that somebody types at; what it prints on stdout and on the terminal."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.master, slave = pty.openpty()
+        command = [sys.executable, "-c", "from octavo.cli.main import main; main()", *arguments]
+        environment = {**os.environ, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"}
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=subprocess.PIPE, stderr=slave, env=environment, start_new_session=True
+        )
+        os.close(slave)
+        self.screen = b""
+        os.set_blocking(self.master, False)
+
+    def wait_for(self, text: str) -> None:
+        """Until the terminal has shown a text since this was last called."""
+        deadline = time.monotonic() + 60
+        while text.encode() not in self.screen:
+            assert time.monotonic() < deadline, self.screen.decode()
+            try:
+                self.screen += os.read(self.master, 4096)
+            except BlockingIOError:
+                time.sleep(0.02)
+        self.screen = self.screen.split(text.encode(), 1)[1]
+
+    def wait_for_prompt(self) -> None:
+        """Until a new prompt takes keys."""
+        self.wait_for("\x1b[?2004h")  # brackets pastes from here on
+        self.wait_for(">")
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def leave(self) -> tuple[int, str]:
+        """Exit code and output of the process, which is about to end."""
+        output, _ = self.process.communicate(timeout=60)
+        os.close(self.master)
+        return self.process.returncode, output.decode()
+
+
+def test_lines_are_edited_in_a_terminal(chat):
+    terminal = Terminal(chat)
+    terminal.wait_for("/help lists what you can do here.")
+    terminal.wait_for_prompt()
+    terminal.type("Which ship?\x1b\rWhere?\r")  # Alt-Enter between
+    terminal.wait_for_prompt()
+    terminal.type("/nonsense\r")
+    terminal.wait_for("There is no command /nonsense")
+    terminal.wait_for_prompt()
+    terminal.type("rubbish\x03/exit\r")  # Ctrl-C clears the line
+    code, output = terminal.leave()
+    asked = CliRunner().invoke(cli, ["ask", chat[1], "Which ship?\nWhere?", *chat[2:]])
+    assert (code, output) == (0, asked.stdout)
+
+
+@pytest.mark.parametrize(("key", "code"), [("\x04", 0), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
+def test_keys_that_leave(chat, key, code):
+    terminal = Terminal(chat)
+    terminal.wait_for_prompt()
+    terminal.type(key)
+    assert terminal.leave() == (code, "")
+
+
+def test_ctrl_c_while_a_long_question_is_read(chat):
+    """The question is dropped, and the chat goes on."""
+    terminal = Terminal([*chat, "-c", "300000"])
+    terminal.wait_for_prompt()
+    for _ in range(40):
+        terminal.type(f"\x1b[200~{SENTENCES * 20}\x1b[201~")  # a bracketed paste
+        time.sleep(0.05)
+    terminal.type(" end of paste")
+    terminal.wait_for("end of paste")
+    terminal.type("\r")
+    time.sleep(1.5)
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.wait_for("(stopped)")
+    terminal.wait_for_prompt()
+    terminal.type("Which ship?\r")
+    terminal.wait_for_prompt()
+    terminal.type("\x04")
+    code, output = terminal.leave()
+    first = CliRunner().invoke(cli, ["ask", chat[1], "Which ship?", *chat[2:]])
+    assert (code, output) == (0, first.stdout)
