@@ -4,7 +4,8 @@
 2. It is written under another name, synced, and renamed when all of it is there.
 3. The manifest names the format version, the model's and the document's hash, the settings, and for each file its
    size, modification time and SHA-256.
-4. A file whose size or time differs from the manifest is read whole and compared with its checksum before use.
+4. A file whose size differs from the manifest is refused; one whose time differs is first read whole and compared
+   with its checksum.
 """
 
 from __future__ import annotations

@@ -176,9 +176,8 @@ class IndexBuilder:
         if curve is not None:
             arrays |= {"budgets": curve.budgets, "thresholds": curve.thresholds}
         write_arrays(self.folder / "document.safetensors", arrays)
-        for piece in self.folder.glob("prefill-*"):
-            piece.unlink()
-        files = {file.name: describe_file(file) for file in sorted(self.folder.glob("*.safetensors"))}
+        pieces = set(self.folder.glob("prefill-*"))
+        files = {file.name: describe_file(file) for file in sorted(set(self.folder.glob("*.safetensors")) - pieces)}
         write_json(
             self.folder / MANIFEST,
             {
@@ -192,6 +191,8 @@ class IndexBuilder:
             },
         )
         with disk_errors(self.path):
+            for piece in pieces:
+                piece.unlink()
             sync_folder(self.folder)
             shutil.rmtree(self.path, ignore_errors=True)
             self.folder.rename(self.path)

@@ -110,12 +110,26 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
     return add_tail(head, shape.head_dim, first_visible_position(head, n_tokens), spans, n_spans)
 
 
-@cache
-def compiled_selector(select: Any, shape: Shape) -> Any:
-    """A selector for one shape as a native function; its `address` goes into a HEAD record."""
+_SIGNATURE = int64(int64, int64, int64, int64)
 
-    @native_callback(int64(int64, int64, int64, int64))
+
+@cache
+def native_select_all(shape: Shape) -> Any:
+    """`select_all` for one shape as a native function; its `address` goes into a HEAD record."""
+
+    @native_callback(_SIGNATURE)
     def call(head, query, n_tokens, spans):
-        return select(shape, head, query, n_tokens, spans)
+        return select_all(shape, head, query, n_tokens, spans)
+
+    return call
+
+
+@cache
+def native_select_clusters(shape: Shape) -> Any:
+    """`select_clusters` for one shape as a native function; its `address` goes into a HEAD record."""
+
+    @native_callback(_SIGNATURE)
+    def call(head, query, n_tokens, spans):
+        return select_clusters(shape, head, query, n_tokens, spans)
 
     return call

@@ -42,7 +42,7 @@ HEAD = np.dtype(
         ("centroids", "i8"),  # (n_clusters, head_dim) f16
         ("cluster_starts", "i8"),  # (n_clusters + 1,) int32: rows of the document, sorted by cluster
         ("n_clusters", "i8"),
-        ("scratch", "i8"),  # f32, room for n_clusters * (group + 1)
+        ("scratch", "i8"),  # f32, room for n_clusters + group * padded_clusters(n_clusters)
         ("threshold", "f4"),  # of the share of attention that an average key of a cluster gets
         ("softcap", "f4"),  # of the scores, 0 for none
         ("bytes_read", "i8"),  # counted: by selection and attention since it was last set to 0

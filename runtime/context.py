@@ -13,7 +13,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.select import compiled_selector, padded_clusters, select_all
+from octavo.cpu_kernels.select import native_select_all, padded_clusters
 from octavo.cpu_kernels.spans import SPAN
 
 from . import ggml, seam
@@ -92,10 +92,15 @@ class Context(internals.LlamaContext):
     def attach(self, document: Document | None) -> None:
         """Start over with a document's keys and values, or with nothing."""
         self.cache.attach(document)
-        self._select()
+        try:
+            self._select()
+        except OctavoError:
+            self.cache.attach(None)
+            raise
 
     def use(self, selector: Selector) -> None:
         """Attend by another selector from the next step on."""
+        selector.configure(self.cache.heads, self.cache.document)
         self.selector = selector
         self._select()
 
@@ -106,9 +111,9 @@ class Context(internals.LlamaContext):
         for node, shape in zip(self.nodes, self.shapes, strict=True):
             if node.appends:
                 has_clusters = document is not None and document.layers[node.kv_layer].n_clusters > 0
-                select = self.selector.select if has_clusters else select_all
+                native = self.selector.native if has_clusters else native_select_all
                 heads = self.cache.layer_heads(node.kv_layer)
-                heads["select"] = compiled_selector(select, shape).address
+                heads["select"] = native(shape).address
                 heads["softcap"] = node.softcap
         n_kv_head = max(node.n_kv_head for node in self.nodes)
         group = max(shape.group for shape in self.shapes)

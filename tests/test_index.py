@@ -667,7 +667,7 @@ def test_an_index_of_another_format_is_refused(copied_index, model_hash):
         open_index(copied_index, model_hash)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 1}'])
 def test_a_manifest_that_is_damaged_is_told(copied_index, model_hash, content):
     (copied_index / MANIFEST).write_bytes(content)
     with pytest.raises(OctavoError, match="index the document again"):

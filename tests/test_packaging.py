@@ -7,6 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from octavo.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("cli", "convert", "cpu_kernels", "metal", "runtime", "examples")
@@ -43,3 +46,9 @@ def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
     )
     assert run.stdout.split() == [str(tmp_path / "octavo" / "__init__.py"), "True"], run.stderr
+
+
+def test_readme_shows_the_help_as_it_is(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(cli, ["--help"], prog_name="octavo").output.rstrip()
+    assert f"```\n$ octavo --help\n{shown}\n```" in (ROOT / "README.md").read_text("utf-8")

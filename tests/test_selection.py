@@ -9,12 +9,19 @@ from hypothesis import strategies as st
 import octavo
 from octavo.convert.calibrate import cluster_importance
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.select import compiled_selector, padded_clusters, select_all, select_clusters
+from octavo.cpu_kernels.select import (
+    native_select_all,
+    native_select_clusters,
+    padded_clusters,
+    select_all,
+    select_clusters,
+)
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, SPAN
 from octavo.runtime.cache import CacheLayer, KVCache
 from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve
 from octavo.runtime.selectors.squeezed import Squeezed
 
+NATIVE = {select_all: native_select_all, select_clusters: native_select_clusters}
 HEAD_DIM, N_KV_HEAD = 64, 2
 GROUPS = [1, 3, 4, 8]
 GUARD = -12345.0
@@ -57,7 +64,7 @@ class OneLayer:
         self.scratch = np.full((N_KV_HEAD, room + 1), np.nan, np.float32)
         self.scratch[:, -1] = GUARD
         self.heads["scratch"] = self.scratch.ctypes.data + np.arange(N_KV_HEAD) * self.scratch.strides[0]
-        self.call = compiled_selector(select, Shape(HEAD_DIM, group)).ctypes
+        self.call = NATIVE[select](Shape(HEAD_DIM, group)).ctypes
 
     def select(self, head, queries):
         """The spans of a head for (n_tokens, group, head_dim) queries."""

@@ -1,7 +1,8 @@
 """Selectors: which stored rows a step attends. One file for each; `make_selector` is the table of their names.
 
 A selector is a frozen dataclass of parameters with
-  select : the compiled function of the hot path (see cpu_kernels/spans.py), used where a layer has clusters
+  native : gives the compiled function of the hot path for a shape (see cpu_kernels/spans.py); used where a layer
+           has clusters
   configure(heads, document) : fills its fields of the HEAD records when a document is attached
 """
 
@@ -19,7 +20,7 @@ class Selector(Protocol):
     """What the runtime needs of a selector."""
 
     @property
-    def select(self) -> Any: ...
+    def native(self) -> Any: ...
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None: ...
 

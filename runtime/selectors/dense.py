@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.cpu_kernels.select import select_all
+from octavo.cpu_kernels.select import native_select_all
 
 from ..document import Document
 
@@ -15,7 +15,7 @@ from ..document import Document
 class Dense:
     """Attend every row that the layer's window shows."""
 
-    select = staticmethod(select_all)
+    native = staticmethod(native_select_all)
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None:
         """Nothing to set."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.cpu_kernels.select import select_clusters
+from octavo.cpu_kernels.select import native_select_clusters
 
 from ..document import Document
 
@@ -22,7 +22,7 @@ class Squeezed:
 
     budget: float = 0.125
 
-    select = staticmethod(select_clusters)
+    native = staticmethod(native_select_clusters)
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None:
         """Set one threshold for all heads, so that each takes what it needs of the budget."""
