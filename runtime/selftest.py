@@ -12,7 +12,7 @@ from pathlib import Path
 
 _OPTIONS = {
     "avx512f": "GGML_AVX512",
-    "avx512_vbmi": "GGML_AVX512_VBMI",
+    "avx512vbmi": "GGML_AVX512_VBMI",
     "avx512_vnni": "GGML_AVX512_VNNI",
     "avx512_bf16": "GGML_AVX512_BF16",
 }
