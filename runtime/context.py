@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import llama_cpp
@@ -55,7 +55,8 @@ class Context(internals.LlamaContext):
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16
         params.offload_kqv = params.op_offload = False
-        super().__init__(model=model, params=params, verbose=verbose)
+        with nullcontext() if verbose else silent_llama_cpp():
+            super().__init__(model=model, params=params, verbose=verbose)
         self._interrupted = False
         self._abort = llama_cpp.ggml_abort_callback(self._poll_signals)
 

@@ -20,12 +20,14 @@ class Prompt:
     """Token pieces of a conversation over one document.
 
     has_template : False where the model has no chat template, and plain "Question: ... Answer:" is used
+    stop : text that ends an answer, where no token does: a model without a template asks itself the next question
     """
 
     def __init__(self, llama: Any) -> None:
         self._llama = llama
         template = llama.metadata.get("tokenizer.chat_template")
         self.has_template = template is not None
+        self.stop = None if self.has_template else "\n\nQuestion:"
         if template is None:
             self._head, self._border = _INSTRUCTION, "\n\n"
             self._between, self._last = "\n\nQuestion: ", "\nAnswer:"

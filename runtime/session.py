@@ -68,8 +68,7 @@ class Session:
 
     def clear(self) -> None:
         """Forget all questions and answers; the document stays."""
-        self.llama.context.kv_cache_seq_rm(-1, self._n_document, -1)
-        self.llama.n_tokens = self._n_document
+        self._forget(self._n_document)
         self._unread = []
 
     def ask(self, question: str) -> Generator[str, None, None]:
@@ -89,7 +88,7 @@ class Session:
         limit = room if sampling.n_predict < 0 else min(sampling.n_predict, room)
         self.timing = Timing(prompt_tokens=len(tokens))
         before, start = llama.n_tokens, time.perf_counter()
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        answer = _Answer(self.prompt.stop)
         tokens_out = llama.generate(
             tokens, reset=False, temp=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
         )
@@ -100,16 +99,23 @@ class Session:
                 if llama_cpp.llama_vocab_is_eog(self._vocab, token):
                     self._unread = []
                     break
-                yield decoder.decode(self._piece(token))
+                yield answer.add(self._piece(token))
+                if answer.stopped:
+                    self._unread = []
+                    self._forget(before + len(tokens) + answer.n_tokens)
+                    break
                 if self.timing.answer_tokens >= limit:
                     break
-            if rest := decoder.decode(b"", final=True):
-                yield rest
+            yield answer.rest()
         finally:
             tokens_out.close()
             if llama.n_tokens < before + len(tokens):  # stopped while it read the question: as if never asked
-                llama.context.kv_cache_seq_rm(-1, before, -1)
-                llama.n_tokens = before
+                self._forget(before)
+
+    def _forget(self, n_tokens: int) -> None:
+        """Keep the first n_tokens tokens only."""
+        self.llama.n_tokens = min(n_tokens, self.llama.n_tokens)
+        self.llama.context.kv_cache_seq_rm(-1, self.llama.n_tokens, -1)
 
     def _piece(self, token: int) -> bytes:
         """The bytes of a token; control tokens have none."""
@@ -123,3 +129,46 @@ class Session:
         if self.timing.answer_tokens == 1:
             self.timing.first_token_s = now
         self.timing.decode_s = now - self.timing.first_token_s
+
+
+class _Answer:
+    """The text of an answer as it comes: whole characters, and nothing from the text `stop` on."""
+
+    def __init__(self, stop: str | None) -> None:
+        self._stop = stop
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text, self._given = "", 0
+        self._starts: list[int] = []
+        self.stopped = False
+
+    def add(self, piece: bytes) -> str:
+        """Take a token's bytes; gives what can be shown now. Text that may begin `stop` is held back."""
+        self._starts.append(len(self._text))
+        self._text += self._decoder.decode(piece)
+        sure = len(self._text)
+        if self._stop is not None:
+            found = self._text.find(self._stop)
+            self.stopped = found >= 0
+            lengths = range(min(len(self._stop) - 1, len(self._text)), 0, -1)
+            held = next((n for n in lengths if self._text.endswith(self._stop[:n])), 0)
+            sure = found if self.stopped else sure - held
+        return self._show(sure)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that begin before what was shown ends."""
+        return sum(start < self._given for start in self._starts)
+
+    def rest(self) -> str:
+        """What was held back, where the answer ended otherwise."""
+        if self.stopped:
+            return ""
+        self._text += self._decoder.decode(b"", final=True)
+        return self._show(len(self._text))
+
+    def _show(self, stop: int) -> str:
+        shown = self._text[self._given : stop]
+        if self._given == 0 and self._stop is not None:
+            shown = shown.lstrip()  # the blank after "Answer:"
+        self._given = stop
+        return shown
