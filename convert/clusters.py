@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.runtime.cache import KVCache
-from octavo.runtime.document import ANY_ORDER, DocumentLayer
+from octavo.runtime.document import DocumentLayer
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _writer(numba_type: Any) -> Any:
 
 read_int32, write_int32 = _reader(types.int32), _writer(types.int32)
 read_int64, write_int64 = _reader(types.int64), _writer(types.int64)
-read_float, write_float = _reader(types.float32), _writer(types.float32)
+read_float = _reader(types.float32)
 
 
 @intrinsic

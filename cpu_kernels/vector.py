@@ -171,11 +171,6 @@ def multiply(typing: Any, x: Any, y: Any) -> Any:
 
 
 @intrinsic
-def divide(typing: Any, x: Any, y: Any) -> Any:
-    return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fdiv(*args)
-
-
-@intrinsic
 def maximum(typing: Any, x: Any, y: Any) -> Any:
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).call("maxnum", *args)
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.cpu_kernels.spans import ANY_ORDER
-
 from .errors import OctavoError
 
 
@@ -18,7 +16,7 @@ class DocumentLayer:
     Parameters
     ----------
     keys, values : (n_kv_head, n_rows, head_dim); sorted by cluster, the rows that are always exact last
-    position : ANY_ORDER; in a sliding-window layer, whose rows lie in order, that of the first row it keeps
+    position : `spans.ANY_ORDER`; in a sliding-window layer, whose rows lie in order, that of the first row it keeps
     centroids : (n_kv_head, n_clusters, head_dim) mean keys of the clusters
     cluster_starts : (n_kv_head, n_clusters + 1) int32, the rows where clusters start and stop
     """
@@ -81,6 +79,3 @@ class Document:
     def n_bytes(self) -> int:
         """Bytes of all keys and values."""
         return sum(layer.n_bytes for layer in self.layers)
-
-
-__all__ = ["ANY_ORDER", "Document", "DocumentLayer", "ThresholdCurve"]

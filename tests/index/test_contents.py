@@ -21,7 +21,8 @@ from octavo import OctavoError
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
 from octavo.convert.files import sha256_of
 from octavo.convert.index import open_index
-from octavo.runtime.document import ANY_ORDER, ThresholdCurve
+from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.runtime.document import ThresholdCurve
 
 # What an index gives.
 
