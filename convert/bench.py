@@ -39,6 +39,7 @@ class Engine:
 
     name: str
     llama: llama_cpp.Llama
+    flash_attention: bool | None = None  # of llama.cpp's own
     prefill_s: float = 0.0
     decode_s: list[float] = field(default_factory=list)
     logits: list[np.ndarray] = field(default_factory=list)
@@ -113,8 +114,9 @@ class Bench:
         with silent_llama_cpp():
             return [
                 Engine(
-                    f"flash_attn={flash}",
+                    LLAMA_CPP,
                     llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **self.options),
+                    flash_attention=flash,
                 )
                 for flash in (True, False)
             ]
@@ -127,7 +129,7 @@ class Bench:
             "threads": settings.n_threads,
             "read_bandwidth_gb_s": round(read_bandwidth(settings.n_threads) / 1e9, 2),
         }
-        results = [row for depth in sorted(settings.depths) for row in self._at_depth(depth)]
+        results = [row for depth in sorted(set(settings.depths)) for row in self._at_depth(depth)]
         metadata = self.dense.llama.metadata
         model = {
             "file": os.path.basename(self.model_path),
@@ -226,7 +228,7 @@ class Bench:
                     "bytes_read_per_token": bytes_read,
                     "kl_divergence": round(divergence, 5),
                     "top1_agreement": round(agreement, 3),
-                    **({"flash_attention": best.name.endswith("True")} if name == LLAMA_CPP else {}),
+                    **({"flash_attention": best.flash_attention} if name == LLAMA_CPP else {}),
                 }
             )
         return rows

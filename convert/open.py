@@ -23,21 +23,11 @@ def index_document(
     notice: Callable[[str], None],
 ) -> Path:
     """Make the index of a document unless it is there already; returns its folder."""
-    text = read_document(document_path)
-    settings = ClusterSettings()
-    path = library.index_path(document_path, text, identity(llama, settings))
-    name = Path(document_path).name
+    text, path = _locate(llama, library, document_path)
     if path.exists():
-        notice(f"{name} is indexed already: {path}")
-        return path
-    changed = [other for other, manifest in library.indexes() if manifest["document"]["name"] == name]
-    notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
-    attention, budget = llama.attention, llama.budget
-    llama.set_attention("dense")
-    try:
-        IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
-    finally:
-        llama.set_attention(attention, budget)
+        notice(f"{Path(document_path).name} is indexed already: {path}")
+    else:
+        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
     return path
 
 
@@ -50,9 +40,35 @@ def attach_document(
     notice: Callable[[str], None],
 ) -> None:
     """Attach a document's index to a model, making it first where there is none."""
-    text = read_document(document_path)
-    path = library.index_path(document_path, text, identity(llama, ClusterSettings()))
+    text, path = _locate(llama, library, document_path)
     if not path.exists():
-        index_document(llama, library, document_path, progress, n_jobs, notice)
+        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
     document, _ = open_index(path, library.model_hash)
     llama.attach(document)
+
+
+def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str]) -> tuple[str, Path]:
+    """A document's text, and where its index lies or will lie."""
+    text = read_document(document_path)
+    return text, library.index_path(document_path, text, identity(llama, ClusterSettings()))
+
+
+def _build(
+    llama: Llama,
+    library: Library,
+    path: Path,
+    name: str,
+    text: str,
+    progress: Progress,
+    n_jobs: int,
+    notice: Callable[[str], None],
+) -> None:
+    """Make an index, attending densely meanwhile."""
+    changed = [other for other, manifest in library.indexes() if manifest["document"]["name"] == name]
+    notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
+    attention, budget = llama.attention, llama.budget
+    llama.set_attention("dense")
+    try:
+        IndexBuilder(llama, library, path, name, text, ClusterSettings(), progress, n_jobs).build()
+    finally:
+        llama.set_attention(attention, budget)

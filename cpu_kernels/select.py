@@ -110,6 +110,8 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
     return add_tail(head, shape.head_dim, first_visible_position(head, n_tokens), spans, n_spans)
 
 
+# One function for each selector: a shared one would hold the selector in its closure, and Numba's cache on disk
+# never finds a function again whose closure holds a compiled one.
 _SIGNATURE = int64(int64, int64, int64, int64)
 
 

@@ -162,21 +162,21 @@ class Context(internals.LlamaContext):
     def _watched_signals(self) -> Iterator[None]:
         """Between the nodes of a graph, a Ctrl-C only sets a flag, which abandons the graph; it acts after that."""
         self._interrupted = False
-        if threading.current_thread() is not threading.main_thread():
-            yield
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(handler):
+            yield  # a signal that is ignored, or that C code handles, is not ours
             return
 
         def remember(*_: Any) -> None:
             self._interrupted = True
 
-        handler = signal.signal(signal.SIGINT, remember)
+        signal.signal(signal.SIGINT, remember)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, handler)
         if self._interrupted:
-            if callable(handler):
-                handler(signal.SIGINT, None)
+            handler(signal.SIGINT, None)
             raise KeyboardInterrupt
 
     def _poll_signals(self, _: Any) -> bool:

@@ -103,8 +103,9 @@ class Llama(llama_cpp.Llama):
 
     def _inner_n_ctx(self, n_ctx: int) -> int:
         """Cells of llama.cpp's own cache: one batch, and more only where its RoPE factors depend on them (LongRoPE)."""
-        architecture = self.metadata.get("general.architecture")
-        original = int(self.metadata.get(f"{architecture}.rope.scaling.original_context_length", 0))
+        prefix = f"{self.metadata.get('general.architecture')}.rope.scaling"
+        factors_depend = self.metadata.get(f"{prefix}.type") not in ("linear", "yarn")
+        original = int(self.metadata.get(f"{prefix}.original_context_length", 0)) if factors_depend else 0
         n_batch: int = self.n_batch
         return max(n_batch, original + 1) if n_ctx > original > 0 else n_batch
 
