@@ -25,7 +25,20 @@ RESULT = {
 
 @pytest.fixture(scope="module")
 def result(tiny_model):
-    arguments = ["-m", str(tiny_model), "-t", "2", "--depths", "1500,300", "-n", "6", "--budget", "0.2", "-o", "json"]
+    arguments = [
+        "-m",
+        str(tiny_model),
+        "-t",
+        "2",
+        "--depths",
+        "1500,300,1500",
+        "-n",
+        "6",
+        "--budget",
+        "0.2",
+        "-o",
+        "json",
+    ]
     run = CliRunner().invoke(bench, arguments, catch_exceptions=False)
     assert run.exit_code == 0, run.output
     return json.loads(run.stdout)

@@ -1,6 +1,9 @@
 """`octavo.Llama` is a drop-in for `llama_cpp.Llama`: the same calls give the same answers, on our attention."""
 
 import json
+import os
+import signal
+import threading
 
 import llama_cpp
 import numpy as np
@@ -129,3 +132,27 @@ def test_a_truncated_model_is_refused(tmp_path, tiny_model):
     path.write_bytes(tiny_model.read_bytes()[:-100_000])
     with pytest.raises(octavo.OctavoError, match="incomplete"):
         octavo.Llama(path)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_batch_leaves_the_handling_of_ctrl_c_as_it_was(tiny_model, handler):
+    model = octavo.Llama(tiny_model, n_ctx=128)
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        model.eval(list(range(50)))
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_ignored_ctrl_c_does_not_end_a_batch(tiny_model):
+    model = octavo.Llama(tiny_model)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        model.eval(list(range(250)) * 12)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert model.context.cache.n_tokens == 3000
