@@ -23,6 +23,13 @@ _COLUMNS = {
     "top1_agreement": "same top token",
 }
 
+#: How caches are filled, and what the table's heading says of it.
+_FILLS = {
+    "prefill": "",
+    "copy": "; llama.cpp's keys and values are a copy of octavo's",
+    "random": "; text, keys and values are random",
+}
+
 
 class Depths(click.ParamType[list[int]]):
     """Comma-separated token counts."""
@@ -34,8 +41,8 @@ class Depths(click.ParamType[list[int]]):
             depths = [int(part) for part in str(value).split(",")]
         except ValueError:
             depths = []
-        if not depths or min(depths) < 128:
-            self.fail(f"'{value}' is not a list of token counts of at least 128, such as 2048,8000.", param, ctx)
+        if not depths or min(depths) < 0:
+            self.fail(f"'{value}' is not a list of token counts, such as 0,2048,8000.", param, ctx)
         return depths
 
 
@@ -57,7 +64,17 @@ class Attentions(click.ParamType[list[str]]):
 @options.model
 @options.threads
 @click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
-@click.option("--depths", type=Depths(), default="2048,8000", show_default=True, help="Tokens read before decoding.")
+@click.option(
+    "--depths", type=Depths(), default="2048,8000", show_default=True, help="Tokens in the cache before decoding."
+)
+@click.option(
+    "--fill",
+    type=click.Choice(list(_FILLS)),
+    default="prefill",
+    show_default=True,
+    help="How the caches get there: every engine reads the text; octavo reads it, and llama.cpp gets a copy of its "
+    "keys and values; or nobody reads, and text, keys and values are random.",
+)
 @click.option(
     "--attention",
     type=Attentions(),
@@ -81,6 +98,7 @@ def bench(
     threads: int,
     doc: Path | None,
     depths: list[int],
+    fill: str,
     attention: list[str],
     budget: float,
     n_decode: int,
@@ -91,8 +109,10 @@ def bench(
     from octavo.convert.library import read_document
     from octavo.runtime.models import default_model
 
-    text = read_document(doc or default_text())
-    settings = BenchSettings(depths, attention, budget, n_decode, threads)
+    if fill == "random" and doc is not None:
+        raise click.UsageError("--fill random reads no text: leave out --doc.")
+    text = None if fill == "random" else read_document(doc or default_text())
+    settings = BenchSettings(depths, attention, budget, n_decode, threads, fill)
     with TaskProgress() as progress:
         result = Bench(str(model or default_model()), text, settings, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
@@ -103,7 +123,7 @@ def as_markdown(result: dict[str, Any]) -> str:
     machine, model = result["machine"], result["model"]
     lines = [
         f"{model['file']}, {machine['cpu']}, {machine['threads']} threads, "
-        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory",
+        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory{_FILLS[result['fill']]}",
         "",
         "| " + " | ".join(_COLUMNS.values()) + " |",
         "| --- |" + " ---: |" * (len(_COLUMNS) - 1),
@@ -118,6 +138,8 @@ def _cell(name: str, row: dict[str, Any]) -> str:
         return f"squeezed, budget {row['budget']:g}"
     if name == "attention" and row["attention"] == "llama.cpp":
         return f"llama.cpp, flash attention {'on' if row['flash_attention'] else 'off'}"
+    if row[name] is None:
+        return "-"
     if name in ("kv_bytes", "bytes_read_per_token"):
         return f"{row[name] / 1e6:.1f}"
     return f"{row[name]:,}" if isinstance(row[name], int) else str(row[name])

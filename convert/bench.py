@@ -1,7 +1,11 @@
 """Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
 
-Every engine reads the text batch by batch, in turn, and then the text's next tokens one at a time, in turn. llama.cpp
-runs with flash attention on and off, and the better of the two counts for each figure.
+Every engine is brought to a depth, and then reads the text's next tokens one at a time, in turn. llama.cpp runs with
+flash attention on and off, and the better of the two counts for each figure. How the caches are filled:
+
+- prefill: every engine reads the text itself, batch by batch, in turn.
+- copy: our dense engine reads the text, and llama.cpp gets a copy of its keys and values.
+- random: nobody reads; the text, keys and values are random, and all engines hold the same.
 """
 
 from __future__ import annotations
@@ -21,13 +25,15 @@ import numpy as np
 import octavo
 from octavo.cpu_kernels.bandwidth import read_bandwidth
 from octavo.runtime.architecture import silent_llama_cpp
-from octavo.runtime.document import Document
+from octavo.runtime.document import Document, DocumentLayer
 from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import LLAMA_CPP, Llama
 
 from .clusters import ClusterSettings, document_layers
+from .fill import fill_at_random
 from .index import calibrate
 from .progress import Progress
+from .state import copy_sequence, refuse_windows
 
 _BATCH = 512
 _WARM_UP = 2
@@ -35,7 +41,10 @@ _WARM_UP = 2
 
 @dataclass
 class Engine:
-    """One way to run the model, and what was measured of it at the current depth."""
+    """One way to run the model, and what was measured of it at the current depth.
+
+    prefill_s : what it took to read the text up to this depth; 0 where this engine read nothing
+    """
 
     name: str
     llama: llama_cpp.Llama
@@ -69,6 +78,7 @@ class BenchSettings:
 
     depths : tokens in the cache before decoding    n_decode : tokens decoded at each depth
     attentions : of llama.cpp, dense and squeezed; dense always runs, to compare with
+    fill : "prefill", "copy" or "random": how the caches get there
     """
 
     depths: list[int]
@@ -76,12 +86,16 @@ class BenchSettings:
     budget: float
     n_decode: int
     n_threads: int
+    fill: str = "prefill"
 
 
 class Bench:
-    """One run over one text. Raises OctavoError where the text or the model's context is too short."""
+    """One run over one text, or over random tokens where there is none (fill "random").
 
-    def __init__(self, model_path: str, text: str, settings: BenchSettings, progress: Progress) -> None:
+    Raises OctavoError where the text or the model's context is too short, and where the caches cannot be filled.
+    """
+
+    def __init__(self, model_path: str, text: str | None, settings: BenchSettings, progress: Progress) -> None:
         self.settings, self.progress, self.model_path = settings, progress, model_path
         self.clustering = ClusterSettings()
         self.options: dict[str, Any] = {
@@ -91,11 +105,22 @@ class Bench:
         }
         self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
         self.dense = Engine("dense", Llama(model_path, **self.options))
+        if settings.fill != "prefill":
+            refuse_windows(self.dense.llama)
+        self.rng = np.random.default_rng(self.clustering.seed)
         self.tokens = self._tokens(text)
         self.others = self._llama_cpp_engines() if LLAMA_CPP in settings.attentions else []
+        self.squeezed: Engine | None = None
+        if "squeezed" in settings.attentions:
+            self.squeezed = Engine("squeezed", Llama(model_path, **self.options))
+            self.squeezed.llama.set_attention("squeezed", settings.budget)
 
-    def _tokens(self, text: str) -> list[int]:
-        tokens: list[int] = self.dense.llama.tokenize(text.encode(), special=False)
+    def _tokens(self, text: str | None) -> list[int]:
+        tokens: list[int]
+        if text is None:
+            tokens = self.rng.integers(self.dense.llama.n_vocab(), size=self.longest).tolist()
+        else:
+            tokens = self.dense.llama.tokenize(text.encode(), special=False)
         if len(tokens) < self.longest:
             raise OctavoError(
                 f"This text has {len(tokens):,} tokens, and the deepest measurement needs {self.longest:,}: give a "
@@ -137,25 +162,45 @@ class Bench:
             "architecture": metadata.get("general.architecture"),
             "parameters": self.dense.llama._model.n_params(),
         }
-        return {"machine": machine, "model": model, "results": results}
+        return {"machine": machine, "model": model, "fill": settings.fill, "results": results}
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
-        queries = self._prefill(depth)
+        queries, layers = self._fill(depth) if depth else ([], [])
         engines = [*self.others, self.dense]
-        if "squeezed" in self.settings.attentions:
-            engines.append(self._squeeze(depth, queries))
+        if self.squeezed:
+            engines.append(self.squeezed)
+            if depth:
+                self._squeeze(self.squeezed, depth, queries, layers)
         self._decode(depth, engines)
         rows = self._rows(depth, engines)
         for engine in engines:
-            engine.back_to(depth)
+            engine.back_to(0 if engine is self.squeezed else depth)  # the next depth has a document of its own
         return rows
 
-    def _prefill(self, depth: int) -> list[np.ndarray]:
-        """Bring all engines to this depth; returns dense attention's queries of the last tokens."""
+    def _fill(self, depth: int) -> tuple[list[np.ndarray], list[DocumentLayer]]:
+        """Bring all engines to this depth, at least 1.
+
+        Returns dense attention's queries to calibrate on, and the document's layers where they need no clustering.
+        """
+        fill, dense = self.settings.fill, self.dense
+        layers: list[DocumentLayer] = []
+        if fill == "random":
+            tokens = self.tokens[:depth]
+            queries, layers = fill_at_random(dense.llama, tokens, self.clustering, self.rng, self.progress)
+        else:
+            queries = self._read(depth, [*self.others, dense] if fill == "prefill" else [dense])
+        if fill != "prefill" and self.others:
+            self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.others), "contexts")
+            for engine in self.others:
+                copy_sequence(dense.llama, engine.llama)
+                self.progress.advance(1)
+        return queries, layers
+
+    def _read(self, depth: int, engines: list[Engine]) -> list[np.ndarray]:
+        """Have engines read the text to this depth; returns dense attention's queries of the last tokens."""
         done = self.dense.llama.n_tokens
         last = max(done, depth - self.clustering.exact_last)
         bounds = [*range(done, last, _BATCH), last, depth]
-        engines = [*self.others, self.dense]
         self.progress.start(f"Reading to {depth:,}", (depth - done) * len(engines), "tokens")
         queries: list[np.ndarray] = []
         for start, stop in itertools.pairwise(bounds):
@@ -168,22 +213,24 @@ class Bench:
                 self.progress.advance(stop - start)
         return queries
 
-    def _squeeze(self, depth: int, queries: list[np.ndarray]) -> Engine:
-        """Cluster what dense attention has read, in memory, and attend it through the clusters."""
+    def _squeeze(self, engine: Engine, depth: int, queries: list[np.ndarray], layers: list[DocumentLayer]) -> None:
+        """Have an engine attend what dense attention holds through clusters: those of `layers`, or found here."""
         start = time.perf_counter()
-        llama = self.dense.llama
-        cache = llama.context.cache
+        layers = layers or self._cluster(depth)
+        curve = calibrate(self.dense.llama, layers, queries, depth, self.clustering)
+        if self.dense.prefill_s:
+            engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
+        engine.llama.attach(Document(np.asarray(self.tokens[:depth], np.int32), layers, curve))
+
+    def _cluster(self, depth: int) -> list[DocumentLayer]:
+        """Cluster what dense attention has read, in memory."""
+        cache = self.dense.llama.context.cache
         self.progress.start(f"Clustering {depth:,} tokens", len(cache.layers), "layers")
         layers = []
         for layer in document_layers(cache, range(len(cache.layers)), self.clustering, self.settings.n_threads):
             layers.append(layer)
             self.progress.advance(1)
-        curve = calibrate(llama, layers, queries, depth, self.clustering)
-        engine = Engine("squeezed", Llama(self.model_path, **self.options))
-        engine.llama.set_attention("squeezed", self.settings.budget)
-        engine.llama.attach(Document(np.asarray(self.tokens[:depth], np.int32), layers, curve))
-        engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
-        return engine
+        return layers
 
     def _decode(self, depth: int, engines: list[Engine]) -> None:
         """The text's next tokens, one at a time, each engine in turn."""
@@ -221,7 +268,7 @@ class Bench:
                     "attention": name,
                     "budget": self.settings.budget if name == "squeezed" else 1.0,
                     "depth": depth,
-                    "prefill_tokens_per_s": round(depth / prefill_s, 1),
+                    "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
                     "decode_ms": round(decode_s * 1e3, 2),
                     "decode_tokens_per_s": round(1 / decode_s, 1),
                     "kv_bytes": kv_bytes,

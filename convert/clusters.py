@@ -109,16 +109,26 @@ def sort_layer(
     last = n_tokens - settings.exact_last
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(last, n_tokens)])
     sorted_keys, sorted_values = np.empty_like(keys), np.empty_like(values)
-    centroids = np.zeros((keys.shape[0], len(clusters[0][1]) - 1, keys.shape[2]), np.float16)
+    centroids = np.empty((keys.shape[0], len(clusters[0][1]) - 1, keys.shape[2]), np.float16)
     for head, (order, starts) in enumerate(clusters):
         rows = np.concatenate([order + settings.exact_first, exact])
         sorted_keys[head], sorted_values[head] = keys[head, rows], values[head, rows]
-        sizes = np.diff(starts)
-        filled = sizes > 0  # fewer distinct keys than clusters leave some empty
-        sums = np.add.reduceat(sorted_keys[head, : starts[-1]].astype(np.float32), starts[:-1][filled], axis=0)
-        centroids[head, filled] = sums / sizes[filled, None]
+        centroids[head] = mean_keys(sorted_keys[head], starts)
     starts = np.stack([starts for _, starts in clusters])
     return DocumentLayer(sorted_keys, sorted_values, ANY_ORDER, centroids, starts)
+
+
+def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The mean of each cluster's keys, 0 where it has none: (n_clusters, head_dim) f16.
+
+    keys : (n_rows, head_dim) f16, sorted by cluster    starts : (n_clusters + 1,) int32
+    """
+    sizes = np.diff(starts)
+    filled = sizes > 0  # fewer distinct keys than clusters leave some empty
+    means = np.zeros((len(sizes), keys.shape[1]), np.float16)
+    sums = np.add.reduceat(keys[: starts[-1]].astype(np.float32), starts[:-1][filled], axis=0)
+    means[filled] = sums / sizes[filled, None]
+    return means
 
 
 def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> DocumentLayer:

@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import tiny_models
 from click.testing import CliRunner
 
-from octavo.cli.bench import bench
+from octavo.cli.bench import as_markdown, bench
 from octavo.convert.bench import compare
 
 RESULT = {
@@ -23,36 +24,38 @@ RESULT = {
 }
 
 
-@pytest.fixture(scope="module")
-def result(tiny_model):
-    arguments = [
-        "-m",
-        str(tiny_model),
-        "-t",
-        "2",
-        "--depths",
-        "1500,300,1500",
-        "-n",
-        "6",
-        "--budget",
-        "0.2",
-        "-o",
-        "json",
-    ]
-    run = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+METHODS = ("llama.cpp", "dense", "squeezed")
+
+
+def measure(model, *arguments):
+    """What `octavo bench -o json` prints."""
+    command = ["-m", str(model), "-t", "2", "-n", "6", "--budget", "0.2", "-o", "json", *arguments]
+    run = CliRunner().invoke(bench, command, catch_exceptions=False)
     assert run.exit_code == 0, run.output
     return json.loads(run.stdout)
+
+
+@pytest.fixture(scope="module")
+def result(tiny_model):
+    return measure(tiny_model, "--depths", "1500,300,1500")
+
+
+@pytest.fixture(scope="module", params=["prefill", "copy", "random"])
+def filled(request, tiny_model):
+    """Results from an empty cache on, for each way to fill it."""
+    return measure(tiny_model, "--depths", "0,64,1500", "--fill", request.param)
 
 
 def test_reports_every_method_at_every_depth(result):
     rows = result["results"]
     assert [(row["depth"], row["attention"]) for row in rows] == [
-        (depth, name) for depth in (300, 1500) for name in ("llama.cpp", "dense", "squeezed")
+        (depth, name) for depth in (300, 1500) for name in METHODS
     ]
     for row in rows:
         assert set(row) - {"flash_attention"} == RESULT
     assert set(result["machine"]) == {"cpu", "threads", "read_bandwidth_gb_s"}
     assert result["model"]["file"] == "tiny.gguf"
+    assert result["fill"] == "prefill"
 
 
 def test_bytes_are_counted(result):
@@ -78,6 +81,63 @@ def test_short_documents_are_attended_whole(result):
     assert squeezed["kl_divergence"] < 1e-6
 
 
+def test_every_way_to_fill_the_caches_reaches_every_depth(filled):
+    rows = filled["results"]
+    assert [(row["depth"], row["attention"]) for row in rows] == [
+        (depth, name) for depth in (0, 64, 1500) for name in METHODS
+    ]
+    for row in rows:
+        assert set(row) - {"flash_attention"} == RESULT
+        assert row["decode_ms"] > 0
+
+
+def test_every_way_to_fill_the_caches_gives_all_engines_the_same(filled):
+    row_bytes = 3 * 2 * 2 * 2 * 64
+    for row in filled["results"]:
+        tokens = row["bytes_read_per_token"] / row_bytes
+        if (row["attention"], row["depth"]) == ("squeezed", 1500):
+            assert 0.1 < tokens / row["depth"] < 0.3
+            assert 0 < row["kl_divergence"] < 2
+        else:
+            assert 0 <= tokens - row["depth"] < 15
+            assert row["kl_divergence"] < 1e-3
+            assert row["top1_agreement"] == 1
+
+
+def test_a_prefill_that_was_not_timed_is_null(filled):
+    timed = {
+        "prefill": {"llama.cpp", "dense", "squeezed"},
+        "copy": {"dense", "squeezed"},
+        "random": set(),
+    }[filled["fill"]]
+    for row in filled["results"]:
+        speed = row["prefill_tokens_per_s"]
+        assert (speed is not None) == (row["depth"] > 0 and row["attention"] in timed)
+
+
+def test_the_table_shows_what_was_not_timed_as_a_dash_and_how_caches_were_filled(filled):
+    heading, _, columns, _, *rows = as_markdown(filled).splitlines()
+    place = columns.split(" | ").index("prefill tokens/s")
+    for line, row in zip(rows, filled["results"], strict=True):
+        assert (line.split(" | ")[place] == "-") == (row["prefill_tokens_per_s"] is None)
+    assert heading.endswith(
+        {
+            "prefill": "GB/s from memory",
+            "copy": "; llama.cpp's keys and values are a copy of octavo's",
+            "random": "; text, keys and values are random",
+        }[filled["fill"]]
+    )
+
+
+@pytest.mark.parametrize("fill", ["copy", "random"])
+def test_sliding_windows_are_refused_where_caches_are_not_read(tmp_path, fill):
+    model = tiny_models.write_model(tmp_path / "gemma3.gguf", "gemma3", n_layer=6)
+    run = CliRunner().invoke(bench, ["-m", str(model), "--depths", "64", "--fill", fill])
+    assert run.exit_code == 1
+    assert "sliding window" in str(run.exception)
+    assert "use --fill prefill" in str(run.exception)
+
+
 def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_path):
     text = tmp_path / "short.txt"
     text.write_text("x y z " * 40)
@@ -90,7 +150,10 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
     ("arguments", "message"),
     [
         (["--depths", "many"], "not a list of token counts"),
-        (["--depths", "64"], "not a list of token counts"),
+        (["--depths", "64,-1"], "not a list of token counts"),
+        (["--depths", ""], "not a list of token counts"),
+        (["--fill", "magic"], "'magic' is not one of 'prefill', 'copy', 'random'"),
+        (["--fill", "random", "--doc", "text.txt"], "--fill random reads no text: leave out --doc."),
         (["--attention", "dense,magic"], "there is no attention named 'magic'"),
     ],
 )

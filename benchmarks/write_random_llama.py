@@ -1,0 +1,164 @@
+"""Write a GGUF of random weights with the shape of Llama 3.2 1B, for timing: its answers are noise.
+
+    python benchmarks/write_random_llama.py OUT.gguf
+
+All matrices are Q4_0, 0.7 GB in all, and the output matrix is the token embedding. The scales keep activations of
+order 1. The tokenizer knows bytes only, so any text has tokens, about one for each byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The measures of a model; matrices are a multiple of 32 wide."""
+
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    n_kv_head: int
+    head_dim: int
+    n_vocab: int
+    n_ctx: int
+    rope_base: float
+
+
+LLAMA_3_2_1B = Sizes(
+    n_layer=16,
+    n_embd=2048,
+    n_ff=8192,
+    n_head=32,
+    n_kv_head=8,
+    head_dim=64,
+    n_vocab=128_256,
+    n_ctx=131_072,
+    rope_base=500_000.0,
+)
+
+ATTENTION_GAIN = 1.2  # of queries and keys: scores have a standard deviation of its square
+LOGIT_SPREAD = 3.0  # standard deviation of the logits
+
+_SPECIALS = ["<unk>", "<s>", "</s>"]
+_BLOCK_WEIGHTS = 32
+_BLOCK = np.dtype([("scale", np.float16), ("nibbles", np.uint8, _BLOCK_WEIGHTS // 2)])  # ggml's block_q4_0
+_NIBBLE_SPREAD = math.sqrt(21.5)  # root mean square of a nibble less 8, both drawn evenly
+
+
+def write_model(path: Path, sizes: Sizes, seed: int = 0) -> None:
+    """Write the model, a matrix at a time; the same sizes and seed give the same file."""
+    writer = GGUFWriter(path, "llama")
+    _add_metadata(writer, sizes)
+    _add_tokenizer(writer, sizes.n_vocab)
+    shapes = matrix_shapes(sizes)
+    for name, (rows, columns, _) in shapes.items():
+        n_bytes = rows * columns // _BLOCK_WEIGHTS * _BLOCK.itemsize
+        writer.add_tensor_info(name, (rows, columns), np.float16, n_bytes, GGMLQuantizationType.Q4_0)
+    norms = list(_norm_names(sizes.n_layer))
+    ones = np.ones(sizes.n_embd, np.float32)
+    for name in norms:
+        writer.add_tensor_info(name, ones.shape, ones.dtype, ones.nbytes)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    rng = np.random.Generator(np.random.SFC64(seed))
+    for rows, columns, gain in shapes.values():
+        writer.write_tensor_data(random_matrix(rows, columns, gain, rng))
+    for _ in norms:
+        writer.write_tensor_data(ones)
+    writer.close()
+
+
+def matrix_shapes(sizes: Sizes) -> dict[str, tuple[int, int, float]]:
+    """Rows (outputs), columns (inputs) and gain of each matrix, in the file's order."""
+    n_embd, n_ff = sizes.n_embd, sizes.n_ff
+    query_width, kv_width = sizes.n_head * sizes.head_dim, sizes.n_kv_head * sizes.head_dim
+    layer = {
+        "attn_q": (query_width, n_embd, ATTENTION_GAIN),
+        "attn_k": (kv_width, n_embd, ATTENTION_GAIN),
+        "attn_v": (kv_width, n_embd, 1.0),
+        "attn_output": (n_embd, query_width, 1.0),
+        "ffn_gate": (n_ff, n_embd, 1.0),
+        "ffn_up": (n_ff, n_embd, 1.0),
+        "ffn_down": (n_embd, n_ff, 1.0),
+    }
+    shapes = {"token_embd.weight": (sizes.n_vocab, n_embd, LOGIT_SPREAD)}
+    for i in range(sizes.n_layer):
+        shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in layer.items()}
+    return shapes
+
+
+def random_matrix(rows: int, columns: int, gain: float, rng: np.random.Generator) -> np.ndarray:
+    """Blocks of Q4_0 that give inputs of order 1 the standard deviation `gain`: (n_blocks,) records.
+
+    Nibbles stand for -8 to 7, so their mean is not 0; scales of both signs make up for that.
+    """
+    blocks = np.empty(rows * columns // _BLOCK_WEIGHTS, _BLOCK)
+    scale = gain / math.sqrt(columns) / _NIBBLE_SPREAD
+    blocks["scale"] = np.where(rng.integers(2, size=len(blocks), dtype=np.uint8), scale, -scale)
+    blocks["nibbles"] = rng.integers(256, size=blocks["nibbles"].shape, dtype=np.uint8)
+    return blocks
+
+
+def _norm_names(n_layer: int) -> Iterator[str]:
+    for i in range(n_layer):
+        yield f"blk.{i}.attn_norm.weight"
+        yield f"blk.{i}.ffn_norm.weight"
+    yield "output_norm.weight"
+
+
+def _add_metadata(writer: GGUFWriter, sizes: Sizes) -> None:
+    writer.add_name("Random weights")
+    writer.add_file_type(LlamaFileType.MOSTLY_Q4_0)
+    writer.add_quantization_version(2)
+    writer.add_vocab_size(sizes.n_vocab)
+    writer.add_block_count(sizes.n_layer)
+    writer.add_context_length(sizes.n_ctx)
+    writer.add_embedding_length(sizes.n_embd)
+    writer.add_feed_forward_length(sizes.n_ff)
+    writer.add_head_count(sizes.n_head)
+    writer.add_head_count_kv(sizes.n_kv_head)
+    writer.add_key_length(sizes.head_dim)
+    writer.add_value_length(sizes.head_dim)
+    writer.add_rope_dimension_count(sizes.head_dim)
+    writer.add_rope_freq_base(sizes.rope_base)
+    writer.add_layer_norm_rms_eps(1e-5)
+
+
+def _add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
+    """A SentencePiece vocabulary of bytes and the blank, filled up with tokens that no text has."""
+    tokens = [*_SPECIALS, "\u2581", *(f"<0x{byte:02X}>" for byte in range(256))]
+    n_unused = n_vocab - len(tokens)
+    kinds = {
+        TokenType.UNKNOWN: 1,
+        TokenType.CONTROL: 2,
+        TokenType.NORMAL: 1,
+        TokenType.BYTE: 256,
+        TokenType.UNUSED: n_unused,
+    }
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*tokens, *(f"<unused{i}>" for i in range(n_unused))])
+    writer.add_token_scores([0.0] * n_vocab)
+    writer.add_token_types([kind for kind, count in kinds.items() for _ in range(count)])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="where to write the GGUF")
+    write_model(parser.parse_args().out, LLAMA_3_2_1B)
+
+
+if __name__ == "__main__":
+    main()
