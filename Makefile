@@ -1,11 +1,12 @@
-# make demo | make test: each sets up what it needs, in .venv, the first time and again.
+# make demo | make test | make test-cpus: each sets up what it needs, in .venv, the first time and again.
+# test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/other_cpus.py names them).
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all bench lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus bench lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -18,6 +19,10 @@ test: $(VENV)/ready
 
 test-all: $(VENV)/ready
 	$(BIN)/python -m pytest
+
+test-cpus: $(VENV)/ready
+	for cpu in baseline avx2 alderlake skylake; do \
+		OCTAVO_TEST_CPU=$$cpu $(BIN)/python -m pytest -m "not slow" tests/kernels || exit 1; done
 
 bench: $(VENV)/ready
 	$(BIN)/octavo bench --depths 2048,8000

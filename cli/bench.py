@@ -23,6 +23,20 @@ _COLUMNS = {
     "top1_agreement": "same top token",
 }
 
+_KERNEL_COLUMNS = {
+    "kernel": "kernel",
+    "kv_type": "keys, values",
+    "head_dim": "head_dim",
+    "group": "group",
+    "rows": "rows",
+    "tokens": "tokens",
+    "ms": "ms",
+    "gb_per_s": "GB/s",
+    "share_of_read_bandwidth": "of read bandwidth",
+    "gflop_per_s": "GFLOP/s",
+    "times_dense": "times dense",
+}
+
 #: How caches are filled, and what the table's heading says of it.
 _FILLS = {
     "prefill": "",
@@ -63,6 +77,7 @@ class Attentions(click.ParamType[list[str]]):
 @click.command()
 @options.model
 @options.threads
+@options.cache_type
 @click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
 @click.option(
     "--depths", type=Depths(), default="2048,8000", show_default=True, help="Tokens in the cache before decoding."
@@ -80,7 +95,7 @@ class Attentions(click.ParamType[list[str]]):
     type=Attentions(),
     default="llama.cpp,dense,squeezed",
     show_default=True,
-    help="Methods to compare; llama.cpp is the better of flash attention on and off.",
+    help="Methods to compare; llama.cpp is the better of flash attention on and off (q8_0 needs it on).",
 )
 @options.budget
 @click.option(
@@ -92,38 +107,79 @@ class Attentions(click.ParamType[list[str]]):
     show_default=True,
     help="Tokens decoded at each depth.",
 )
+@click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
 @options.output_option("md")
 def bench(
     model: Path | None,
     threads: int,
+    cache_type: str,
     doc: Path | None,
     depths: list[int],
     fill: str,
     attention: list[str],
     budget: float,
     n_decode: int,
+    kernels: bool,
     output: str,
 ) -> None:
     """Time octavo against llama.cpp on a real text."""
+    if kernels:
+        time_kernels(threads, output)
+        return
     from octavo.convert.bench import Bench, BenchSettings, default_text
     from octavo.convert.library import read_document
     from octavo.runtime.models import default_model
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
+    if fill != "prefill" and cache_type != "f16":
+        raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
     text = None if fill == "random" else read_document(doc or default_text())
-    settings = BenchSettings(depths, attention, budget, n_decode, threads, fill)
+    settings = BenchSettings(depths, attention, budget, n_decode, threads, fill, cache_type)
     with TaskProgress() as progress:
         result = Bench(str(model or default_model()), text, settings, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
 
 
+def time_kernels(threads: int, output: str) -> None:
+    """The kernels alone. Options that are about a model or a text have no place beside it."""
+    from octavo.convert.kernel_bench import KernelBench
+
+    context = click.get_current_context()
+    for name in context.params:
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and name not in ("kernels", "threads", "output"):
+            option = next(parameter for parameter in context.command.params if parameter.name == name)
+            raise click.UsageError(f"--kernels runs no model: leave out {option.opts[-1]}.")
+    with TaskProgress() as progress:
+        result = KernelBench(threads, progress).run()
+    click.echo(json.dumps(result, indent=1) if output == "json" else kernels_as_markdown(result))
+
+
+def kernels_as_markdown(result: dict[str, Any]) -> str:
+    """Kernel times as a table."""
+    machine = result["machine"]
+    lines = [
+        f"{machine['cpu']}, {machine['threads']} threads, reads {machine['read_bandwidth_gb_s']} GB/s from memory; "
+        f"one layer of {result['kv_heads']} KV heads",
+        "",
+        "| " + " | ".join(_KERNEL_COLUMNS.values()) + " |",
+        "| --- | --- |" + " ---: |" * (len(_KERNEL_COLUMNS) - 2),
+    ]
+    for row in result["kernels"]:
+        cells = {name: str(row.get(name, "-")) for name in _KERNEL_COLUMNS}
+        cells["share_of_read_bandwidth"] = f"{row['share_of_read_bandwidth']:.0%}"
+        lines.append("| " + " | ".join(cells.values()) + " |")
+    return "\n".join(lines)
+
+
 def as_markdown(result: dict[str, Any]) -> str:
     """The result as a table, with the machine above it."""
     machine, model = result["machine"], result["model"]
+    kept = f"; keys and values are {result['cache_type']}" if result["cache_type"] != "f16" else ""
     lines = [
         f"{model['file']}, {machine['cpu']}, {machine['threads']} threads, "
-        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory{_FILLS[result['fill']]}",
+        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory{_FILLS[result['fill']]}{kept}",
         "",
         "| " + " | ".join(_COLUMNS.values()) + " |",
         "| --- |" + " ---: |" * (len(_COLUMNS) - 1),

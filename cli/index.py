@@ -58,12 +58,13 @@ def show_indexes(model_options: options.ModelOptions, output: str) -> None:
         notice(f"There are no indexes in {library.folder}.")
     else:
         table(
-            ["document", "model", "tokens", "size", "created", "path"],
+            ["document", "model", "tokens", "cache type", "size", "created", "path"],
             [
                 [
                     row["document"],
                     row["model"],
                     f"{row['tokens']:,}",
+                    row["cache_type"],
                     size(row["bytes"]),
                     row["created"],
                     row["path"],
@@ -80,6 +81,7 @@ def describe(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         "document": manifest["document"]["name"],
         "model": manifest["model"]["name"],
         "tokens": manifest["document"]["tokens"],
+        "cache_type": manifest["dtype"],
         "bytes": sum(file["size"] for file in manifest["files"].values()),
         "created": manifest["created"],
         "path": str(folder),

@@ -58,6 +58,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "model": manifest["model"]["name"],
         "model_sha256": manifest["model"]["sha256"],
         "created": manifest["created"],
+        "cache_type": manifest["dtype"],
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),

@@ -34,6 +34,7 @@ class ModelOptions:
     model: Path | None
     threads: int
     ctx_size: int
+    cache_type: str
     index_dir: Path | None
 
     def library(self) -> Library:
@@ -45,7 +46,7 @@ class ModelOptions:
     def open(self, attention: str = "dense", budget: float = BUDGET) -> Llama:
         """Load the model."""
         from octavo.cpu_kernels.compile import cache_folder
-        from octavo.runtime.llama import Llama
+        from octavo.runtime.llama import KV_TYPES, Llama
 
         if not cache_folder().exists():
             notice("Compiling kernels for this CPU, once: about 10 seconds.")
@@ -56,6 +57,8 @@ class ModelOptions:
             n_ctx=self.ctx_size,
             n_threads=self.threads,
             n_threads_batch=self.threads,
+            type_k=KV_TYPES[self.cache_type],
+            type_v=KV_TYPES[self.cache_type],
         )
 
 
@@ -142,6 +145,14 @@ ctx_size = option(
     show_default=True,
     help="Longest context in tokens; 0 is the model's own.",
 )
+cache_type = option(
+    "--cache-type",
+    env="CACHE_TYPE",
+    type=click.Choice(["f16", "q8_0"]),
+    default="f16",
+    show_default=True,
+    help="How keys and values are stored: q8_0 takes half the memory.",
+)
 index_dir = option(
     "--index-dir",
     env="INDEX_DIR",
@@ -194,8 +205,8 @@ seed = option(
 
 
 def model_options(command: Function) -> Function:
-    """-m, -t, -c and --index-dir, as one argument `model_options`."""
-    return _grouped(command, "model_options", ModelOptions, model, threads, ctx_size, index_dir)
+    """-m, -t, -c, --cache-type and --index-dir, as one argument `model_options`."""
+    return _grouped(command, "model_options", ModelOptions, model, threads, ctx_size, cache_type, index_dir)
 
 
 def sampling_options(command: Function) -> Function:

@@ -1,7 +1,8 @@
 """Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
 
 Every engine is brought to a depth, and then reads the text's next tokens one at a time, in turn. llama.cpp runs with
-flash attention on and off, and the better of the two counts for each figure. How the caches are filled:
+flash attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention on.
+How the caches are filled:
 
 - prefill: every engine reads the text itself, batch by batch, in turn.
 - copy: our dense engine reads the text, and llama.cpp gets a copy of its keys and values.
@@ -12,8 +13,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import platform
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +22,15 @@ import llama_cpp
 import numpy as np
 
 import octavo
-from octavo.cpu_kernels.bandwidth import read_bandwidth
+from octavo.cpu_kernels.compile import F16
+from octavo.cpu_kernels.machine import cpu_name, read_bandwidth
 from octavo.runtime.architecture import silent_llama_cpp
 from octavo.runtime.document import Document, DocumentLayer
 from octavo.runtime.errors import OctavoError
-from octavo.runtime.llama import LLAMA_CPP, Llama
+from octavo.runtime.ggml import row_size
+from octavo.runtime.llama import KV_TYPES, LLAMA_CPP, Llama
 
-from .clusters import ClusterSettings, document_layers
+from .clusters import document_layers, settings_for
 from .fill import fill_at_random
 from .index import calibrate
 from .progress import Progress
@@ -79,6 +80,7 @@ class BenchSettings:
     depths : tokens in the cache before decoding    n_decode : tokens decoded at each depth
     attentions : of llama.cpp, dense and squeezed; dense always runs, to compare with
     fill : "prefill", "copy" or "random": how the caches get there
+    cache_type : "f16" or "q8_0": how all engines store keys and values; q8_0 with "prefill" only
     """
 
     depths: list[int]
@@ -87,6 +89,7 @@ class BenchSettings:
     n_decode: int
     n_threads: int
     fill: str = "prefill"
+    cache_type: str = F16
 
 
 class Bench:
@@ -97,11 +100,14 @@ class Bench:
 
     def __init__(self, model_path: str, text: str | None, settings: BenchSettings, progress: Progress) -> None:
         self.settings, self.progress, self.model_path = settings, progress, model_path
-        self.clustering = ClusterSettings()
+        self.clustering = settings_for(settings.cache_type)
+        self.kv_number = KV_TYPES[settings.cache_type]
         self.options: dict[str, Any] = {
             "n_batch": _BATCH,
             "n_threads": settings.n_threads,
             "n_threads_batch": settings.n_threads,
+            "type_k": self.kv_number,
+            "type_v": self.kv_number,
         }
         self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
         self.dense = Engine("dense", Llama(model_path, **self.options))
@@ -136,15 +142,22 @@ class Bench:
 
     def _llama_cpp_engines(self) -> list[Engine]:
         n_ctx = -(-self.longest // 256) * 256
-        with silent_llama_cpp():
-            return [
-                Engine(
-                    LLAMA_CPP,
-                    llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **self.options),
-                    flash_attention=flash,
-                )
-                for flash in (True, False)
-            ]
+        with silent_llama_cpp() as errors:
+            try:
+                return [
+                    Engine(
+                        LLAMA_CPP,
+                        llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **self.options),
+                        flash_attention=flash,
+                    )
+                    for flash in ((True, False) if self.settings.cache_type == F16 else (True,))
+                ]
+            except ValueError as problem:
+                reason = f" It says: {errors[0].split(': ', 1)[-1]}." if errors else ""
+                raise OctavoError(
+                    f"llama.cpp does not keep this model's keys and values as {self.settings.cache_type}: leave it out "
+                    f"with --attention dense,squeezed.{reason}"
+                ) from problem
 
     def run(self) -> dict[str, Any]:
         """Measure; the result is what `octavo bench -o json` prints."""
@@ -162,7 +175,13 @@ class Bench:
             "architecture": metadata.get("general.architecture"),
             "parameters": self.dense.llama._model.n_params(),
         }
-        return {"machine": machine, "model": model, "fill": settings.fill, "results": results}
+        return {
+            "machine": machine,
+            "model": model,
+            "fill": settings.fill,
+            "cache_type": settings.cache_type,
+            "results": results,
+        }
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
         queries, layers = self._fill(depth) if depth else ([], [])
@@ -248,7 +267,8 @@ class Bench:
 
     def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
         """One result for each attention that was asked for."""
-        row_bytes = self.dense.llama.context.cache.row_bytes
+        layers = self.dense.llama.context.cache.layers
+        row_bytes = sum(2 * row_size(self.kv_number, layer.n_kv_head * layer.head_dim) for layer in layers)
         mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
         rows = []
         for name in self.settings.attentions:
@@ -291,15 +311,3 @@ def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float
 def default_text() -> Path:
     """The novel that octavo ships: some 40,000 tokens."""
     return Path(octavo.__file__).parent / "examples" / "emma.txt"
-
-
-def cpu_name() -> str:
-    """What this machine calls its processor."""
-    facts = Path("/proc/cpuinfo")
-    if facts.exists():
-        for line in facts.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    if platform.system() == "Darwin":
-        return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
-    return platform.machine()

@@ -21,12 +21,15 @@ class Calibration:
 
     def __init__(self) -> None:
         self._rows = np.zeros(_BINS)
+        self._centroid_bytes = self._kv_bytes = 0
 
     def add(self, queries: np.ndarray, layer: DocumentLayer, softcap: float) -> None:
         """Count one attention node.
 
         queries : (n_kv_head, n_queries, group, head_dim) f32, scaled
         """
+        self._centroid_bytes += layer.centroids.nbytes
+        self._kv_bytes += layer.n_bytes
         for head in range(queries.shape[0]):
             sizes = np.diff(layer.cluster_starts[head])
             importance = cluster_importance(queries[head], layer.centroids[head], sizes, softcap)
@@ -40,7 +43,7 @@ class Calibration:
         """Budget as a function of the threshold, for a document of n_tokens tokens."""
         above = np.cumsum(self._rows[::-1]) / max(self._rows.sum(), 1)
         thresholds = np.exp(_LOWEST + np.arange(_BINS)[::-1] * (-_LOWEST / _BINS))
-        lookup = settings.n_clusters(n_tokens) / (2 * n_tokens)  # centroids are keys without values
+        lookup = self._centroid_bytes / self._kv_bytes
         clustered = settings.n_clustered(n_tokens)
         budgets = (above * clustered + n_tokens - clustered) / n_tokens + lookup
         steps = np.flatnonzero(np.diff(budgets, prepend=-1.0) > 0)

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from octavo.cpu_kernels.compile import Q8_0
 from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.runtime.cache import KVCache
 from octavo.runtime.document import DocumentLayer
+from octavo.runtime.rows import as_floats
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,25 @@ class ClusterSettings:
         return asdict(self)
 
 
+def settings_for(kv_type: str) -> ClusterSettings:
+    """How documents are clustered whose keys and values are stored so.
+
+    Centroids are f16, so of q8_0 rows their lookup takes twice the share, and a document must be longer to leave room
+    in a budget of an eighth.
+    """
+    return ClusterSettings(shortest=1408) if kv_type == Q8_0 else ClusterSettings()
+
+
 def cluster_keys(keys: np.ndarray, n_clusters: int, settings: ClusterSettings) -> tuple[np.ndarray, np.ndarray]:
     """K-means over the directions of one head's keys.
 
-    keys : (n_keys, head_dim) f16. Returns the order that sorts the keys by cluster, (n_keys,) int64, and where
+    keys : (n_keys, ...) stored rows. Returns the order that sorts the keys by cluster, (n_keys,) int64, and where
     clusters start and stop in it, (n_clusters + 1,) int32.
     """
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    rows = keys.astype(np.float32)
+    rows = as_floats(keys)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     with threadpool_limits(1):
         means = KMeans(
@@ -109,24 +120,25 @@ def sort_layer(
     last = n_tokens - settings.exact_last
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(last, n_tokens)])
     sorted_keys, sorted_values = np.empty_like(keys), np.empty_like(values)
-    centroids = np.empty((keys.shape[0], len(clusters[0][1]) - 1, keys.shape[2]), np.float16)
+    centroids = []
     for head, (order, starts) in enumerate(clusters):
         rows = np.concatenate([order + settings.exact_first, exact])
         sorted_keys[head], sorted_values[head] = keys[head, rows], values[head, rows]
-        centroids[head] = mean_keys(sorted_keys[head], starts)
+        centroids.append(mean_keys(sorted_keys[head], starts))
     starts = np.stack([starts for _, starts in clusters])
-    return DocumentLayer(sorted_keys, sorted_values, ANY_ORDER, centroids, starts)
+    return DocumentLayer(sorted_keys, sorted_values, ANY_ORDER, np.stack(centroids), starts)
 
 
 def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The mean of each cluster's keys, 0 where it has none: (n_clusters, head_dim) f16.
 
-    keys : (n_rows, head_dim) f16, sorted by cluster    starts : (n_clusters + 1,) int32
+    keys : (n_rows, ...) stored rows, sorted by cluster    starts : (n_clusters + 1,) int32
     """
     sizes = np.diff(starts)
     filled = sizes > 0  # fewer distinct keys than clusters leave some empty
-    means = np.zeros((len(sizes), keys.shape[1]), np.float16)
-    sums = np.add.reduceat(keys[: starts[-1]].astype(np.float32), starts[:-1][filled], axis=0)
+    rows = as_floats(keys[: starts[-1]])
+    means = np.zeros((len(sizes), rows.shape[1]), np.float16)
+    sums = np.add.reduceat(rows, starts[:-1][filled], axis=0)
     means[filled] = sums / sizes[filled, None]
     return means
 
@@ -134,11 +146,11 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> DocumentLayer:
     """A layer that is not clustered: rows in order, and of a sliding-window layer only those that are still seen."""
     first = max(0, keys.shape[1] - window) if window else 0
-    n_kv_head, head_dim = keys.shape[0], keys.shape[2]
+    no_centroids = as_floats(keys[:, :0]).astype(np.float16)
     return DocumentLayer(
         np.ascontiguousarray(keys[:, first:]),
         np.ascontiguousarray(values[:, first:]),
         first,
-        np.zeros((n_kv_head, 0, head_dim), np.float16),
-        np.zeros((n_kv_head, 1), np.int32),
+        no_centroids,
+        np.zeros((keys.shape[0], 1), np.int32),
     )

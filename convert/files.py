@@ -2,8 +2,9 @@
 
 1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
 2. It is written under another name, synced, and renamed when all of it is there.
-3. The manifest names the format version, the model's and the document's hash, the settings, and for each file its
-   size, modification time and SHA-256.
+3. The manifest names the format version, the model's and the document's hash, the settings, the type of keys and
+   values ("dtype": f16, or q8_0, whose rows are U8; see cpu_kernels/rows.py), and for each file its size, modification
+   time and SHA-256.
 4. A file whose size differs from the manifest is refused; one whose time differs is first read whole and compared
    with its checksum.
 """
@@ -26,7 +27,14 @@ from octavo.runtime.errors import OctavoError
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
-_DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
+_DTYPES = {
+    "F16": np.float16,
+    "F32": np.float32,
+    "F64": np.float64,
+    "I32": np.int32,
+    "I64": np.int64,
+    "U8": np.uint8,
+}
 
 
 @contextmanager
@@ -125,7 +133,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(path)
     try:
         complete = {"name", "sha256", "tokens"} <= manifest["document"].keys()
-        complete = complete and {"name", "sha256"} <= manifest["model"].keys() and "created" in manifest
+        complete = complete and {"name", "sha256"} <= manifest["model"].keys()
+        complete = complete and {"created", "dtype"} <= manifest.keys()
         complete = complete and all(
             known.keys() >= {"size", "mtime_ns", "sha256"} for known in manifest["files"].values()
         )

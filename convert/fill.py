@@ -25,7 +25,7 @@ _SPREAD, _NOISE = 2.0, 0.5
 def fill_at_random(
     llama: Llama, tokens: list[int], settings: ClusterSettings, rng: np.random.Generator, progress: Progress
 ) -> tuple[list[np.ndarray], list[DocumentLayer]]:
-    """Fill a model's cache at random, in place of what it holds; `tokens` are what it is said to have read.
+    """Fill a model's cache, of f16, at random, in place of what it holds; `tokens` are what it is said to have read.
 
     Returns the model's queries when it goes on from there, for `calibrate`, and the rows as a document's layers.
     """

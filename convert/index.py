@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import octavo
+from octavo.cpu_kernels.compile import F16
 from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve
 from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import Llama
@@ -44,12 +45,17 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
 def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
-    """What an index depends on besides the model and the text."""
+    """What an index depends on besides the model and the text.
+
+    f16 goes without saying: so indexes are found that were made when there was nothing else.
+    """
+    kv_type = llama.context.kv_type
     return {
         "format_version": FORMAT_VERSION,
         "head": Prompt(llama).head(),
         "clustering": settings.as_json(),
         "rope": [llama.context_params.rope_freq_base, llama.context_params.rope_freq_scale],
+        **({} if kv_type == F16 else {"dtype": kv_type}),
     }
 
 
@@ -185,7 +191,7 @@ class IndexBuilder:
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
                 "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
-                "dtype": "f16",
+                "dtype": self.llama.context.kv_type,
                 **identity(self.llama, self.settings),
                 "files": files,
             },

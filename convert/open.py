@@ -8,9 +8,9 @@ from pathlib import Path
 
 from octavo.runtime.llama import Llama
 
-from .clusters import ClusterSettings
+from .clusters import settings_for
 from .index import IndexBuilder, identity, open_index
-from .library import Library, read_document
+from .library import Library, hash_text, read_document
 from .progress import Progress
 
 
@@ -50,7 +50,7 @@ def attach_document(
 def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str]) -> tuple[str, Path]:
     """A document's text, and where its index lies or will lie."""
     text = read_document(document_path)
-    return text, library.index_path(document_path, text, identity(llama, ClusterSettings()))
+    return text, library.index_path(document_path, text, identity(llama, settings_for(llama.context.kv_type)))
 
 
 def _build(
@@ -64,11 +64,14 @@ def _build(
     notice: Callable[[str], None],
 ) -> None:
     """Make an index, attending densely meanwhile."""
-    changed = [other for other, manifest in library.indexes() if manifest["document"]["name"] == name]
+    documents = [manifest["document"] for _, manifest in library.indexes()]
+    indexed = {document["sha256"] for document in documents if document["name"] == name}
+    changed = indexed and hash_text(text) not in indexed  # else there may be an index of another type, or model
     notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
     attention, budget = llama.attention, llama.budget
     llama.set_attention("dense")
     try:
-        IndexBuilder(llama, library, path, name, text, ClusterSettings(), progress, n_jobs).build()
+        settings = settings_for(llama.context.kv_type)
+        IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
     finally:
         llama.set_attention(attention, budget)

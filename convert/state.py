@@ -56,7 +56,7 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
 
 
 def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
-    """The state of all that a cache without a document holds, at least one token: (n_bytes,) uint8."""
+    """The state of all that an f16 cache without a document holds, at least one token: (n_bytes,) uint8."""
     n_cells = cache.n_tail
     cells = np.zeros(n_cells, _CELL)
     cells["position"], cells["n_sequences"] = np.arange(n_cells), 1

@@ -7,6 +7,7 @@ calls. So compiled kernels are kept in a folder that is named after the contents
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,16 +65,37 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+#: Types of stored keys and values, by llama.cpp's names.
+F16, Q8_0 = "f16", "q8_0"
+
+
 @dataclass(frozen=True)
 class Shape:
     """What an attention kernel is compiled for; loops over these unroll.
 
     head_dim : length of a key or value row, a multiple of 8
     group : query heads that share a KV head
+    kv_type : how keys and values are stored, F16 or Q8_0 (see rows.py)
     """
 
     head_dim: int
     group: int
+    kv_type: str = F16
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one stored key or value."""
+        return self.head_dim + 4 if self.kv_type == Q8_0 else 2 * self.head_dim
+
+    @property
+    def of_halves(self) -> Shape:
+        """For rows that are f16 whatever keys and values are: centroids."""
+        return Shape(self.head_dim, self.group)
+
+    @property
+    def of_pairs(self) -> Shape:
+        """For rows of two vectors, f16: the bounds of a page."""
+        return Shape(2 * self.head_dim, self.group)
 
 
 class ShapeType(types.Type):
@@ -81,7 +103,7 @@ class ShapeType(types.Type):
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        super().__init__(name=f"Shape(head_dim={shape.head_dim}, group={shape.group})")
+        super().__init__(name=str(shape))
 
 
 register_model(ShapeType)(models.OpaqueModel)
@@ -102,13 +124,13 @@ def _unbox_shape(_type: Any, _object: Any, unboxer: Any) -> NativeValue:
     return NativeValue(unboxer.context.get_dummy_value())
 
 
-@overload_attribute(ShapeType, "head_dim")
-def _head_dim(shape):
-    value = shape.shape.head_dim
-    return lambda shape: value
+def _constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
+    @overload_attribute(ShapeType, name)
+    def attribute(shape):
+        value = value_of(shape.shape)
+        return lambda shape: value
 
 
-@overload_attribute(ShapeType, "group")
-def _group(shape):
-    value = shape.shape.group
-    return lambda shape: value
+for _name in ("head_dim", "group", "row_bytes", "of_halves", "of_pairs"):
+    _constant_attribute(_name, operator.attrgetter(_name))
+_constant_attribute("quantised", lambda shape: shape.kv_type == Q8_0)

@@ -46,7 +46,7 @@ def _writer(numba_type: Any) -> Any:
 
 read_int32, write_int32 = _reader(types.int32), _writer(types.int32)
 read_int64, write_int64 = _reader(types.int64), _writer(types.int64)
-read_float = _reader(types.float32)
+read_float, write_float = _reader(types.float32), _writer(types.float32)
 
 
 @intrinsic
@@ -140,8 +140,8 @@ def barrier(counter, n_threads):
 
 
 @intrinsic
-def call_selector(typing: Any, function: Any, head: Any, query: Any, n_tokens: Any, spans: Any) -> Any:
-    """Call the compiled selector at an address (see spans.py for what selectors are); returns its number of spans."""
+def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Call the function at an address, of four int64, that returns an int64 (see select.py)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         int64 = ir.IntType(64)
@@ -149,3 +149,16 @@ def call_selector(typing: Any, function: Any, head: Any, query: Any, n_tokens: A
         return builder.call(builder.inttoptr(args[0], function_type.as_pointer()), list(args[1:]))
 
     return types.int64(*[types.int64] * 5), generate
+
+
+@intrinsic
+def stack_floats(typing: Any, shape: Any) -> Any:
+    """Address of (2 * group + 4) * head_dim + 32 f32 that last until the calling function returns."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        size = (2 * shape.shape.group + 4) * shape.shape.head_dim + 32
+        room = cgutils.alloca_once(builder, ir.ArrayType(ir.FloatType(), size))
+        room.align = 64
+        return builder.ptrtoint(room, ir.IntType(64))
+
+    return types.int64(shape), generate

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, float32
+from numba import carray, float32, int64
 
-from .blocks import TILE, TILE_ROWS, score_tile, value_tile, widen_row
 from .compile import LANES, Shape, kernel
 from .decode import LOWEST_SCORE
-from .memory import pointer, read_float
+from .memory import pointer, read_float, read_int32
+from .rows import widen_row
 from .select import cap_scores
 from .spans import ANY_ORDER
+from .tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .vector import add, exp, keep_at_most, load, maximum, multiply, splat, store, subtract
 
 
@@ -80,14 +81,14 @@ def attend_tile(
                     row += n
                     continue
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
-            _score_block(shape, span.keys + row * head_dim * 2, n, queries, keys, scores)
+            _widen_rows(shape, span.keys, span.rows, row, n, keys)
+            _score_block(shape, n, queries, keys, scores)
             cap_scores(scores, n * TILE, softcap)
             if masked:
                 _mask_block(scores, n, span.position + row, newest, oldest)
             if _weigh_block(scores, n, largest, totals, shrinks):
                 _shrink(sums, shrinks, head_dim)
-            for r in range(n):
-                widen_row(shape, span.values + (row + r) * head_dim * 2, values + r * head_dim * 4)
+            _widen_rows(shape, span.values, span.rows, row, n, values)
             for r in range(0, n_rows, TILE_ROWS):
                 value_tile(shape, scores + r * 4, values, n, sums + r * head_dim * 4)
             row += n
@@ -128,10 +129,16 @@ def _start(first_row, n_rows, group, position, window, largest, totals, newest, 
 
 
 @kernel
-def _score_block(shape, rows, n, queries, keys, scores):
-    """scores[r] = keys[r] . queries for n rows of f16 keys."""
+def _widen_rows(shape, base, listed, row, n, floats):
+    """Copy n rows of a span, from its row `row` on, to f32."""
     for r in range(n):
-        widen_row(shape, rows + r * shape.head_dim * 2, keys + r * shape.head_dim * 4)
+        number = row + r if listed == 0 else int64(read_int32(listed + (row + r) * 4))
+        widen_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
+
+
+@kernel
+def _score_block(shape, n, queries, keys, scores):
+    """scores[r] = keys[r] . queries for n rows of f32 keys."""
     zero = splat(float32(0))
     for i in range(0, -(-n // TILE_ROWS) * TILE_ROWS * TILE, LANES):
         store(scores + i * 4, zero)

@@ -3,7 +3,8 @@
 A selector is a compiled function `select(head, query, n_tokens, spans) -> n_spans`, all int64:
   head : address of a HEAD record, which says what is stored and where
   query : address of (n_tokens * group, head_dim) f32, scaled; rows of a token lie together
-  spans : address of SPAN records to fill, with room for `head.n_clusters + 2 + chunks of the tail`
+  spans : address of SPAN records to fill, with room for one for each cluster, or selected page, two for the rest of
+      the document, and one for each chunk of the tail
 One selection serves all query heads of the group and, in prefill, all tokens of the batch.
 """
 
@@ -21,15 +22,17 @@ CHUNK_ROWS = 256
 #: A span without positions: every token sees all of its rows.
 ANY_ORDER = -1
 
-#: A run of rows that lie one after another. keys, values : addresses of (n_rows, head_dim) f16.
+#: Stored rows, in a run or in a list. keys, values : addresses of the first of them (see rows.py).
+#: rows : 0 for n_rows rows that lie one after another; else the address of n_rows int32, their numbers from there.
 #: position : of its first row in the sequence, for the causal mask and the window; or ANY_ORDER.
-SPAN = np.dtype([("keys", "i8"), ("values", "i8"), ("n_rows", "i8"), ("position", "i8")])
+SPAN = np.dtype([("keys", "i8"), ("values", "i8"), ("n_rows", "i8"), ("position", "i8"), ("rows", "i8")])
 
-#: What one KV head of one layer stores.
+#: What one KV head of one layer stores, and how it is selected.
 HEAD = np.dtype(
     [
         ("select", "i8"),  # address of the compiled selector
-        ("document_keys", "i8"),  # (n_document, head_dim) f16, in any order
+        ("score", "i8"),  # of what scores its items before that, or 0 (see select.py)
+        ("document_keys", "i8"),  # n_document rows, in any order
         ("document_values", "i8"),
         ("n_document", "i8"),  # rows stored of the document
         ("document_position", "i8"),  # of its first row, or ANY_ORDER
@@ -42,8 +45,20 @@ HEAD = np.dtype(
         ("centroids", "i8"),  # (n_clusters, head_dim) f16
         ("cluster_starts", "i8"),  # (n_clusters + 1,) int32: rows of the document, sorted by cluster
         ("n_clusters", "i8"),
-        ("scratch", "i8"),  # f32, room for n_clusters + group * padded_clusters(n_clusters)
+        ("coarse_centroids", "i8"),  # (n_coarse, head_dim) f16
+        ("coarse_starts", "i8"),  # (n_coarse + 1,) int32: clusters, sorted by coarse cluster
+        ("n_coarse", "i8"),
+        ("document_pages", "i8"),  # bounds of the document's keys, and of each chunk's (see pages.py)
+        ("page_offset", "i8"),
+        ("document_columns", "i8"),  # transposed copies of the document's keys, and of each chunk's (see partial.py)
+        ("column_offset", "i8"),
+        ("n_selected", "i8"),  # pages or rows to select
+        ("n_recent", "i8"),  # newest rows that are always among them
+        ("n_components", "i8"),  # of a query that score rows
+        ("scratch", "i8"),  # selection_scratch_bytes(group, scratch_items)
+        ("scratch_items", "i8"),
         ("threshold", "f4"),  # of the share of attention that an average key of a cluster gets
+        ("coarse_threshold", "f4"),  # the same of a coarse cluster
         ("softcap", "f4"),  # of the scores, 0 for none
         ("bytes_read", "i8"),  # counted: by selection and attention since it was last set to 0
     ],
@@ -64,39 +79,49 @@ def spans_at(address, n_spans):
 
 
 @kernel
-def add_tail(head, head_dim, first_visible, spans, n_spans):
+def add_run(row_bytes, keys, values, n_rows, position, spans, n_spans):
+    """Append a span of neighbours in any order, or lengthen the last span where they follow it."""
+    if n_rows <= 0:
+        return n_spans
+    if n_spans > 0 and position == ANY_ORDER:
+        last = spans[n_spans - 1]
+        length = last.n_rows * row_bytes
+        if last.position == ANY_ORDER and last.keys + length == keys and last.values + length == values:
+            last.n_rows += n_rows
+            return n_spans
+    spans[n_spans].keys = keys
+    spans[n_spans].values = values
+    spans[n_spans].n_rows = n_rows
+    spans[n_spans].position = position
+    spans[n_spans].rows = 0
+    return n_spans + 1
+
+
+@kernel
+def add_tail(head, row_bytes, first_visible, spans, n_spans):
     """Append a span for each chunk of the tail that holds a row at or after position first_visible."""
     row = max(0, first_visible - head.tail_position)
     while row < head.n_tail:
-        chunk = row // CHUNK_ROWS
-        stop = min((chunk + 1) * CHUNK_ROWS, head.n_tail)
-        address = read_int64(head.tail_chunks + chunk * 8)
-        within = (row - chunk * CHUNK_ROWS) * head_dim * 2
-        spans[n_spans].keys = address + head.key_offset + within
-        spans[n_spans].values = address + head.value_offset + within
-        spans[n_spans].n_rows = stop - row
-        spans[n_spans].position = head.tail_position + row
-        n_spans += 1
+        stop = min((row // CHUNK_ROWS + 1) * CHUNK_ROWS, head.n_tail)
+        n_spans = add_tail_rows(head, row_bytes, row, stop, head.tail_position + row, spans, n_spans)
         row = stop
     return n_spans
 
 
 @kernel
-def add_document_rows(head, head_dim, start, stop, position, spans, n_spans):
-    """Append a span of the document's rows start to stop, or lengthen the last span where they follow it."""
-    if start >= stop:
-        return n_spans
-    keys = head.document_keys + start * head_dim * 2
-    if n_spans > 0 and position == ANY_ORDER:
-        last = spans[n_spans - 1]
-        if last.position == ANY_ORDER and last.keys + last.n_rows * head_dim * 2 == keys:
-            last.n_rows += stop - start
-            return n_spans
-    spans[n_spans].keys = keys
-    spans[n_spans].values = head.document_values + start * head_dim * 2
-    spans[n_spans].n_rows = stop - start
-    spans[n_spans].position = position
-    return n_spans + 1
+def add_tail_rows(head, row_bytes, start, stop, position, spans, n_spans):
+    """Append a span of the tail's rows start to stop, which lie in one chunk."""
+    chunk = read_int64(head.tail_chunks + start // CHUNK_ROWS * 8)
+    within = start % CHUNK_ROWS * row_bytes
+    keys, values = chunk + head.key_offset + within, chunk + head.value_offset + within
+    return add_run(row_bytes, keys, values, stop - start, position, spans, n_spans)
+
+
+@kernel
+def add_document_rows(head, row_bytes, start, stop, position, spans, n_spans):
+    """Append a span of the document's rows start to stop."""
+    keys, values = head.document_keys + start * row_bytes, head.document_values + start * row_bytes
+    return add_run(row_bytes, keys, values, stop - start, position, spans, n_spans)
 
 
 @kernel

@@ -19,7 +19,10 @@ from numba.extending import intrinsic, models, register_model
 from .compile import LANES
 
 HALF, FLOAT = ir.HalfType(), ir.FloatType()
+INT8, INT16 = ir.IntType(8), ir.IntType(16)
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
+
+_CACHE_LINE = 64
 
 #: exp(x) of anything below is 0: smaller results would be denormal.
 LOWEST_EXPONENT = -87.0
@@ -89,6 +92,27 @@ class Emit:
         loaded.align = 2
         return self.builder.fpext(loaded, self.vector)
 
+    def load_int8(self, address: Any, offset: int | Any = 0) -> Any:
+        return self.builder.sitofp(
+            self.builder.sext(self.load_bytes(address, offset, self.lanes), self.integers), self.vector
+        )
+
+    def load_bytes(self, address: Any, offset: int | Any, count: int) -> Any:
+        """`count` int8 as they are."""
+        place = self.builder.bitcast(self.pointer(address, INT8, offset), ir.VectorType(INT8, count).as_pointer())
+        loaded = self.builder.load(place)
+        loaded.align = 1
+        return loaded
+
+    def prefetch(self, address: Any, n_bytes: int) -> None:
+        """Ask for the cache lines of n_bytes bytes at an address, which need not be one that can be read."""
+        signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
+        function = cgutils.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0i8")
+        read, keep, data = (ir.Constant(INT32, value) for value in (0, 3, 1))
+        for offset in range(0, n_bytes, _CACHE_LINE):
+            place = self.builder.bitcast(self.pointer(address, INT8, offset), cgutils.voidptr_t)
+            self.builder.call(function, [place, read, keep, data])
+
     def load_scalar(self, address: Any, offset: int | Any = 0) -> Any:
         return self.builder.load(self.pointer(address, FLOAT, offset))
 
@@ -105,6 +129,12 @@ class Emit:
         name = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
         function = cgutils.get_or_insert_function(self.builder.module, signature, name)
         return self.builder.call(function, [ir.Constant(FLOAT, -0.0), x], fastmath=("reassoc",))
+
+    def sum_integers(self, x: Any) -> Any:
+        """The sum of the lanes of an int32 vector, a scalar."""
+        name = f"llvm.vector.reduce.add.v{x.type.count}i32"
+        function = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(INT32, [x.type]), name)
+        return self.builder.call(function, [x])
 
     def maximum_lane(self, x: Any) -> Any:
         """The largest lane, a scalar."""

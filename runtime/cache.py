@@ -1,7 +1,7 @@
 """The KV cache: a read-only document, if one is attached, and a tail that grows by chunks.
 
-One sequence. Rows are f16, contiguous for each layer and KV head. The compiled step reads all of it through the HEAD
-records that this class keeps; it appends the step's new rows itself, to room that `reserve` made.
+One sequence. Rows are f16 or q8_0, contiguous for each layer and KV head. The compiled step reads all of it through the
+HEAD records that this class keeps; it appends the step's new rows itself, to room that `reserve` made.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
+from octavo.cpu_kernels.compile import F16
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD
 
 from .document import Document
 from .errors import OctavoError
+from .rows import row_bytes, row_format
 
 #: Memory that is left to the rest of the machine.
 _SPARE_BYTES = 256 << 20
@@ -23,16 +25,26 @@ _SPARE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class CacheLayer:
-    """Shape of one layer's cache. window : newest rows that a token sees, 0 for all."""
+    """Shape of one layer's cache.
+
+    window : newest rows that a token sees, 0 for all
+    kv_type : how keys and values are stored, F16 or Q8_0
+    """
 
     n_kv_head: int
     head_dim: int
     window: int
+    kv_type: str = F16
 
     @property
     def row_bytes(self) -> int:
         """Bytes that one token takes: keys and values of all heads."""
-        return 2 * 2 * self.n_kv_head * self.head_dim
+        return 2 * self.n_kv_head * row_bytes(self.head_dim, self.kv_type)
+
+    def new_rows(self, n_rows: int) -> np.ndarray:
+        """Room for keys and values: (2, n_kv_head, n_rows, elements of a row); see rows.py."""
+        dtype, n_elements = row_format(self.head_dim, self.kv_type)
+        return np.empty((2, self.n_kv_head, n_rows, n_elements), dtype)
 
 
 class KVCache:
@@ -48,7 +60,7 @@ class KVCache:
         self.heads = np.zeros(first[-1], HEAD)
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
         for layer, heads, table in zip(layers, self._layer_heads, self._tables, strict=True):
-            head_bytes = CHUNK_ROWS * layer.head_dim * 2
+            head_bytes = CHUNK_ROWS * row_bytes(layer.head_dim, layer.kv_type)
             heads["tail_chunks"] = table.ctypes.data
             heads["key_offset"] = np.arange(layer.n_kv_head) * head_bytes
             heads["value_offset"] = (np.arange(layer.n_kv_head) + layer.n_kv_head) * head_bytes
@@ -98,7 +110,7 @@ class KVCache:
         if n_chunks > len(self._chunks):
             self.check_memory(n_tail)
         while len(self._chunks) < n_chunks:
-            chunk = [np.empty((2, layer.n_kv_head, CHUNK_ROWS, layer.head_dim), np.float16) for layer in self.layers]
+            chunk = [layer.new_rows(CHUNK_ROWS) for layer in self.layers]
             self._tables[:, len(self._chunks)] = [array.ctypes.data for array in chunk]
             self._chunks.append(chunk)
         self._set_n_tail(n_tail)
@@ -137,9 +149,11 @@ class KVCache:
         self._set_n_tail(0)
 
     def rows(self, layer: int, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Copies of a layer's keys and values in the tail from row `start`: (n_kv_head, n_rows, head_dim) f16 each."""
-        shape = self.layers[layer]
-        joined = np.empty((2, shape.n_kv_head, self.n_tail - start, shape.head_dim), np.float16)
+        """Copies of a layer's keys and values in the tail from row `start`, as they are stored (see rows.py).
+
+        (n_kv_head, n_rows, head_dim) f16 each, or (n_kv_head, n_rows, head_dim + 4) uint8 of q8_0
+        """
+        joined = self.layers[layer].new_rows(self.n_tail - start)
         for i, chunk in enumerate(self._chunks):
             first, last = max(start, i * CHUNK_ROWS), min(self.n_tail, (i + 1) * CHUNK_ROWS)
             if first < last:

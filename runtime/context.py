@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import llama_cpp
@@ -13,7 +14,9 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.select import native_select_all, padded_clusters
+from octavo.cpu_kernels.decode import partial_size
+from octavo.cpu_kernels.layer import WORK, scratch_bytes
+from octavo.cpu_kernels.select import padded, selection_scratch_bytes
 from octavo.cpu_kernels.spans import SPAN
 
 from . import ggml, seam
@@ -22,6 +25,7 @@ from .cache import CacheLayer, KVCache
 from .document import Document
 from .errors import OctavoError
 from .selectors import Selector
+from .selectors.dense import Dense
 
 #: Batches from this size on can be interrupted between two nodes of the graph.
 _INTERRUPTIBLE = 8
@@ -36,16 +40,26 @@ class Context(internals.LlamaContext):
     """
 
     def __init__(
-        self, *, model: Any, params: Any, nodes: list[AttentionNode], n_ctx: int, selector: Selector, verbose: bool
+        self,
+        *,
+        model: Any,
+        params: Any,
+        nodes: list[AttentionNode],
+        n_ctx: int,
+        selector: Selector,
+        kv_type: str,
+        verbose: bool,
     ) -> None:
         self._exit_stack = ExitStack()  # the base class's; `close` needs it even where this is interrupted
         self.nodes = nodes
         self.selector = selector
+        self.kv_type = kv_type
         self._n_ctx = n_ctx
-        self.shapes = [Shape(node.head_dim, node.n_head // node.n_kv_head) for node in nodes]
-        layers = [CacheLayer(node.n_kv_head, node.head_dim, node.window) for node in nodes if node.appends]
+        self.shapes = [Shape(node.head_dim, node.n_head // node.n_kv_head, kv_type) for node in nodes]
+        layers = [CacheLayer(node.n_kv_head, node.head_dim, node.window, kv_type) for node in nodes if node.appends]
         self.cache = KVCache(layers, n_ctx)
         self._step = np.zeros(1, seam.STEP)
+        self._work = np.zeros(1, WORK)
         self._layers = np.zeros(len(nodes), seam.LAYER)
         n_threads = max(params.n_threads, params.n_threads_batch)
         self._buffers = self._allocate(params.n_ubatch, n_threads)
@@ -57,14 +71,14 @@ class Context(internals.LlamaContext):
         params.offload_kqv = params.op_offload = False
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
-        self._interrupted = False
-        self._abort = llama_cpp.ggml_abort_callback(self._poll_signals)
+        self._interruption = _Interruption()
+        self._abort = _abort_callback(self._interruption)
 
     def _allocate(self, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
         """Memory that the step works in."""
         n_kv_head = max(node.n_kv_head for node in self.nodes)
-        scratch = max(seam.scratch_bytes(shape) for shape in self.shapes)
-        partial = max(seam.partial_bytes(shape) for shape in self.shapes)
+        scratch = max(scratch_bytes(shape) for shape in self.shapes)
+        partial = max(4 * partial_size(shape) for shape in self.shapes)
         return {
             "queries": np.empty(n_ubatch * max(node.n_head * node.head_dim for node in self.nodes), np.float32),
             "n_spans": np.zeros(n_kv_head, np.int64),
@@ -80,10 +94,10 @@ class Context(internals.LlamaContext):
         step["layers"], step["n_layers"] = self._layers.ctypes.data, len(self.nodes)
         step["flash_attention"], step["custom"] = operations
         for name, array in self._buffers.items():
-            step[name] = array.ctypes.data
-        step["scratch_bytes"] = self._buffers["scratch"].shape[1]
+            self._work[name] = array.ctypes.data
+        self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
         for layer, node, shape in zip(self._layers, self.nodes, self.shapes, strict=True):
-            layer["step"] = self._step.ctypes.data
+            layer["work"] = self._work.ctypes.data
             layer["run"] = seam.compiled_layer(shape).address
             layer["heads"] = self.cache.layer_heads(node.kv_layer).ctypes.data
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
@@ -111,20 +125,23 @@ class Context(internals.LlamaContext):
         document = self.cache.document
         for node, shape in zip(self.nodes, self.shapes, strict=True):
             if node.appends:
-                has_clusters = document is not None and document.layers[node.kv_layer].n_clusters > 0
-                native = self.selector.native if has_clusters else native_select_all
+                selector = self.selector
+                if document is None or not document.layers[node.kv_layer].n_clusters:
+                    selector = Dense()
                 heads = self.cache.layer_heads(node.kv_layer)
-                heads["select"] = native(shape).address
+                heads["select"] = selector.native_select(shape).address
+                heads["score"] = selector.native_score(shape).address if selector.native_score else 0
                 heads["softcap"] = node.softcap
         n_kv_head = max(node.n_kv_head for node in self.nodes)
-        group = max(shape.group for shape in self.shapes)
-        n_clusters = int(self.cache.heads["n_clusters"].max(initial=0))
-        scratch = np.empty((n_kv_head, n_clusters + group * padded_clusters(n_clusters)), np.float32)
+        n_items = padded(int(self.cache.heads["n_clusters"].max(initial=0)))
+        size = selection_scratch_bytes(max(shape.group for shape in self.shapes), n_items)
+        scratch = np.empty((n_kv_head, size), np.uint8)
+        self.cache.heads["scratch_items"] = n_items
         spans = np.empty((n_kv_head, self.cache.max_spans), SPAN)
         for node in self.nodes:
             addresses = scratch.ctypes.data + np.arange(node.n_kv_head) * scratch.strides[0]
             self.cache.layer_heads(node.kv_layer)["scratch"] = addresses
-        self._step["spans"], self._step["span_capacity"] = spans.ctypes.data, spans.shape[1]
+        self._work["spans"], self._work["span_capacity"] = spans.ctypes.data, spans.shape[1]
         self._selection_buffers = scratch, spans  # kept alive
 
     def decode(self, batch: internals.LlamaBatch) -> None:
@@ -137,7 +154,7 @@ class Context(internals.LlamaContext):
                 f"{n_past + n_tokens:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
             )
         self.cache.reserve(n_tokens)
-        self._step["arrived"] = self._step["next_layer"] = 0
+        self._work["arrived"] = self._step["next_layer"] = 0
         llama_cpp.llama_memory_clear(self.memory, False)
         try:
             self._run(batch, interruptible=n_tokens >= _INTERRUPTIBLE)
@@ -161,27 +178,23 @@ class Context(internals.LlamaContext):
     @contextmanager
     def _watched_signals(self) -> Iterator[None]:
         """Between the nodes of a graph, a Ctrl-C only sets a flag, which abandons the graph; it acts after that."""
-        self._interrupted = False
+        self._interruption.came = False
         handler = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is not threading.main_thread() or not callable(handler):
             yield  # a signal that is ignored, or that C code handles, is not ours
             return
 
         def remember(*_: Any) -> None:
-            self._interrupted = True
+            self._interruption.came = True
 
         signal.signal(signal.SIGINT, remember)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, handler)
-        if self._interrupted:
+        if self._interruption.came:
             handler(signal.SIGINT, None)
             raise KeyboardInterrupt
-
-    def _poll_signals(self, _: Any) -> bool:
-        """Called between the nodes of a graph, so that Python sees signals; True abandons the graph."""
-        return self._interrupted
 
     def n_ctx(self) -> int:
         """The longest sequence."""
@@ -238,3 +251,23 @@ class Context(internals.LlamaContext):
             yield arrays
         finally:
             self._layers["captured_queries"] = 0
+
+
+@dataclass
+class _Interruption:
+    """Whether a Ctrl-C came while a graph was computed. Not a threading.Event: a signal may come inside its lock."""
+
+    came: bool = False
+
+
+def _abort_callback(interruption: _Interruption) -> Any:
+    """For llama.cpp to call between the nodes of a graph, so that Python sees signals; True abandons the graph.
+
+    It does not know the context: a context that its own callback knows would outlive its last user.
+    """
+
+    @llama_cpp.ggml_abort_callback
+    def abort(_: Any) -> bool:
+        return interruption.came
+
+    return abort

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from .errors import OctavoError
+from .rows import kv_type_of
 
 
 @dataclass(frozen=True)
 class DocumentLayer:
-    """The document's rows in one layer. All arrays are C-contiguous; f16 unless said otherwise.
+    """The document's rows in one layer. All arrays are C-contiguous.
 
     Parameters
     ----------
-    keys, values : (n_kv_head, n_rows, head_dim); sorted by cluster, the rows that are always exact last
+    keys, values : (n_kv_head, n_rows, head_dim) f16, or (n_kv_head, n_rows, head_dim + 4) uint8 of q8_0 (see rows.py);
+        sorted by cluster, the rows that are always exact last
     position : `spans.ANY_ORDER`; in a sliding-window layer, whose rows lie in order, that of the first row it keeps
-    centroids : (n_kv_head, n_clusters, head_dim) mean keys of the clusters
+    centroids : (n_kv_head, n_clusters, head_dim) f16, mean keys of the clusters
     cluster_starts : (n_kv_head, n_clusters + 1) int32, the rows where clusters start and stop
     """
 
@@ -74,6 +76,11 @@ class Document:
     tokens: np.ndarray
     layers: list[DocumentLayer]
     curve: ThresholdCurve | None
+
+    @property
+    def kv_type(self) -> str:
+        """How keys and values are stored, F16 or Q8_0."""
+        return kv_type_of(self.layers[0].keys)
 
     @property
     def n_bytes(self) -> int:

@@ -15,7 +15,7 @@ from llama_cpp._ggml import libggml
 from .errors import OctavoError
 
 MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 64
-TYPE_F32, TYPE_F16 = 0, 1
+TYPE_F32, TYPE_F16, TYPE_Q8_0 = 0, 1, 8
 
 
 class Tensor(ctypes.Structure):
@@ -117,6 +117,12 @@ def check_layout() -> Operations:
         raise OctavoError(_mismatch()) from problem
     finally:
         free(context)
+
+
+def row_size(tensor_type: int, n_elements: int) -> int:
+    """Bytes of so many elements of a type."""
+    size: int = _function("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)(tensor_type, n_elements)
+    return size
 
 
 def _mismatch() -> str:

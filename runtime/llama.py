@@ -12,6 +12,9 @@ import llama_cpp
 import numpy as np
 from llama_cpp.llama import LlamaState
 
+from octavo.cpu_kernels.compile import F16, Q8_0
+
+from . import ggml
 from .architecture import attention_nodes, silent_llama_cpp
 from .context import Context
 from .document import Document
@@ -20,6 +23,9 @@ from .selectors import Selector, make_selector
 
 #: Attention that is llama.cpp's own: no seam.
 LLAMA_CPP = "llama.cpp"
+
+#: How keys and values can be stored, and the numbers that llama.cpp has for that.
+KV_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0}
 
 
 class Llama(llama_cpp.Llama):
@@ -30,6 +36,8 @@ class Llama(llama_cpp.Llama):
     attention : "dense" (llama.cpp's results), "squeezed", or "llama.cpp" for llama.cpp's own attention
     budget : share of a document's KV bytes that a step may read, where the attention selects
     n_ctx : longest sequence; 0, the default here, takes the model's own. It costs nothing until it is used.
+    type_k, type_v : how keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0,
+        which takes half the memory
 
     Raises OctavoError for a file that is no usable model, and for a model whose attention octavo cannot compute.
     """
@@ -42,6 +50,8 @@ class Llama(llama_cpp.Llama):
         budget: float = 0.125,
         n_ctx: int = 0,
         n_batch: int = 512,
+        type_k: int | None = None,
+        type_v: int | None = None,
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
@@ -49,7 +59,10 @@ class Llama(llama_cpp.Llama):
         path = os.fspath(model_path)
         check_model_file(path)
         native = attention == LLAMA_CPP
-        selector = None if native else make_selector(attention, budget)
+        if native:
+            arguments |= {"type_k": type_k, "type_v": type_v}
+        else:  # llama.cpp's own cache, of one batch, stays f16
+            selector, kv_type = make_selector(attention, budget), kv_type_named(type_k, type_v)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         if not native and arguments.get("n_gpu_layers"):
@@ -71,10 +84,10 @@ class Llama(llama_cpp.Llama):
                     f"know.{reason} Download it again, or give another with -m."
                 ) from problem
         self.attention, self.budget = attention, budget
-        if selector is not None:
-            self._take_over(selector, n_ctx or self._model.n_ctx_train())
+        if not native:
+            self._take_over(selector, kv_type, n_ctx or self._model.n_ctx_train())
 
-    def _take_over(self, selector: Selector, n_ctx: int) -> None:
+    def _take_over(self, selector: Selector, kv_type: str, n_ctx: int) -> None:
         """Replace the context that llama-cpp-python made by one on our attention."""
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
@@ -89,6 +102,7 @@ class Llama(llama_cpp.Llama):
                     nodes=nodes,
                     n_ctx=n_ctx,
                     selector=selector,
+                    kv_type=kv_type,
                     verbose=self.verbose,
                 )
             )
@@ -117,8 +131,17 @@ class Llama(llama_cpp.Llama):
         return self._ctx
 
     def attach(self, document: Document) -> None:
-        """Start from a document that was read before: as if its tokens had just been evaluated."""
-        n_tokens = len(document.tokens)
+        """Start from a document that was read before: as if its tokens had just been evaluated.
+
+        Raises OctavoError where it does not fit the context, and where its keys and values are of another type.
+        """
+        n_tokens, kv_type = len(document.tokens), self.context.kv_type
+        if document.kv_type != kv_type:
+            raise OctavoError(
+                f"The document's keys and values are stored as {document.kv_type}, and this model was loaded to store "
+                f"them as {kv_type}: load it with type_k and type_v for {document.kv_type}, or index the document with "
+                "this one."
+            )
         if n_tokens >= self._n_ctx:
             raise OctavoError(
                 f"The document has {n_tokens:,} tokens, and the context of {self._n_ctx:,} leaves no room for a "
@@ -170,14 +193,13 @@ class Llama(llama_cpp.Llama):
             return
         cache = self.context.cache
         if len(state.llama_state) != state.n_tokens * cache.row_bytes:
-            raise OctavoError("This state was not saved by octavo with this model.")
+            raise OctavoError("This state was not saved by octavo with this model and these types of keys and values.")
         layers, at = [], 0
         for layer in cache.layers:
-            shape = (2, layer.n_kv_head, state.n_tokens, layer.head_dim)
-            size = state.n_tokens * layer.row_bytes
-            rows = np.frombuffer(state.llama_state, np.float16, size // 2, at).reshape(shape)
+            rows = layer.new_rows(state.n_tokens)
+            rows.reshape(-1).view(np.uint8)[:] = np.frombuffer(state.llama_state, np.uint8)[at : at + rows.nbytes]
             layers.append((rows[0], rows[1]))
-            at += size
+            at += rows.nbytes
         self.context.attach(None)
         self.n_tokens = 0
         self.extend(state.input_ids[: state.n_tokens], layers)
@@ -196,3 +218,15 @@ def check_model_file(path: str) -> None:
         raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
     if magic != b"GGUF":
         raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
+
+
+def kv_type_named(type_k: int | None, type_v: int | None) -> str:
+    """F16 or Q8_0, from llama.cpp's numbers. Raises OctavoError for other types, and for two different ones."""
+    asked = {ggml.TYPE_F16 if number is None else number for number in (type_k, type_v)}
+    for kv_type, number in KV_TYPES.items():
+        if asked == {number}:
+            return kv_type
+    raise OctavoError(
+        f"octavo's attention stores keys and values both as f16 or both as q8_0, and not as type_k={type_k} and "
+        f"type_v={type_v}: give GGML_TYPE_F16 or GGML_TYPE_Q8_0 as both, or use attention='llama.cpp'."
+    )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import other_cpus  # noqa: F401  # before octavo
 import pytest
 import tiny_models
 

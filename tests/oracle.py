@@ -52,3 +52,54 @@ def selected_rows(importance, threshold, starts, n_document):
         if share > threshold
     ]
     return np.concatenate([*clustered, np.arange(starts[-1], n_document)]).astype(int)
+
+
+def two_level_importance(queries, coarse_centroids, coarse_starts, coarse_threshold, centroids, starts, softcap=0.0):
+    """`centroid_importance` among the clusters of the coarse clusters above their threshold; 0 for all others.
+
+    coarse_starts : clusters sorted by coarse cluster    starts : rows sorted by cluster
+    """
+    rows_of_coarse = starts[coarse_starts[1:]] - starts[coarse_starts[:-1]]
+    coarse = centroid_importance(queries, coarse_centroids, rows_of_coarse, softcap)
+    kept = np.repeat(coarse > coarse_threshold, np.diff(coarse_starts))
+    importance = np.zeros(len(centroids))
+    if kept.any():
+        importance[kept] = centroid_importance(queries, centroids[kept], np.diff(starts)[kept], softcap)
+    return importance
+
+
+def shares(scores):
+    """Each query head's softmax over all items, added up over the heads: (n_heads, n_items) to (n_items,)."""
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return (weights / weights.sum(axis=1, keepdims=True)).sum(axis=0)
+
+
+def top(values, k):
+    """Indices of the k largest, rising; of equal ones the first. None that is below 0, and no NaN."""
+    falling = [i for i in np.argsort(-values, kind="stable") if values[i] >= 0]
+    return sorted(falling[: max(k, 0)])
+
+
+def page_bounds(keys, page_rows):
+    """The smallest and the largest element of each column of each page: (n_pages, 2, head_dim)."""
+    pages = [keys[first : first + page_rows] for first in range(0, len(keys), page_rows)]
+    return np.array([[page.min(axis=0), page.max(axis=0)] for page in pages])
+
+
+def page_scores(queries, bounds):
+    """Quest, algorithm 1: sum over i of max(q_i * smallest_i, q_i * largest_i), (n_heads, n_pages)."""
+    queries, bounds = queries.astype(np.float64)[:, None], bounds.astype(np.float64)
+    return np.maximum(queries * bounds[:, 0], queries * bounds[:, 1]).sum(axis=-1)
+
+
+def partial_scores(queries, keys, n_components):
+    """SparQ, algorithm 1, before its softmax: (n_heads, n_rows). The components are chosen for the heads together.
+
+    queries : (n_heads, head_dim), scaled by 1 / sqrt(head_dim), which equation 9 does itself
+    """
+    head_dim = queries.shape[1]
+    queries, keys = queries.astype(np.float64) * np.sqrt(head_dim), keys.astype(np.float64)
+    chosen = top(np.abs(queries).sum(axis=0), n_components)
+    part, whole = np.abs(queries[:, chosen]).sum(axis=1), np.abs(queries).sum(axis=1)
+    temperature = np.sqrt(head_dim * part / whole)
+    return queries[:, chosen] @ keys[:, chosen].T / temperature[:, None]

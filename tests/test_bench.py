@@ -40,6 +40,11 @@ def result(tiny_model):
     return measure(tiny_model, "--depths", "1500,300,1500")
 
 
+@pytest.fixture(scope="module")
+def quantised(tiny_model):
+    return measure(tiny_model, "--depths", "300,1500", "--cache-type", "q8_0")
+
+
 @pytest.fixture(scope="module", params=["prefill", "copy", "random"])
 def filled(request, tiny_model):
     """Results from an empty cache on, for each way to fill it."""
@@ -55,7 +60,7 @@ def test_reports_every_method_at_every_depth(result):
         assert set(row) - {"flash_attention"} == RESULT
     assert set(result["machine"]) == {"cpu", "threads", "read_bandwidth_gb_s"}
     assert result["model"]["file"] == "tiny.gguf"
-    assert result["fill"] == "prefill"
+    assert (result["fill"], result["cache_type"]) == ("prefill", "f16")
 
 
 def test_bytes_are_counted(result):
@@ -129,6 +134,49 @@ def test_the_table_shows_what_was_not_timed_as_a_dash_and_how_caches_were_filled
     )
 
 
+def test_a_cache_of_q8_0_is_compared_with_llama_cpps_own(quantised):
+    rows = quantised["results"]
+    assert [(row["depth"], row["attention"]) for row in rows] == [
+        (depth, name) for depth in (300, 1500) for name in METHODS
+    ]
+    assert quantised["cache_type"] == "q8_0"
+    assert {row["flash_attention"] for row in rows if row["attention"] == "llama.cpp"} == {True}
+    for row in rows:
+        if row["attention"] == "llama.cpp":
+            assert 0 < row["kl_divergence"] < 0.01  # each rounds in its own way
+        if row["attention"] == "dense":
+            assert row["kl_divergence"] == 0
+
+
+def test_bytes_of_q8_0_are_counted(quantised):
+    """Ours have a scale of 4 bytes for each row of 64 numbers, llama.cpp's one of 2 for each 32."""
+    row_bytes = {"dense": 3 * 2 * 2 * (64 + 4), "llama.cpp": 3 * 2 * 2 * (64 + 2 * 2)}
+    llama_cpp, dense, squeezed = quantised["results"][3:]
+    for row in (llama_cpp, dense):
+        assert 1500 < row["bytes_read_per_token"] / row_bytes[row["attention"]] < 1515
+    assert llama_cpp["kv_bytes"] == 1536 * row_bytes["llama.cpp"]
+    assert dense["kv_bytes"] == 6 * 256 * row_bytes["dense"]
+    assert squeezed["bytes_read_per_token"] < 0.5 * dense["bytes_read_per_token"]
+
+
+def test_the_heading_names_the_type_that_is_not_f16(result, quantised):
+    headings = [as_markdown(each).splitlines()[0] for each in (result, quantised)]
+    assert headings[0].endswith("GB/s from memory")
+    assert headings[1].endswith("GB/s from memory; keys and values are q8_0")
+
+
+def test_a_head_that_llama_cpp_cannot_keep_as_q8_0_is_told(tmp_path):
+    model = tiny_models.write_model(tmp_path / "odd.gguf", "llama", n_layer=1, head_dim=80)
+    arguments = ["-m", str(model), "--depths", "64", "--cache-type", "q8_0", "-n", "1"]
+    run = CliRunner().invoke(bench, arguments)
+    assert run.exit_code == 1
+    assert str(run.exception).startswith(
+        "llama.cpp does not keep this model's keys and values as q8_0: leave it out with --attention dense,squeezed. "
+        "It says: K cache type q8_0"
+    )
+    assert CliRunner().invoke(bench, [*arguments, "--attention", "dense,squeezed"]).exit_code == 0
+
+
 @pytest.mark.parametrize("fill", ["copy", "random"])
 def test_sliding_windows_are_refused_where_caches_are_not_read(tmp_path, fill):
     model = tiny_models.write_model(tmp_path / "gemma3.gguf", "gemma3", n_layer=6)
@@ -154,6 +202,9 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
         (["--depths", ""], "not a list of token counts"),
         (["--fill", "magic"], "'magic' is not one of 'prefill', 'copy', 'random'"),
         (["--fill", "random", "--doc", "text.txt"], "--fill random reads no text: leave out --doc."),
+        (["--fill", "copy", "--cache-type", "q8_0"], "--fill copy gives engines f16 keys and values"),
+        (["--fill", "random", "--cache-type", "q8_0"], "--fill random gives engines f16 keys and values"),
+        (["--cache-type", "q4_0"], "'q4_0' is not one of 'f16', 'q8_0'"),
         (["--attention", "dense,magic"], "there is no attention named 'magic'"),
     ],
 )

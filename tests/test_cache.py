@@ -7,33 +7,49 @@ import numpy as np
 import psutil
 import pytest
 
+from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
 from octavo.runtime.cache import CacheLayer, KVCache
 from octavo.runtime.document import Document, DocumentLayer
 from octavo.runtime.errors import OctavoError
+from octavo.runtime.rows import as_floats, kv_type_of
 
-LAYERS = [CacheLayer(2, 64, 0), CacheLayer(3, 8, 20), CacheLayer(1, 80, 0)]
-ROW_BYTES = 2 * 2 * (2 * 64 + 3 * 8 + 1 * 80)
-
-
-@pytest.fixture
-def cache():
-    return KVCache(LAYERS, n_ctx=1000)
+SHAPES = [(2, 64, 0), (3, 8, 20), (1, 80, 0)]  # KV heads, head_dim, window
+ELEMENTS = 2 * (2 * 64 + 3 * 8 + 1 * 80)  # of a token's keys and values
+ROW_BYTES = {F16: 2 * ELEMENTS, Q8_0: ELEMENTS + 2 * (2 + 3 + 1) * 4}
 
 
-def random_rows(n_rows, seed=0):
+@pytest.fixture(params=[F16, Q8_0])
+def cache(request):
+    return new_cache(request.param)
+
+
+def new_cache(kv_type):
+    return KVCache([CacheLayer(*shape, kv_type) for shape in SHAPES], n_ctx=1000)
+
+
+def row_bytes(cache):
+    return ROW_BYTES[cache.layers[0].kv_type]
+
+
+def random_rows(cache, n_rows, seed=0):
     """Keys and values of each layer."""
     rng = np.random.default_rng(seed)
-    return [tuple(rng.standard_normal((2, s.n_kv_head, n_rows, s.head_dim)).astype(np.float16)) for s in LAYERS]
+    layers = []
+    for shape in cache.layers:
+        rows = shape.new_rows(n_rows)
+        rows[...] = rng.integers(0, 256, rows.shape)
+        layers.append((rows[0], rows[1]))
+    return layers
 
 
 def parts(layers, start, stop):
     return [(keys[:, start:stop], values[:, start:stop]) for keys, values in layers]
 
 
-def random_document(n_tokens=40, n_clusters=3):
+def random_document(cache, n_tokens=40, n_clusters=3):
     layers = []
-    for shape, (keys, values) in zip(LAYERS, random_rows(n_tokens, seed=9), strict=True):
+    for shape, (keys, values) in zip(cache.layers, random_rows(cache, n_tokens, seed=9), strict=True):
         first = max(0, n_tokens - shape.window) if shape.window else 0
         n = 0 if shape.window else n_clusters
         centroids = np.zeros((shape.n_kv_head, n, shape.head_dim), np.float16)
@@ -51,14 +67,14 @@ def assert_holds(cache, layers, start=0):
         np.testing.assert_array_equal(stored_values, values[:, start:])
 
 
-def at(address, n_numbers):
-    """f16 numbers at an address, as a kernel sees them."""
-    return np.frombuffer((ctypes.c_char * (2 * n_numbers)).from_address(int(address)), np.float16)
+def assert_at(address, array):
+    """An address is where a kernel finds these numbers."""
+    assert bytes((ctypes.c_char * array.nbytes).from_address(int(address))) == array.tobytes()
 
 
 def test_new_cache_is_empty_and_takes_no_memory(cache):
     assert (cache.n_tokens, cache.n_tail, cache.n_document, cache.kv_bytes) == (0, 0, 0, 0)
-    assert cache.row_bytes == ROW_BYTES
+    assert cache.row_bytes == row_bytes(cache)
     assert len(cache.heads) == 2 + 3 + 1
 
 
@@ -74,11 +90,11 @@ def test_memory_grows_by_chunks(cache, n_rows):
     cache.reserve(n_rows)
     assert cache.n_tokens == cache.n_tail == n_rows
     assert (cache.heads["n_tail"] == n_rows).all()
-    assert cache.kv_bytes == -(-n_rows // CHUNK_ROWS) * CHUNK_ROWS * ROW_BYTES
+    assert cache.kv_bytes == -(-n_rows // CHUNK_ROWS) * CHUNK_ROWS * row_bytes(cache)
 
 
 def test_growing_leaves_what_is_there_in_place(cache):
-    rows = random_rows(CHUNK_ROWS)
+    rows = random_rows(cache, CHUNK_ROWS)
     cache.append_rows(rows)
     before = cache._tables[:, 0].copy()
     cache.reserve(2 * CHUNK_ROWS)
@@ -89,7 +105,7 @@ def test_growing_leaves_what_is_there_in_place(cache):
 
 @pytest.mark.parametrize("sizes", [[1], [700], [1, 1, 254, 1, 1], [255, 2], [256, 256], [300, 1, 300], [0, 5, 0]])
 def test_appended_rows_come_back(cache, sizes):
-    rows, at = random_rows(sum(sizes)), 0
+    rows, at = random_rows(cache, sum(sizes)), 0
     for size in sizes:
         cache.append_rows(parts(rows, at, at + size))
         at += size
@@ -99,7 +115,7 @@ def test_appended_rows_come_back(cache, sizes):
 
 
 def test_rows_are_copies(cache):
-    rows = random_rows(10)
+    rows = random_rows(cache, 10)
     cache.append_rows(rows)
     cache.rows(0)[0][:] = 0
     assert_holds(cache, rows)
@@ -107,45 +123,46 @@ def test_rows_are_copies(cache):
 
 def test_head_records_lead_to_each_row(cache):
     """A kernel finds row r of a head in chunk r // CHUNK_ROWS, at the head's offset."""
-    rows = random_rows(600)
+    rows = random_rows(cache, 600)
     cache.append_rows(rows)
-    for i, shape in enumerate(LAYERS):
+    for i in range(len(cache.layers)):
         for h, head in enumerate(cache.layer_heads(i)):
             for row in (0, 255, 256, 511, 512, 599):
                 table = np.frombuffer(memoryview(cache._tables[i]), np.int64)
                 assert head["tail_chunks"] == table.ctypes.data
-                chunk = table[row // CHUNK_ROWS] + row % CHUNK_ROWS * shape.head_dim * 2
-                np.testing.assert_array_equal(at(chunk + head["key_offset"], shape.head_dim), rows[i][0][h, row])
-                np.testing.assert_array_equal(at(chunk + head["value_offset"], shape.head_dim), rows[i][1][h, row])
+                keys, values = rows[i][0][h], rows[i][1][h]
+                chunk = table[row // CHUNK_ROWS] + row % CHUNK_ROWS * keys[0].nbytes
+                assert_at(chunk + head["key_offset"], keys[row])
+                assert_at(chunk + head["value_offset"], values[row])
 
 
 @pytest.mark.parametrize("n_left", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 1, 599, 600])
 def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
-    rows = random_rows(600)
+    rows = random_rows(cache, 600)
     cache.append_rows(rows)
     assert cache.truncate(n_left)
     assert cache.n_tokens == n_left
     assert (cache.heads["n_tail"] == n_left).all()
     assert_holds(cache, parts(rows, 0, n_left))
-    assert cache.kv_bytes == -(-n_left // CHUNK_ROWS) * CHUNK_ROWS * ROW_BYTES
+    assert cache.kv_bytes == -(-n_left // CHUNK_ROWS) * CHUNK_ROWS * row_bytes(cache)
     cache.append_rows(parts(rows, n_left, 600))
     assert_holds(cache, rows)
 
 
 def test_truncate_stops_at_the_document(cache):
-    cache.attach(random_document(40))
-    cache.append_rows(random_rows(10))
+    cache.attach(random_document(cache, 40))
+    cache.append_rows(random_rows(cache, 10))
     assert not cache.truncate(39)
     assert cache.n_tokens == 50
     assert cache.truncate(45)
-    assert_holds(cache, parts(random_rows(10), 0, 5))
+    assert_holds(cache, parts(random_rows(cache, 10), 0, 5))
     assert cache.truncate(40)
     assert (cache.n_tokens, cache.n_tail, cache.n_document) == (40, 0, 40)
 
 
 def test_truncate_to_nothing_detaches_the_document(cache):
-    cache.attach(random_document(40))
-    cache.append_rows(random_rows(10))
+    cache.attach(random_document(cache, 40))
+    cache.append_rows(random_rows(cache, 10))
     assert cache.truncate(0)
     assert cache.document is None
     assert (cache.n_tokens, cache.kv_bytes) == (0, 0)
@@ -154,8 +171,8 @@ def test_truncate_to_nothing_detaches_the_document(cache):
 
 
 def test_attach_starts_over_with_the_document(cache):
-    document = random_document(40, n_clusters=3)
-    cache.append_rows(random_rows(300))
+    document = random_document(cache, 40, n_clusters=3)
+    cache.append_rows(random_rows(cache, 300))
     cache.attach(document)
     assert (cache.n_tokens, cache.n_tail, cache.n_document) == (40, 0, 40)
     assert (
@@ -167,18 +184,18 @@ def test_attach_starts_over_with_the_document(cache):
     assert cache.heads["n_document"].tolist() == [40, 40, 20, 20, 20, 40]
     assert cache.heads["document_position"].tolist() == [ANY_ORDER, ANY_ORDER, 20, 20, 20, ANY_ORDER]
     assert cache.heads["n_clusters"].tolist() == [3, 3, 0, 0, 0, 3]
-    for i, shape in enumerate(LAYERS):
+    for i, shape in enumerate(cache.layers):
         layer = document.layers[i]
         for h, head in enumerate(cache.layer_heads(i)):
             stored = {"document_keys": layer.keys, "document_values": layer.values, "centroids": layer.centroids}
             for name, array in stored.items():
-                np.testing.assert_array_equal(at(head[name], array[h].size), array[h].ravel())
+                assert_at(head[name], array[h])
             assert head["cluster_starts"] == layer.cluster_starts[h].ctypes.data, shape
 
 
 def test_detach_forgets_the_document(cache):
     fresh = cache.heads.copy()
-    cache.attach(random_document())
+    cache.attach(random_document(cache))
     cache.reserve(5)
     cache.attach(None)
     assert cache.document is None
@@ -187,19 +204,54 @@ def test_detach_forgets_the_document(cache):
 
 
 def test_rows_of_the_tail_leave_out_the_document(cache):
-    cache.attach(random_document(40))
-    rows = random_rows(300)
+    cache.attach(random_document(cache, 40))
+    rows = random_rows(cache, 300)
     cache.append_rows(rows)
     assert cache.n_tokens == 340
     assert_holds(cache, rows)
-    assert cache.kv_bytes == cache.document.n_bytes + 2 * CHUNK_ROWS * ROW_BYTES
+    assert cache.kv_bytes == cache.document.n_bytes + 2 * CHUNK_ROWS * row_bytes(cache)
 
 
 def test_there_is_room_for_every_span(cache):
     """Each cluster apart, the exact rows, and each chunk of the tail."""
     assert cache.max_spans >= 1 + 4  # 1000 tokens are 4 chunks
-    cache.attach(random_document(40, n_clusters=7))
+    cache.attach(random_document(cache, 40, n_clusters=7))
     assert cache.max_spans >= 7 + 1 + 4
+
+
+# How rows are stored.
+
+
+def test_rows_of_f16_are_numbers_and_those_of_q8_0_bytes():
+    shapes = {kv_type: [layer.new_rows(5) for layer in new_cache(kv_type).layers] for kv_type in (F16, Q8_0)}
+    assert [rows.shape for rows in shapes[F16]] == [(2, 2, 5, 64), (2, 3, 5, 8), (2, 1, 5, 80)]
+    assert [rows.shape for rows in shapes[Q8_0]] == [(2, 2, 5, 68), (2, 3, 5, 12), (2, 1, 5, 84)]
+    assert {rows.dtype for rows in shapes[F16]} == {np.dtype(np.float16)}
+    assert {rows.dtype for rows in shapes[Q8_0]} == {np.dtype(np.uint8)}
+    assert [kv_type_of(shapes[kv_type][0]) for kv_type in (F16, Q8_0)] == [F16, Q8_0]
+
+
+def test_rows_of_f16_as_floats():
+    rows = np.random.default_rng(0).standard_normal((2, 3, 5, 8)).astype(np.float16)
+    floats = as_floats(rows)
+    assert floats.dtype == np.float32
+    np.testing.assert_array_equal(floats, rows)
+    floats[...] = 0
+    assert rows.any()
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (5, 64), (2, 3, 5, 80), (2, 0, 8)])
+def test_rows_of_q8_0_as_floats(shape):
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(-127, 128, shape).astype(np.int8)
+    scales = rng.standard_normal((*shape[:-1], 1)).astype(np.float32)
+    rows = np.concatenate([numbers.view(np.uint8), scales.view(np.uint8)], axis=-1)
+    floats = as_floats(rows)
+    assert (floats.dtype, floats.shape) == (np.float32, shape)
+    for place in np.ndindex(shape[:-1]):
+        expected = [np.float32(int(number)) * scales[place][0] for number in numbers[place]]
+        np.testing.assert_array_equal(floats[place], expected)
+    np.testing.assert_array_equal(as_floats(rows[..., ::2, :]), floats[..., ::2, :])
 
 
 # Memory.
@@ -222,7 +274,7 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_figures(monkeypatch):
 
 
 def test_a_cache_that_fits_beside_what_the_machine_needs_is_not_refused(cache, monkeypatch):
-    needed = 2 * CHUNK_ROWS * ROW_BYTES
+    needed = 2 * CHUNK_ROWS * row_bytes(cache)
     free_memory(monkeypatch, needed + (256 << 20))
     cache.check_memory(CHUNK_ROWS + 1)
     free_memory(monkeypatch, needed + (256 << 20) - 1)
@@ -239,7 +291,7 @@ def test_memory_that_is_there_already_is_not_asked_for(cache, monkeypatch):
 
 
 def test_a_refused_reserve_changes_nothing(cache, monkeypatch):
-    rows = random_rows(CHUNK_ROWS)
+    rows = random_rows(cache, CHUNK_ROWS)
     cache.append_rows(rows)
     free_memory(monkeypatch, 0)
     with pytest.raises(OctavoError, match="257 tokens"):
@@ -250,7 +302,7 @@ def test_a_refused_reserve_changes_nothing(cache, monkeypatch):
 
 
 def test_the_refusal_counts_the_document_in(cache, monkeypatch):
-    cache.attach(random_document(40))
+    cache.attach(random_document(cache, 40))
     free_memory(monkeypatch, 0)
     with pytest.raises(OctavoError, match="The KV cache of 41 tokens"):
         cache.reserve(1)

@@ -96,8 +96,15 @@ def test_version():
 def test_each_shared_option_names_its_environment_variable():
     text = octavo("ask", "--help").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
-    names = "MODEL THREADS CTX_SIZE INDEX_DIR ATTENTION BUDGET PREDICT TEMP TOP_P TOP_K SEED"
+    names = "MODEL THREADS CTX_SIZE CACHE_TYPE INDEX_DIR ATTENTION BUDGET PREDICT TEMP TOP_P TOP_K SEED"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
+
+
+@pytest.mark.parametrize("command", ["ask", "chat", "index", "bench"])
+def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
+    text = " ".join(octavo(command, "--help").stdout.split())
+    assert "--cache-type [f16|q8_0] How keys and values are stored: q8_0 takes half the memory." in text
+    assert "[env var: OCTAVO_CACHE_TYPE; default: f16]" in text
 
 
 # Bad use: exit code 2
@@ -119,6 +126,7 @@ def test_each_shared_option_names_its_environment_variable():
         (["-n", "many"], "'many' is not a valid integer range."),
         (["-t", "0"], "0 is not in the range 1<=x<=512."),
         (["-c", "-1"], "-1 is not in the range x>=0."),
+        (["--cache-type", "q4_0"], "'q4_0' is not one of 'f16', 'q8_0'."),
         (["-o", "xml"], "'xml' is not one of 'text', 'json'."),
         (["--nonsense"], "No such option"),
     ],
@@ -228,11 +236,12 @@ def test_index_is_made_once_and_listed(document, on_tiny, tmp_path):
     assert "Reading" not in second.stderr
 
     [row] = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
-    assert row.keys() == {"document", "model", "tokens", "bytes", "created", "path"}
+    assert row.keys() == {"document", "model", "tokens", "cache_type", "bytes", "created", "path"}
     assert (row["document"], row["model"], row["path"]) == ("island.txt", "tiny.gguf", str(folder))
+    assert row["cache_type"] == "f16"
     assert row["bytes"] == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     header, _, line = octavo("index", "--list", *on_tiny).stdout.splitlines()
-    assert header.split() == ["document", "model", "tokens", "size", "created", "path"]
+    assert header.split() == ["document", "model", "tokens", "cache", "type", "size", "created", "path"]
     assert line.split()[0] == "island.txt"
     assert str(folder) in line
 
@@ -297,6 +306,36 @@ def test_ask_as_json(document, on_tiny):
     assert answer["timing"]["open_s"] > 0
     dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")
     assert json.loads(dense.stdout)["budget"] == 1.0
+
+
+def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypatch):
+    """Each has an index of its own, and a question finds the right one, by option or by environment."""
+    for cache_type in ("q8_0", "f16"):
+        result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--cache-type", cache_type)
+        assert result.exit_code == 0
+        assert result.stderr.splitlines()[0] == "Indexing island.txt, once."
+    rows = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
+    sizes = {row["cache_type"]: row["bytes"] for row in rows}
+    assert sizes.keys() == {"f16", "q8_0"}
+    assert 0.5 < sizes["q8_0"] / sizes["f16"] < 0.6
+    for row in rows:
+        assert json.loads(octavo("inspect", row["path"], "-o", "json").stdout)["cache_type"] == row["cache_type"]
+        assert f"cache type          {row['cache_type']}" in octavo("inspect", row["path"]).stdout.splitlines()
+        monkeypatch.setenv("OCTAVO_CACHE_TYPE", row["cache_type"])
+        result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER)
+        assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_chat_with_the_smaller_cache(document, on_tiny):
+    small = ["--cache-type", "q8_0", *on_tiny]
+    octavo("index", document, *small)
+    result = octavo("chat", document, *small, *SHORT_ANSWER, stdin="/stats\nWhich ship?\n/stats\n")
+    asked = octavo("ask", document, "Which ship?", *small, *SHORT_ANSWER)
+    assert (result.exit_code, result.stdout) == (0, asked.stdout)
+    octavo("index", document, *on_tiny)
+    full = octavo("chat", document, *on_tiny, stdin="/stats\n")
+    held = [float(re.search(r"KV cache +([\d,.]+) KiB", each.stderr)[1].replace(",", "")) for each in (result, full)]
+    assert held[0] / held[1] == pytest.approx((64 + 4) / (2 * 64), rel=0.01)
 
 
 def test_same_seed_same_answer(document, on_tiny):

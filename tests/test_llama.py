@@ -1,17 +1,22 @@
 """`octavo.Llama` is a drop-in for `llama_cpp.Llama`: the same calls give the same answers, on our attention."""
 
+import gc
 import json
 import os
 import signal
 import threading
+import weakref
 
 import llama_cpp
 import numpy as np
 import pytest
 
 import octavo
+from octavo.runtime.document import Document, DocumentLayer
+from octavo.runtime.rows import as_floats
 
 MESSAGES = [{"role": "user", "content": "Name the three largest lakes."}]
+F16, Q8_0 = llama_cpp.GGML_TYPE_F16, llama_cpp.GGML_TYPE_Q8_0
 SCHEMA = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
 
 
@@ -75,8 +80,9 @@ def test_logprobs_are_close(both):
     assert top[0]["token_logprobs"][0] == pytest.approx(top[1]["token_logprobs"][0], abs=0.5)
 
 
-def test_state_is_saved_and_restored(tiny_model):
-    model = octavo.Llama(tiny_model, n_ctx=128)
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+def test_state_is_saved_and_restored(tiny_model, kv_type):
+    model = octavo.Llama(tiny_model, n_ctx=128, type_k=kv_type, type_v=kv_type)
     model.eval(list(range(50)))
     state = model.save_state()
     model.eval([7])
@@ -94,6 +100,127 @@ def test_state_of_another_model_is_refused(tiny_model, real_model):
     other.eval([1, 2, 3])
     with pytest.raises(octavo.OctavoError, match="not saved by octavo with this model"):
         model.load_state(other.save_state())
+
+
+def test_an_empty_state_is_restored(tiny_model):
+    model = octavo.Llama(tiny_model, n_ctx=128)
+    state = model.save_state()
+    model.eval([1, 2, 3])
+    model.load_state(state)
+    assert model.n_tokens == model.context.cache.n_tokens == 0
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [(F16, Q8_0), (Q8_0, F16)])
+def test_state_of_another_type_of_keys_and_values_is_refused(tiny_model, saved, loaded):
+    model, other = (octavo.Llama(tiny_model, n_ctx=128, type_k=each, type_v=each) for each in (loaded, saved))
+    other.eval(list(range(50)))
+    model.eval([1, 2, 3])
+    with pytest.raises(octavo.OctavoError, match="these types of keys and values"):
+        model.load_state(other.save_state())
+    assert model.n_tokens == model.context.cache.n_tokens == 3
+
+
+# How keys and values are stored.
+
+
+@pytest.mark.parametrize(
+    ("type_k", "type_v", "stored"),
+    [(None, None, "f16"), (F16, F16, "f16"), (F16, None, "f16"), (None, F16, "f16"), (Q8_0, Q8_0, "q8_0")],
+)
+def test_keys_and_values_are_stored_as_asked(tiny_model, type_k, type_v, stored):
+    model = octavo.Llama(tiny_model, n_ctx=128, type_k=type_k, type_v=type_v)
+    assert model.context.kv_type == stored
+    assert {layer.kv_type for layer in model.context.cache.layers} == {stored}
+
+
+@pytest.mark.parametrize(
+    ("type_k", "type_v"), [(Q8_0, None), (None, Q8_0), (F16, Q8_0), (llama_cpp.GGML_TYPE_Q4_0,) * 2, (0, 0), (99, 99)]
+)
+def test_other_types_are_refused_in_a_sentence(tiny_model, type_k, type_v):
+    with pytest.raises(octavo.OctavoError) as refusal:
+        octavo.Llama(tiny_model, type_k=type_k, type_v=type_v)
+    assert str(refusal.value) == (
+        f"octavo's attention stores keys and values both as f16 or both as q8_0, and not as type_k={type_k} and "
+        f"type_v={type_v}: give GGML_TYPE_F16 or GGML_TYPE_Q8_0 as both, or use attention='llama.cpp'."
+    )
+
+
+def test_llama_cpps_own_attention_gets_its_types_untouched(tiny_model):
+    types = {"type_k": llama_cpp.GGML_TYPE_Q4_0, "type_v": F16}
+    model = octavo.Llama(tiny_model, attention="llama.cpp", n_ctx=128, flash_attn=True, **types)
+    assert (model.context_params.type_k, model.context_params.type_v) == tuple(types.values())
+    model.eval([1, 2, 3])
+
+
+def test_q8_0_takes_half_the_memory_and_reads_half_the_bytes(tiny_model):
+    """A row of head_dim numbers takes head_dim bytes and a scale of 4, in place of 2 * head_dim."""
+    kv_bytes, bytes_read = [], []
+    for kv_type in (F16, Q8_0):
+        model = octavo.Llama(tiny_model, n_ctx=512, type_k=kv_type, type_v=kv_type)
+        model.eval(list(range(250)) + [1] * 50)
+        model.context.bytes_read = 0
+        model.eval([7])
+        kv_bytes.append(model.context.cache.kv_bytes)
+        bytes_read.append(model.context.bytes_read)
+    assert bytes_read == [301 * 3 * 2 * 2 * (2 * 64), 301 * 3 * 2 * 2 * (64 + 4)]
+    for f16, q8_0 in (kv_bytes, bytes_read):
+        assert q8_0 / f16 == (64 + 4) / (2 * 64)
+
+
+def test_rows_of_q8_0_are_those_of_f16_to_half_a_step(tiny_model):
+    """Of the first layer: those of the others hang on what attention gave before."""
+    models = [octavo.Llama(tiny_model, n_ctx=512, type_k=each, type_v=each) for each in (F16, Q8_0)]
+    for model in models:
+        model.eval(list(range(250)) + [1] * 50)
+    for exact, stored in zip(*(model.context.cache.rows(0) for model in models), strict=True):
+        exact, stored = as_floats(exact), as_floats(stored)
+        step = np.abs(exact).max(axis=-1, keepdims=True) / 127
+        assert (np.abs(stored - exact) <= 0.501 * step).all()
+        assert np.abs(stored - exact).max() > 0
+
+
+@pytest.mark.parametrize(("stored", "asked", "names"), [(F16, Q8_0, ("f16", "q8_0")), (Q8_0, F16, ("q8_0", "f16"))])
+def test_a_document_of_another_type_is_refused(tiny_model, stored, asked, names):
+    other, model = (octavo.Llama(tiny_model, n_ctx=128, type_k=each, type_v=each) for each in (stored, asked))
+    other.eval(list(range(50)))
+    layers = []
+    for i, shape in enumerate(other.context.cache.layers):
+        no_centroids = np.zeros((shape.n_kv_head, 0, shape.head_dim), np.float16)
+        layers.append(
+            DocumentLayer(*other.context.cache.rows(i), 0, no_centroids, np.zeros((shape.n_kv_head, 1), np.int32))
+        )
+    document = Document(np.arange(50, dtype=np.int32), layers, None)
+    model.eval([1, 2, 3])
+    with pytest.raises(octavo.OctavoError) as refusal:
+        model.attach(document)
+    assert str(refusal.value) == (
+        f"The document's keys and values are stored as {names[0]}, and this model was loaded to store them as "
+        f"{names[1]}: load it with type_k and type_v for {names[0]}, or index the document with this one."
+    )
+    assert model.n_tokens == model.context.cache.n_tokens == 3
+    other.eval([7])
+    expected = other.logits()
+    other.attach(document)
+    other.eval([7])
+    np.testing.assert_allclose(other.logits(), expected, atol=1e-4)
+
+
+# What a model leaves behind.
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+def test_a_dropped_model_frees_its_cache_at_once(tiny_model, kv_type):
+    """Not when Python next looks for cycles: a cache may be most of the memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        model = octavo.Llama(tiny_model, n_ctx=128, type_k=kv_type, type_v=kv_type)
+        model.eval(list(range(50)))  # long enough to be interruptible
+        left = [weakref.ref(each) for each in (model, model.context, model.context.cache)]
+        del model
+        assert [each() for each in left] == [None, None, None]
+    finally:
+        gc.enable()
 
 
 def test_the_context_is_the_models_own_and_has_an_end(tiny_model):

@@ -1,8 +1,8 @@
 """Selectors: which stored rows a step attends. One file for each; `make_selector` is the table of their names.
 
 A selector is a frozen dataclass of parameters with
-  native : gives the compiled function of the hot path for a shape (see cpu_kernels/spans.py); used where a layer
-           has clusters
+  native_select, native_score : give the compiled functions of the hot path for a shape (see cpu_kernels/select.py);
+           used where a layer has clusters. native_score may be None
   configure(heads, document) : fills its fields of the HEAD records when a document is attached
 """
 
@@ -20,7 +20,10 @@ class Selector(Protocol):
     """What the runtime needs of a selector."""
 
     @property
-    def native(self) -> Any: ...
+    def native_select(self) -> Any: ...
+
+    @property
+    def native_score(self) -> Any: ...
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None: ...
 

@@ -15,7 +15,8 @@ from ..document import Document
 class Dense:
     """Attend every row that the layer's window shows."""
 
-    native = staticmethod(native_select_all)
+    native_select = staticmethod(native_select_all)
+    native_score = None
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None:
         """Nothing to set."""

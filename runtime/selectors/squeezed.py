@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.cpu_kernels.select import native_select_clusters
+from octavo.cpu_kernels.clusters import native_score_clusters, native_select_clusters
 
 from ..document import Document
 
@@ -22,7 +22,8 @@ class Squeezed:
 
     budget: float = 0.125
 
-    native = staticmethod(native_select_clusters)
+    native_select = staticmethod(native_select_clusters)
+    native_score = staticmethod(native_score_clusters)
 
     def configure(self, heads: np.ndarray, document: Document | None) -> None:
         """Set one threshold for all heads, so that each takes what it needs of the budget."""

@@ -1,0 +1,65 @@
+"""This machine: what its processor is called, and how fast it reads memory, the floor of every attention kernel."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from .compile import LANES, kernel
+from .vector import add, load, splat, sum_of
+
+#: Read by all threads together: far more than any cache of a laptop holds.
+_BYTES = 1 << 30
+
+
+@kernel
+def _sum(address, n_floats):
+    """Sum of n_floats f32 (a multiple of 8 * LANES) at an address, in eight independent chains."""
+    a = b = c = d = e = f = g = h = splat(np.float32(0))
+    step = LANES * 4
+    for i in range(0, n_floats * 4, 8 * step):
+        at = address + i
+        a, b = add(a, load(at)), add(b, load(at + step))
+        c, d = add(c, load(at + 2 * step)), add(d, load(at + 3 * step))
+        e, f = add(e, load(at + 4 * step)), add(f, load(at + 5 * step))
+        g, h = add(g, load(at + 6 * step)), add(h, load(at + 7 * step))
+    return sum_of(add(add(add(a, b), add(c, d)), add(add(e, f), add(g, h))))
+
+
+class ReadTest:
+    """Reads 1 GiB of memory, in equal parts, on all threads of a pool."""
+
+    def __init__(self, pool: ThreadPoolExecutor, n_threads: int) -> None:
+        self._pool = pool
+        self._n_floats = _BYTES // 4 // n_threads // (8 * LANES) * (8 * LANES)
+        self._parts = [np.ones(self._n_floats, np.float32) for _ in range(n_threads)]
+
+    def bytes_per_second(self) -> float:
+        """Of one pass."""
+        start = time.perf_counter()
+        list(self._pool.map(lambda part: _sum(part.ctypes.data, self._n_floats), self._parts))
+        return len(self._parts) * self._n_floats * 4 / (time.perf_counter() - start)
+
+
+def read_bandwidth(n_threads: int, repeats: int = 5) -> float:
+    """Bytes per second that n_threads threads read together, the median of some passes."""
+    with ThreadPoolExecutor(n_threads) as pool:
+        test = ReadTest(pool, n_threads)
+        return float(np.median([test.bytes_per_second() for _ in range(repeats + 1)][1:]))
+
+
+def cpu_name() -> str:
+    """What this machine calls its processor."""
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        for line in facts.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    if platform.system() == "Darwin":
+        return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
+    return platform.machine()

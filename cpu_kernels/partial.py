@@ -1,0 +1,236 @@
+"""Partial scores: the rows that score highest by a few of the query's components (SparQ, algorithm 1).
+
+The components are those with the largest |q|, summed over the group. Their columns of the keys are read from a second,
+transposed copy: chunks of CHUNK_ROWS rows, each (head_dim, CHUNK_ROWS) f16, so that a component's are neighbours.
+Scores become shares by a softmax whose temperature makes up for what was left out (equation 9), and the rows with the
+largest sums over the group are selected, the newest always among them.
+
+Reads 2 bytes for each component and row.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, float32, int32, int64, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .compile import LANES, Q8_0, Shape, kernel, native_callback
+from .memory import pointer, read_float, read_int64, stack_floats, write_int64
+from .rows import ACCUMULATORS, accumulators, constant, load_columns, load_scale, parts, width
+from .select import MANY, SIGNATURE, add_shares, cap_scores, exp_scores, fill, list_of, scores_of, select_all
+from .spans import ANY_ORDER, CHUNK_ROWS, head_at, spans_at
+from .top import list_top
+from .vector import HALF, INT64, Emit
+
+
+@intrinsic
+def _transpose_key(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
+    """Write a stored key's elements CHUNK_ROWS f16 apart."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _shape, key, columns = args
+        emit = Emit(builder, width(shape.shape))
+        scale = emit.splat(load_scale(emit, shape.shape, key)) if shape.shape.kv_type == Q8_0 else None
+        for first in range(0, shape.shape.head_dim, emit.lanes):
+            value = load_columns(emit, shape.shape, key, first)
+            value = builder.fmul(value, scale) if scale is not None else value
+            halves = builder.fptrunc(value, ir.VectorType(HALF, emit.lanes))
+            for lane in range(emit.lanes):
+                place = emit.pointer(columns, HALF, (first + lane) * CHUNK_ROWS)
+                builder.store(builder.extract_element(halves, constant(lane)), place)
+        return context.get_dummy_value()
+
+    return types.void(shape, types.int64, types.int64), generate
+
+
+@kernel
+def append_to_columns(shape, key, columns, row):
+    """Take the stored key at an address into the transposed copy at an address; `row` counts from its first chunk's."""
+    chunk_bytes = shape.head_dim * CHUNK_ROWS * 2
+    _transpose_key(shape, key, columns + row // CHUNK_ROWS * chunk_bytes + row % CHUNK_ROWS * 2)
+
+
+@intrinsic
+def _score_chunk(
+    typing: Any, shape: Any, query: Any, offsets: Any, n: Any, columns: Any, wanted: Any, scores: Any, stride: Any
+) -> Any:
+    """scores[g * stride + r] = sum over i < n of query[g, i] * column i of row r, for CHUNK_ROWS rows.
+
+    query : address of (group, head_dim) f32, whose first n columns are used
+    offsets : address of n int64, where in a chunk each component's column is, bytes
+    columns, wanted : addresses of a transposed chunk, and of one to be asked for meanwhile
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _shape, query, offsets, n, columns, wanted, scores, stride = args
+        emit, head_dim = Emit(builder), shape.shape.head_dim
+        for heads in parts(shape.shape.group, ACCUMULATORS // 2):
+            for vectors in parts(CHUNK_ROWS // LANES, ACCUMULATORS // len(heads)):
+                places = [(g, vector * LANES) for g in heads for vector in vectors]
+                totals = accumulators(builder, emit, len(places))
+                with cgutils.for_range(builder, n) as loop:
+                    offset = builder.load(emit.pointer(offsets, INT64, loop.index))
+                    column = builder.add(columns, offset)
+                    if heads.start == 0:
+                        next_part = builder.add(builder.add(wanted, offset), constant(vectors.start * LANES * 2))
+                        emit.prefetch(next_part, len(vectors) * LANES * 2)
+                    keys = {vector * LANES: emit.load_half(column, vector * LANES) for vector in vectors}
+                    for g in heads:
+                        weight = emit.splat(emit.load_scalar(query, builder.add(loop.index, constant(g * head_dim))))
+                        for (head, row), total in zip(places, totals, strict=True):
+                            if head == g:
+                                builder.store(emit.fma(weight, keys[row], builder.load(total)), total)
+                for (g, row), total in zip(places, totals, strict=True):
+                    place = builder.add(builder.mul(stride, constant(g)), constant(row))
+                    emit.store(builder.load(total), scores, place)
+        return context.get_dummy_value()
+
+    return types.void(shape, *[types.int64] * 7), generate
+
+
+@kernel
+def _row_items(head):
+    """The number that the tail's first row has, and the number after its last; the document's rows come first."""
+    first = -(-head.n_document // CHUNK_ROWS) * CHUNK_ROWS
+    return first, first + head.n_tail
+
+
+@kernel
+def _choose_components(shape, query, n, room):
+    """The n components with the largest |q|: where in a chunk their columns are, and each head's weights for them.
+
+    room : from `stack_floats`    Returns the addresses of the weights, (group, head_dim) f32, of which n columns are
+    used, and of n int64 offsets; and n.
+    """
+    group, head_dim = shape.group, shape.head_dim
+    padded_dim = -(-head_dim // LANES) * LANES
+    listed = room + group * head_dim * 4
+    sizes = listed + padded_dim * 4
+    offsets = sizes + padded_dim * 4
+    queries = carray(pointer(query), (group, head_dim), np.float32)
+    weights = carray(pointer(room), (group, head_dim), np.float32)
+    magnitudes = carray(pointer(sizes), (head_dim,), np.float32)
+    fill(sizes, 0, padded_dim, float32(-1))
+    for i in range(head_dim):
+        magnitudes[i] = float32(0)
+        for g in range(group):
+            magnitudes[i] += abs(queries[g, i])
+    n = list_top(sizes, padded_dim, min(n, head_dim), listed)
+    chosen = carray(pointer(listed), (n,), np.int32)
+    for i in range(n):
+        write_int64(offsets + i * 8, int64(chosen[i]) * CHUNK_ROWS * 2)
+    for g in range(group):
+        whole, part = float32(0), float32(0)
+        for i in range(head_dim):
+            whole += abs(queries[g, i])
+        for i in range(n):
+            part += abs(queries[g, chosen[i]])
+        factor = float32(math.sqrt(whole / part)) if part > 0 else float32(1)  # equation 9
+        for i in range(n):
+            weights[g, i] = queries[g, chosen[i]] * factor
+    return room, offsets, n
+
+
+@kernel
+def score_rows(shape, head_address, query, part, n_parts):
+    """The partial scores of this thread's share of the rows, for one token."""
+    head = head_at(head_address)[0]
+    first_tail, end = _row_items(head)
+    n_chunks = -(-end // CHUNK_ROWS)
+    weights, offsets, n = _choose_components(shape, query, head.n_components, stack_floats(shape))
+    stop = n_chunks * (part + 1) // n_parts
+    for chunk in range(n_chunks * part // n_parts, stop):
+        columns = _columns(shape, head, chunk, first_tail // CHUNK_ROWS)
+        wanted = _columns(shape, head, min(chunk + 1, stop - 1), first_tail // CHUNK_ROWS)
+        scores = scores_of(head) + chunk * CHUNK_ROWS * 4
+        _score_chunk(shape, weights, offsets, n, columns, wanted, scores, head.scratch_items)
+    return 0
+
+
+@kernel
+def _columns(shape, head, chunk, first_of_tail):
+    """Address of a chunk of the transposed copy; the document's come first."""
+    if chunk < first_of_tail:
+        return head.document_columns + chunk * shape.head_dim * CHUNK_ROWS * 2
+    return read_int64(head.tail_chunks + (chunk - first_of_tail) * 8) + head.column_offset
+
+
+@kernel
+def select_rows(shape, head_address, query, n_tokens, spans_address):
+    """The n_selected best rows, the newest n_recent among them. A batch of more than one token attends everything."""
+    if n_tokens > 1:
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
+    first_tail, end = _row_items(head)
+    stop = -(-end // LANES) * LANES
+    fill(head.scratch, 0, stop, float32(0))
+    for g in range(shape.group):
+        scores = scores_of(head) + g * head.scratch_items * 4
+        cap_scores(scores, end, head.softcap)
+        fill(scores, head.n_document, first_tail, float32(-np.inf))
+        fill(scores, end, stop, float32(-np.inf))
+        exp_scores(scores, stop)
+        add_shares(scores, stop, head.scratch)
+    if math.isnan(read_float(head.scratch)):  # then all are: attend everything, so that it shows
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    recent_tail = min(head.n_recent, head.n_tail)
+    recent_document = min(head.n_recent - recent_tail, head.n_document)
+    fill(head.scratch, end - recent_tail, end, float32(np.inf))
+    fill(head.scratch, head.n_document - recent_document, head.n_document, float32(np.inf))
+    fill(head.scratch, head.n_document, first_tail, float32(-1))
+    fill(head.scratch, end, stop, float32(-1))
+    head.bytes_read += (head.n_document + head.n_tail) * min(head.n_components, shape.head_dim) * 2
+
+    listed = list_of(shape, head)
+    n_selected = list_top(head.scratch, stop, max(head.n_selected, recent_tail + recent_document), listed)
+    items = carray(pointer(listed), (n_selected,), np.int32)
+    n_spans, i = 0, 0
+    while i < n_selected:
+        item, start = int64(items[i]), i
+        if item < first_tail:
+            while i < n_selected and items[i] < first_tail:
+                i += 1
+            keys, values = head.document_keys, head.document_values
+        else:
+            chunk = (item - first_tail) // CHUNK_ROWS
+            last = first_tail + (chunk + 1) * CHUNK_ROWS
+            while i < n_selected and items[i] < last:
+                items[i] = int32((int64(items[i]) - first_tail) % CHUNK_ROWS)
+                i += 1
+            address = read_int64(head.tail_chunks + chunk * 8)
+            keys, values = address + head.key_offset, address + head.value_offset
+        spans[n_spans].keys = keys
+        spans[n_spans].values = values
+        spans[n_spans].n_rows = i - start
+        spans[n_spans].position = ANY_ORDER
+        spans[n_spans].rows = listed + start * 4
+        n_spans += 1
+    return n_spans
+
+
+@cache
+def native_score_rows(shape: Shape) -> Any:
+    """`score_rows` for one shape as a native function."""
+
+    @native_callback(SIGNATURE)
+    def call(head, query, part, n_parts):
+        return score_rows(shape, head, query, part, n_parts)
+
+    return call
+
+
+@cache
+def native_select_rows(shape: Shape) -> Any:
+    """`select_rows` for one shape as a native function."""
+
+    @native_callback(SIGNATURE)
+    def call(head, query, n_tokens, spans):
+        return select_rows(shape, head, query, n_tokens, spans)
+
+    return call

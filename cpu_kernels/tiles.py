@@ -1,0 +1,81 @@
+"""The two matrix products of prefill, on tiles of f32 that stay in the L1 cache and accumulators in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .compile import LANES
+from .rows import accumulators, constant, parts, width
+from .vector import Emit
+
+#: Query rows (tokens times group) that a prefill tile works on, and the key rows that it widens at a time.
+TILE = 64
+
+#: Rows that `score_tile` and `value_tile` compute at once.
+TILE_ROWS = 4
+
+_TILE_VECTORS = 4 if LANES == 16 else 2
+
+
+def _multiply(builder: Any, emit: Emit, left: Any, steps: Any, right: Any, out: Any, n: Any, columns: int) -> None:
+    """out[i, :columns] += sum over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
+
+    left[i, k] lies steps[0] * i + steps[1] * k elements from `left`; rows of `right` and `out` are `columns` long.
+    """
+    for vectors in parts(columns // emit.lanes, _TILE_VECTORS):
+        places = [(i, column * emit.lanes) for i in range(TILE_ROWS) for column in vectors]
+        totals = accumulators(builder, emit, len(places))
+        with cgutils.for_range(builder, n) as loop:
+            row = builder.mul(loop.index, constant(columns))
+            from_right = {
+                column * emit.lanes: emit.load_float(right, builder.add(row, constant(column * emit.lanes)))
+                for column in vectors
+            }
+            along = builder.mul(loop.index, steps[1])
+            for i in range(TILE_ROWS):
+                offset = builder.add(along, builder.mul(steps[0], constant(i)))
+                from_left = emit.splat(emit.load_scalar(left, offset))
+                for (place_row, column), total in zip(places, totals, strict=True):
+                    if place_row == i:
+                        builder.store(emit.fma(from_left, from_right[column], builder.load(total)), total)
+        for (i, column), total in zip(places, totals, strict=True):
+            place = i * columns + column
+            emit.store(builder.fadd(emit.load_float(out, place), builder.load(total)), out, place)
+
+
+@intrinsic
+def score_tile(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) -> Any:
+    """scores[r, q] += keys[r] . queries[:, q] for TILE_ROWS key rows and TILE queries.
+
+    keys : address of (rows, head_dim) f32    queries : (head_dim, TILE) f32    scores : (rows, TILE) f32
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        head_dim = constant(shape.shape.head_dim)
+        steps = (head_dim, constant(1))
+        _multiply(builder, Emit(builder), args[1], steps, args[2], args[3], head_dim, TILE)
+        return context.get_dummy_value()
+
+    return types.void(shape, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def value_tile(typing: Any, shape: Any, weights: Any, values: Any, n_rows: Any, out: Any) -> Any:
+    """out[q] += sum over r of weights[r, q] * values[r] for TILE_ROWS queries.
+
+    weights : address of (n_rows, TILE) f32, from the first query on    values : (n_rows, head_dim) f32
+    out : (queries, head_dim) f32
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _shape, weights, values, n_rows, out = args
+        emit = Emit(builder, width(shape.shape))
+        steps = (constant(1), constant(TILE))
+        _multiply(builder, emit, weights, steps, values, out, n_rows, shape.shape.head_dim)
+        return context.get_dummy_value()
+
+    return types.void(shape, types.int64, types.int64, types.int64, types.int64), generate

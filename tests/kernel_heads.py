@@ -1,0 +1,188 @@
+"""One KV head as selectors see it: a document, a tail in chunks, what is kept beside them, and room to select in."""
+
+import numpy as np
+import oracle
+from kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
+
+from octavo.cpu_kernels.pages import PAGE_ROWS
+from octavo.cpu_kernels.select import ITEMS_STEP, padded, selection_scratch_bytes
+from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
+
+_LEAD_BYTES = 64  # of a chunk, before this head's keys
+
+
+def page_bounds(keys):
+    """Bounds of pages as they are stored: (n_pages, 2, head_dim) f16."""
+    return oracle.page_bounds(keys, PAGE_ROWS).astype(np.float16)
+
+
+def transposed(keys):
+    """Columns of chunks as they are stored, (n_chunks, head_dim, CHUNK_ROWS) f16; NaN where there is no row."""
+    n_chunks = -(-len(keys) // CHUNK_ROWS)
+    filled = np.full((n_chunks * CHUNK_ROWS, keys.shape[1]), np.nan, np.float16)
+    filled[: len(keys)] = keys
+    return filled.reshape(n_chunks, CHUNK_ROWS, -1).transpose(0, 2, 1)
+
+
+class Head:
+    """A KV head: its rows, numbered from 0, are those of the document and then those of the tail.
+
+    keys, values : (n_rows, head_dim)    n_document : how many of them are the document's
+    fields : of its HEAD record    n_items : what there is scratch for, or None for as many as partial scores need
+    """
+
+    def __init__(self, shape, keys, values=None, n_document=0, n_items=None, document_position=ANY_ORDER, **fields):
+        self.shape, self.n_document, self.n_tail = shape, n_document, len(keys) - n_document
+        stored = [store_rows(shape, rows) for rows in (keys, keys if values is None else values)]
+        self.keys, self.values = (read_rows(shape, rows) for rows in stored)
+        self.document = [before_a_hole(rows[:n_document]) for rows in stored]
+        self._tail(*(rows[n_document:] for rows in stored))
+        self.record = np.zeros(1, HEAD)
+        self.address = address(self.record)
+        chunks = -(-self.n_document // CHUNK_ROWS) + -(-self.n_tail // CHUNK_ROWS)
+        self.n_items = chunks * CHUNK_ROWS if n_items is None else padded(n_items)
+        self.scratch = Room(selection_scratch_bytes(shape.group, self.n_items))
+        self.set(
+            document_keys=address(self.document[0]),
+            document_values=address(self.document[1]),
+            n_document=n_document,
+            document_position=document_position,
+            tail_position=n_document + max(document_position, 0),
+            n_tail=self.n_tail,
+            tail_chunks=address(self._table),
+            key_offset=_LEAD_BYTES,
+            value_offset=self._value_offset,
+            page_offset=self._page_offset,
+            column_offset=self._column_offset,
+            scratch=self.scratch.address,
+            scratch_items=self.n_items,
+        )
+        if n_document:
+            self._bounds = before_a_hole(page_bounds(self.keys[:n_document]))
+            self._columns = before_a_hole(transposed(self.keys[:n_document]))
+            self.set(document_pages=address(self._bounds), document_columns=address(self._columns))
+        self.set(**fields)
+
+    def set(self, **fields):
+        for name, value in fields.items():
+            self.record[name] = value
+
+    def _tail(self, keys, values):
+        """Lay the tail out in chunks; what no row fills is poisoned."""
+        rows_bytes, page_bytes = CHUNK_ROWS * self.shape.row_bytes, 4 * self.shape.head_dim
+        self._value_offset = _LEAD_BYTES + rows_bytes + 32
+        self._page_offset = self._value_offset + rows_bytes
+        self._column_offset = self._page_offset + CHUNK_ROWS // PAGE_ROWS * page_bytes
+        size = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
+        self.chunks = []
+        for first in range(0, len(keys), CHUNK_ROWS):
+            chunk, own = Room(size), slice(first, first + CHUNK_ROWS)
+            for offset, stored in (
+                (_LEAD_BYTES, keys[own]),
+                (self._value_offset, values[own]),
+                (self._page_offset, page_bounds(read_rows(self.shape, keys[own]))),
+                (self._column_offset, transposed(read_rows(self.shape, keys[own]))),
+            ):
+                chunk.bytes[offset : offset + stored.nbytes] = np.ascontiguousarray(stored).view(np.uint8).ravel()
+            self.chunks.append(chunk)
+        self._table = np.array([chunk.address for chunk in self.chunks], np.int64)
+
+    def score(self, kernel, query, n_parts=1):
+        """Each part's share of the scores of one token; returns all, (group, n_items) f32."""
+        for part in range(n_parts):
+            kernel(self.shape, self.address, address(query), part, n_parts)
+        self.scratch.check()
+        return self.scratch.view(np.float32, self.shape.group, self.n_items, at=8 * self.n_items)
+
+    def select(self, kernel, queries, most):
+        """The spans, at most so many, of (n_tokens, group, head_dim) queries; one token must have been scored."""
+        room = Room(most * SPAN.itemsize)
+        n_spans = kernel(self.shape, self.address, address(queries), len(queries), room.address)
+        room.check()
+        self.scratch.check()
+        assert n_spans <= most
+        return room.view(SPAN)[:n_spans].copy()
+
+    def score_and_select(self, score, select, queries, most):
+        if len(queries) == 1:
+            self.score(score, queries)
+        return self.select(select, queries, most)
+
+    def rows(self, spans):
+        """The rows of spans, in their order. Checks that values belong to their keys and positions to their rows."""
+        numbers = []
+        for span in spans:
+            assert span["n_rows"] > 0
+            base, number, last = self._place(span["keys"], span["values"])
+            within = np.arange(span["n_rows"])
+            if span["rows"]:
+                within = int32_at(span["rows"], span["n_rows"])
+                assert span["position"] == ANY_ORDER
+            rows = number + within
+            assert rows.min() >= base
+            assert rows.max() <= last, "over the end of the document or of a chunk"
+            position = int(self.record["document_position" if rows[0] < self.n_document else "tail_position"][0])
+            if span["position"] != ANY_ORDER:
+                assert span["position"] == position + rows[0] - (self.n_document if rows[0] >= self.n_document else 0)
+            numbers += rows.tolist()
+        return numbers
+
+    def _place(self, keys, values):
+        """Where a span's first row is: first row of the document or chunk that it is in, its own number, the last."""
+        row_bytes = self.shape.row_bytes
+        places = [(address(self.document[0]), address(self.document[1]), 0, self.n_document)]
+        for i, chunk in enumerate(self.chunks):
+            first = self.n_document + i * CHUNK_ROWS
+            n_rows = min(CHUNK_ROWS, self.n_document + self.n_tail - first)
+            places.append((chunk.address + _LEAD_BYTES, chunk.address + self._value_offset, first, n_rows))
+        for first_key, first_value, first, n_rows in places:
+            within, rest = divmod(int(keys) - first_key, row_bytes)
+            if rest == 0 and 0 <= within < n_rows:
+                assert values == first_value + within * row_bytes, "values of other rows"
+                return first, first + within, first + n_rows - 1
+        raise AssertionError("a span lies nowhere in the head")
+
+    def page_numbers(self):
+        """Of each page, in the order of their rows: its item, and its rows."""
+        n_pages = -(-self.n_document // PAGE_ROWS)
+        first_of_tail = -(-n_pages // ITEMS_STEP) * ITEMS_STEP
+        document = [(i, range(i * PAGE_ROWS, min((i + 1) * PAGE_ROWS, self.n_document))) for i in range(n_pages)]
+        end, tail = self.n_document + self.n_tail, []
+        for i, first in enumerate(range(self.n_document, end, PAGE_ROWS)):
+            tail.append((first_of_tail + i, range(first, min(first + PAGE_ROWS, end))))
+        return document + tail
+
+    def row_items(self):
+        """The item of each row in partial scores."""
+        first_of_tail = -(-self.n_document // CHUNK_ROWS) * CHUNK_ROWS
+        return np.concatenate([np.arange(self.n_document), first_of_tail + np.arange(self.n_tail)])
+
+
+def int32_at(address_of_first, n):
+    import ctypes
+
+    return np.frombuffer((ctypes.c_int32 * int(n)).from_address(int(address_of_first)), np.int32).astype(np.int64)
+
+
+def queries_of(rng, shape, n_tokens=1, spread=0.3):
+    return normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
+
+
+def random_head(rng, shape, n_document, n_tail, **fields):
+    """A head whose keys drift, so that neighbours are alike."""
+    n_rows = n_document + n_tail
+    drift = np.repeat(normal(rng, -(-n_rows // 8), shape.head_dim), 8, axis=0)[:n_rows]
+    keys = normal(rng, n_rows, shape.head_dim, spread=0.5) + drift
+    return Head(shape, keys, normal(rng, n_rows, shape.head_dim), n_document, **fields)
+
+
+def assert_largest(chosen, values, k):
+    """That these indices, rising, are of the k largest; those that rounding could exchange may be exchanged."""
+    assert np.array_equal(chosen, np.unique(chosen))
+    assert len(chosen) == min(k, len(values))
+    if len(chosen) in (0, len(values)):
+        return
+    least = np.sort(values)[-k]
+    slack = 1e-3 * least + 1e-30 if np.isfinite(least) else 0
+    assert (values[chosen] >= least - slack).all()
+    assert (np.delete(values, chosen) <= least + slack).all()

@@ -1,0 +1,304 @@
+"""Centroid lookup, on one level and on two: which clusters are selected, and what that counts as read."""
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_heads import Head, queries_of
+from kernel_inputs import BOTH, QUANTISED, SHAPE, THREADS, address, before_a_hole, normal, shapes
+
+from octavo.cpu_kernels.clusters import (
+    score_clusters,
+    score_coarse_clusters,
+    select_clusters,
+    select_clusters_of_clusters,
+)
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
+
+SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+SIZES = [5, 1, 0, 30, 12, 2, 0, 9, 1, 17, 3, 0]
+COARSE = [2, 0, 4, 1, 5]
+ONE, TWO = (score_clusters, select_clusters), (score_coarse_clusters, select_clusters_of_clusters)
+
+
+class Clustered(Head):
+    """A head whose document is clusters of these sizes and exact rows; `coarse`: clusters in each coarse cluster.
+
+    Keys of a cluster lie around its centroid, which is their mean; an empty cluster's is 0. So are coarse centroids
+    the means of their clusters' keys.
+    """
+
+    def __init__(self, rng, shape, sizes, n_exact=0, n_tail=1, coarse=(), **fields):
+        self.starts = np.cumsum([0, *sizes]).astype(np.int32)
+        self.coarse_starts = np.cumsum([0, *coarse]).astype(np.int32)
+        self.sizes, n_clusters = np.array(sizes), len(sizes)
+        keys = normal(rng, self.starts[-1] + n_exact + n_tail, shape.head_dim)
+        for start, stop in zip(self.starts, self.starts[1:], strict=False):
+            keys[start:stop] += normal(rng, shape.head_dim)
+        n_document = len(keys) - n_tail
+        n_items = max(n_clusters, len(coarse))
+        super().__init__(shape, keys, normal(rng, *keys.shape), n_document, n_items, **fields)
+        self.centroids = before_a_hole(self._means(self.starts))
+        self.coarse_centroids = before_a_hole(self._means(self.starts[self.coarse_starts]))
+        self.set(
+            centroids=address(self.centroids),
+            cluster_starts=address(self.starts),
+            n_clusters=n_clusters,
+            coarse_centroids=address(self.coarse_centroids),
+            coarse_starts=address(self.coarse_starts),
+            n_coarse=len(coarse),
+        )
+        self.most = n_clusters + 2 + -(-n_tail // CHUNK_ROWS)  # spans
+
+    def _means(self, starts):
+        means = np.zeros((len(starts) - 1, self.shape.head_dim), np.float16)
+        for i in np.flatnonzero(np.diff(starts)):
+            means[i] = self.keys[starts[i] : starts[i + 1]].mean(axis=0)
+        return means
+
+    def selected(self, kernels, queries):
+        """The rows that are selected; checks that those of the tail, and only those, have positions."""
+        self.spans = self.score_and_select(*kernels, queries, self.most)
+        rows = np.array(self.rows(self.spans), int)
+        firsts = rows[np.cumsum([0, *self.spans["n_rows"][:-1]])]
+        assert ((self.spans["position"] != ANY_ORDER) == (firsts >= self.n_document)).all()
+        return rows.tolist()
+
+    def importance(self, n_tokens):
+        """What the last selection on one level left, averaged."""
+        return self.scratch.floats(len(self.sizes)) / (self.shape.group * n_tokens)
+
+    def expected(self, importance, threshold):
+        tail = range(self.n_document, self.n_document + self.n_tail)
+        return [*oracle.selected_rows(importance, threshold, self.starts, self.n_document).tolist(), *tail]
+
+
+def between(importance, n):
+    """A threshold that the n most important clusters exceed, well away from any of them."""
+    falling = np.sort(importance[importance > 0])[::-1]
+    n = min(n, len(falling))
+    if len(falling) == 0:
+        return 1.0
+    if n == len(falling):
+        return falling[-1] / 2
+    while n and falling[n] > falling[n - 1] * 0.999:
+        n -= 1
+    return np.sqrt(falling[n] * falling[n - 1]) if n else falling[0] * 2
+
+
+def kept_clusters(head, coarse_threshold, importance):
+    return np.repeat(importance > coarse_threshold, np.diff(head.coarse_starts))
+
+
+# One level.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_tokens", [1, 7])
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_importance_is_that_of_the_paper(shape, n_tokens, softcap):
+    rng = np.random.default_rng(3)
+    head = Clustered(rng, shape, SIZES, 4, n_tokens, softcap=softcap)
+    queries = queries_of(rng, shape, n_tokens)
+    head.selected(ONE, queries)
+    expected = oracle.centroid_importance(queries, head.centroids, head.sizes, softcap)
+    np.testing.assert_allclose(head.importance(n_tokens) * head.sizes, expected * head.sizes, rtol=1e-4)
+    assert (expected * head.sizes).sum() == pytest.approx(1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=st.sampled_from([SHAPE, QUANTISED, Shape(72, 1)]),
+    sizes=st.lists(st.sampled_from([0, 0, 1, 2, 3, 20]), min_size=1, max_size=40),
+    n_exact=st.integers(0, 9),
+    n_tail=st.integers(1, 600),
+    n_tokens=st.sampled_from([1, 1, 3]),
+    keep=st.integers(0, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_clusters_above_the_threshold_are_selected(shape, sizes, n_exact, n_tail, n_tokens, keep, seed):
+    rng = np.random.default_rng(seed)
+    head = Clustered(rng, shape, sizes, n_exact, max(n_tail, n_tokens))
+    queries = queries_of(rng, shape, n_tokens)
+    if sum(sizes) == 0:  # importance is a share of nothing
+        assert head.selected(ONE, queries) == list(range(n_exact + head.n_tail))
+        return
+    importance = oracle.centroid_importance(queries, head.centroids, head.sizes)
+    threshold = between(importance, keep)
+    head.set(threshold=threshold)
+    expected = head.expected(importance, threshold)
+    assert head.selected(ONE, queries) == expected
+    of_document = np.array(expected)[: -head.n_tail]
+    runs = np.count_nonzero(np.diff(of_document, prepend=-2) > 1)
+    assert len(head.spans) == runs + -(-head.n_tail // CHUNK_ROWS), "neighbours are one span"
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+@pytest.mark.parametrize("threshold", [1e30, 2.0])
+def test_exact_rows_and_the_tail_are_always_selected(shape, kernels, threshold):
+    rng = np.random.default_rng(5)
+    head = Clustered(rng, shape, [9, 9, 9], 6, 300, coarse=[1, 2], threshold=threshold)
+    assert head.selected(kernels, queries_of(rng, shape)) == list(range(27, 33 + 300))
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("n_tokens", [1, 3])
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+@pytest.mark.parametrize("where", ["query", "centroid"])
+def test_a_nan_attends_everything(shape, kernels, where, n_tokens):
+    """Where it shows."""
+    rng = np.random.default_rng(14)
+    head = Clustered(rng, shape, [9, 0, 9, 9], 6, 300, coarse=[1, 3], coarse_threshold=-1, threshold=1e30)
+    queries = queries_of(rng, shape, n_tokens)
+    if where == "query":
+        queries[-1, 1, 5] = np.nan
+    else:
+        head.centroids[2, 3] = np.nan
+    assert head.selected(kernels, queries) == list(range(33 + 300))
+
+
+def test_a_coarse_centroid_of_nan_keeps_all_coarse_clusters():
+    rng = np.random.default_rng(15)
+    head = Clustered(rng, SHAPE, SIZES, 4, 5, COARSE, coarse_threshold=1e30)
+    queries = queries_of(rng, SHAPE)
+    head.coarse_centroids[2, 3] = np.nan
+    for keep in range(len(SIZES)):
+        head.set(threshold=between(oracle.centroid_importance(queries, head.centroids, head.sizes), keep))
+        assert head.selected(TWO, queries) == head.selected(ONE, queries)
+
+
+@pytest.mark.parametrize("spread", [0.3, 30.0])
+def test_a_threshold_of_almost_nothing_selects_all_that_gets_anything(spread):
+    rng = np.random.default_rng(6)
+    head = Clustered(rng, SHAPE, [3, 0, 200, 0, 0, 1, 40], 5, 2, threshold=-1)
+    assert head.selected(ONE, queries_of(rng, SHAPE, 1, spread)) == list(range(251))
+
+
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+def test_an_empty_cluster_takes_no_part_however_low_the_others_score(kernels):
+    """Its centroid is 0, so it scores 0: far above scores that are all below -87, where exp gives 0."""
+    rng, shape = np.random.default_rng(7), Shape(72, 1)
+    head = Clustered(rng, shape, [4, 0, 8], 2, coarse=[1, 1, 1])
+    queries = np.zeros((1, 1, 72), np.float32)
+    queries[..., 0] = 1
+    head.centroids[[0, 2], 0] = head.coarse_centroids[[0, 2], 0] = [-150, -151]
+    assert head.selected(kernels, queries) == list(range(15))
+    expected = oracle.centroid_importance(queries, head.centroids, head.sizes)
+    importance = head.importance(1)[[0, 2] if kernels is ONE else [0, 1]]  # of those that were kept
+    np.testing.assert_allclose(importance, expected[[0, 2]], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+@pytest.mark.parametrize(
+    ("scores", "rows"), [([1e4, -1e4, 0], range(4)), ([-1e4, -1e4, -9992], range(8, 12)), ([5, 5, 5], ())], ids=str
+)
+def test_hostile_centroid_scores_select_the_best_cluster(kernels, scores, rows):
+    head = Clustered(np.random.default_rng(8), Shape(72, 1), [4, 4, 4], coarse=[1, 1, 1], threshold=0.2)
+    queries = np.zeros((1, 1, 72), np.float32)
+    queries[..., 0] = 1
+    head.centroids[:, 0] = head.coarse_centroids[:, 0] = scores
+    assert head.selected(kernels, queries) == [*rows, 12]
+
+
+def test_lookup_counts_the_centroids_that_it_reads():
+    rng = np.random.default_rng(9)
+    head = Clustered(rng, SHAPE, [3, 0, 5], 2)
+    for times in (1, 2):
+        head.selected(ONE, queries_of(rng, SHAPE))
+        assert head.record["bytes_read"] == times * 3 * 64 * 2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kernel", [score_clusters, score_coarse_clusters])
+def test_scores_do_not_depend_on_who_computes_them(shape, kernel):
+    rng = np.random.default_rng(10)
+    sizes = rng.integers(0, 3, 75)
+    head = Clustered(rng, shape, sizes, 2, coarse=np.ones(75, int))
+    query = queries_of(rng, shape)[0]
+    centroids = head.centroids if kernel is score_clusters else head.coarse_centroids
+    scores = [head.score(kernel, query, n_parts)[:, :75].copy() for n_parts in THREADS]
+    lengths = np.linalg.norm(query, axis=1)[:, None] * np.linalg.norm(centroids.astype(np.float64), axis=1)
+    assert (np.abs(scores[0] - query.astype(np.float64) @ centroids.T) <= 1e-6 * lengths).all()
+    for others in scores[1:]:
+        np.testing.assert_array_equal(others, scores[0])
+
+
+# Two levels.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_tokens", [1, 3])
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_two_levels_are_those_of_the_paper(shape, n_tokens, softcap):
+    rng = np.random.default_rng(11)
+    head = Clustered(rng, shape, SIZES, 4, n_tokens, coarse=COARSE, softcap=softcap)
+    queries = queries_of(rng, shape, n_tokens)
+    of_coarse = np.diff(head.starts[head.coarse_starts])
+    coarse = oracle.centroid_importance(queries, head.coarse_centroids, of_coarse, softcap)
+    for keep in (1, 2, 4):
+        least = between(coarse, keep)
+        levels = (head.coarse_centroids, head.coarse_starts, least, head.centroids, head.starts, softcap)
+        importance = oracle.two_level_importance(queries, *levels)
+        kept = kept_clusters(head, least, coarse)
+        assert (importance * head.sizes).sum() == pytest.approx(1)  # a share of what was kept alone
+        threshold = between(importance, 3)
+        head.set(coarse_threshold=least, threshold=threshold)
+        assert head.selected(TWO, queries) == head.expected(importance, threshold)
+        actual = head.scratch.floats(kept.sum()) / (shape.group * n_tokens)
+        np.testing.assert_allclose(actual * head.sizes[kept], (importance * head.sizes)[kept], rtol=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=st.sampled_from([SHAPE, QUANTISED, Shape(72, 1)]),
+    coarse=st.lists(st.sampled_from([0, 1, 1, 2, 5, 17]), min_size=1, max_size=9),
+    n_exact=st.integers(0, 9),
+    n_tokens=st.sampled_from([1, 1, 3]),
+    keep_coarse=st.integers(0, 9),
+    keep=st.integers(0, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_clusters_of_kept_coarse_clusters_are_selected(shape, coarse, n_exact, n_tokens, keep_coarse, keep, seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([0, 0, 1, 2, 3, 20], sum(coarse))
+    head = Clustered(rng, shape, sizes, n_exact, n_tokens, coarse)
+    queries = queries_of(rng, shape, n_tokens)
+    if sum(sizes) == 0:
+        assert head.selected(TWO, queries) == list(range(n_exact + n_tokens))
+        return
+    of_coarse = np.diff(head.starts[head.coarse_starts])
+    importance = oracle.centroid_importance(queries, head.coarse_centroids, of_coarse)
+    least = between(importance, keep_coarse)
+    kept = kept_clusters(head, least, importance)
+    levels = (head.coarse_centroids, head.coarse_starts, least, head.centroids, head.starts)
+    fine = oracle.two_level_importance(queries, *levels)
+    threshold = between(fine, keep)
+    head.set(coarse_threshold=least, threshold=threshold)
+    assert head.selected(TWO, queries) == head.expected(fine, threshold)
+    assert head.record["bytes_read"] == (len(coarse) + kept.sum()) * shape.head_dim * 2
+
+
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_of_no_kept_coarse_cluster_nothing_is_selected(n_tokens):
+    rng = np.random.default_rng(12)
+    head = Clustered(rng, SHAPE, SIZES, 4, 5, COARSE, coarse_threshold=1e30, threshold=-1)
+    assert head.selected(TWO, queries_of(rng, SHAPE, n_tokens)) == list(range(sum(SIZES), sum(SIZES) + 4 + 5))
+    assert head.record["bytes_read"] == len(COARSE) * 64 * 2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_all_coarse_clusters_kept_are_one_level(shape, n_tokens):
+    rng = np.random.default_rng(13)
+    head = Clustered(rng, shape, SIZES, 4, n_tokens, COARSE, coarse_threshold=-1)
+    queries = queries_of(rng, shape, n_tokens)
+    importance = oracle.centroid_importance(queries, head.centroids, head.sizes)
+    for keep in range(len(SIZES)):
+        head.set(threshold=between(importance, keep))
+        one = head.selected(ONE, queries)
+        from_one = head.importance(n_tokens)
+        assert head.selected(TWO, queries) == one
+        np.testing.assert_allclose(head.importance(n_tokens), from_one, rtol=1e-5)

@@ -1,0 +1,209 @@
+"""A layer's attention from queries to output, in real threads: score, select, attend, merge."""
+
+from itertools import pairwise
+
+import numpy as np
+import oracle
+import pytest
+from kernel_heads import queries_of, random_head
+from kernel_inputs import (
+    QUANTISED,
+    SAME,
+    SHAPE,
+    THREADS,
+    LoadedQuery,
+    Room,
+    address,
+    in_threads,
+    normal,
+    relative_error,
+)
+
+from octavo.cpu_kernels import clusters, pages, partial
+from octavo.cpu_kernels.decode import partial_size
+from octavo.cpu_kernels.layer import SHORT, WORK, attend_layer, scratch_bytes, threads_for
+from octavo.cpu_kernels.select import native_select_all, select_all
+from octavo.cpu_kernels.spans import SPAN
+
+N_KV_HEAD, CAPACITY = 3, 40
+#: What scores and selects, and what makes native functions of them; None where nothing scores.
+DENSE = (None, select_all, None, native_select_all)
+SELECTORS = {
+    "dense": DENSE,
+    "clusters": (
+        clusters.score_clusters,
+        clusters.select_clusters,
+        clusters.native_score_clusters,
+        clusters.native_select_clusters,
+    ),
+    "two levels": (
+        clusters.score_coarse_clusters,
+        clusters.select_clusters_of_clusters,
+        clusters.native_score_coarse_clusters,
+        clusters.native_select_clusters_of_clusters,
+    ),
+    "pages": (pages.score_pages, pages.select_pages, pages.native_score_pages, pages.native_select_pages),
+    "partial scores": (partial.score_rows, partial.select_rows, partial.native_score_rows, partial.native_select_rows),
+}
+
+
+def cases():
+    """Every selector with both types of keys; those that compile long are slow."""
+    for name, selector in SELECTORS.items():
+        for shape in (SHAPE, QUANTISED):
+            quick = shape == SHAPE and name in ("dense", "clusters", "partial scores")
+            marks = [] if quick else [pytest.mark.slow]
+            yield pytest.param(selector, shape, id=f"{name}-{shape.kv_type}", marks=marks)
+
+
+class Layer:
+    """KV heads with a selector, and what threads share. fields : of the HEAD records"""
+
+    def __init__(self, rng, shape, selector, n_document=0, n_tail=1, softcap=0.0, sinks=None, **fields):
+        self.shape, self.softcap, self.sinks = shape, np.float32(softcap), sinks
+        self.work, self._kept = np.zeros(1, WORK), []
+        self.score, self.select, native_score, native_select = selector
+        self.heads = [random_head(rng, shape, n_document, n_tail, softcap=softcap) for _ in range(N_KV_HEAD)]
+        for head in self.heads:
+            if n_document:
+                self._cluster(head)
+            head.set(select=native_select(shape).address, score=native_score(shape).address if native_score else 0)
+            head.set(n_selected=30, n_recent=5, n_components=16, **fields)
+
+    def _cluster(self, head):
+        """20 clusters, in coarse clusters of four, and five exact rows."""
+        starts, coarse = (np.linspace(0, head.n_document - 5, n).astype(np.int32) for n in (21, 6))
+        means, coarse_means = (
+            np.array([head.keys[a:b].mean(axis=0) for a, b in pairwise(bounds)], np.float16)
+            for bounds in (starts, coarse)
+        )
+        clusters_of_coarse = np.arange(0, 21, 4, dtype=np.int32)
+        self._kept += [starts, clusters_of_coarse, means, coarse_means]
+        head.set(n_clusters=20, cluster_starts=address(starts), centroids=address(means), threshold=0.002)
+        head.set(n_coarse=5, coarse_starts=address(clusters_of_coarse), coarse_centroids=address(coarse_means))
+        head.set(coarse_threshold=0.002)
+
+    def run(self, queries, n_threads):
+        """queries : (n_kv_head, n_tokens, group, head_dim); returns (n_tokens, n_kv_head * group, head_dim)."""
+        shape, n_tokens = self.shape, queries.shape[1]
+        n_heads, head_dim = N_KV_HEAD * shape.group, shape.head_dim
+        self.records = np.concatenate([head.record for head in self.heads])
+        self.records["bytes_read"] = 0
+        size = -(-scratch_bytes(shape) // 64) * 64
+        spans, counts = Room(N_KV_HEAD * CAPACITY * SPAN.itemsize), [Room(8 * N_KV_HEAD) for _ in range(2)]
+        partials, scratch = Room(4 * n_threads * N_KV_HEAD * partial_size(shape)), Room(n_threads * size)
+        out = Room(4 * n_tokens * (n_heads + 1) * (head_dim + 3))
+        with_gaps = out.floats(n_tokens, n_heads + 1, head_dim + 3)
+        work = self.work
+        work["queries"], work["spans"], work["span_capacity"] = address(queries), spans.address, CAPACITY
+        work["n_spans"], work["n_rows"] = (room.address for room in counts)
+        work["partials"], work["scratch"], work["scratch_bytes"] = partials.address, scratch.address, size
+        sinks = address(self.sinks) if self.sinks is not None else 0
+
+        def attend(ith):
+            token_step, head_step = with_gaps.strides[:2]
+            attend_layer(
+                shape,
+                address(self.records),
+                N_KV_HEAD,
+                n_tokens,
+                self.softcap,
+                address(work),
+                sinks,
+                out.address,
+                token_step,
+                head_step,
+                ith,
+                n_threads,
+            )
+
+        in_threads(n_threads, attend)
+        for room in (spans, *counts, partials, scratch, out, *(head.scratch for head in self.heads)):
+            room.check()
+        assert np.isnan(with_gaps[:, n_heads]).all(), "written between the tokens"
+        assert np.isnan(with_gaps[:, :, head_dim:]).all(), "written between the heads"
+        return with_gaps[:, :n_heads, :head_dim]
+
+    def expected(self, queries):
+        """The oracle's attention over the rows that each head's selector selects."""
+        results, self.n_rows = [], []
+        for head, own in zip(self.heads, queries, strict=True):
+            n_tokens = len(own)
+            if self.score and n_tokens == 1:
+                head.score(self.score, own)
+            rows = np.array(head.rows(head.select(self.select, own, CAPACITY)))
+            self.n_rows.append(len(rows))
+            newest = head.n_document + head.n_tail - n_tokens + np.arange(n_tokens)
+            seen = oracle.visible(newest, rows, int(head.record["window"][0])) | (rows < head.n_document)
+            loaded = own.astype(np.float64)
+            if n_tokens == 1 and self.shape == QUANTISED:
+                loaded = LoadedQuery(self.shape, own[0]).floats[None]
+            for g in range(self.shape.group):
+                sink = None
+                if self.sinks is not None:
+                    sink = np.full(n_tokens, self.sinks[len(results)])
+                keys, values = head.keys[rows], head.values[rows]
+                options = {"softcap": float(self.softcap), "sinks": sink, "visible": seen}
+                results.append(oracle.attention(loaded[:, g], keys, values, **options))
+        return np.stack(results, axis=1)
+
+
+def random_queries(rng, shape, n_tokens):
+    return np.stack([queries_of(rng, shape, n_tokens, 0.1) for _ in range(N_KV_HEAD)])
+
+
+@pytest.mark.parametrize(("selector", "shape"), list(cases()))
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("n_tokens", [1, 70])
+def test_a_layer_attends_what_its_selector_selects(selector, shape, n_threads, n_tokens):
+    rng = np.random.default_rng(0)
+    layer = Layer(rng, shape, selector, n_document=300, n_tail=300)
+    queries = random_queries(rng, shape, n_tokens)
+    expected = layer.expected(queries)
+    of_selection = [int(head.record["bytes_read"][0]) for head in layer.heads]
+    assert relative_error(layer.run(queries, n_threads), expected) < 5 * SAME
+    of_rows = [n_rows * 2 * shape.row_bytes for n_rows in layer.n_rows]
+    assert layer.records["bytes_read"].tolist() == [a + b for a, b in zip(of_selection, of_rows, strict=True)]
+    if selector is not DENSE and n_tokens == 1:
+        assert max(layer.n_rows) < 600, "this leaves something out"
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("n_tokens", [1, 70])
+def test_a_layer_with_a_window_a_soft_cap_and_sinks(n_threads, n_tokens):
+    rng = np.random.default_rng(1)
+    sinks = normal(rng, N_KV_HEAD * SHAPE.group, spread=3)
+    layer = Layer(rng, SHAPE, DENSE, n_tail=500, window=90, softcap=2.0, sinks=sinks)
+    queries = random_queries(rng, SHAPE, n_tokens)
+    assert relative_error(layer.run(queries, n_threads), layer.expected(queries)) < 5 * SAME
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+def test_work_is_shared_out_step_after_step(n_threads):
+    """With one WORK record, whose counter of threads goes on."""
+    rng = np.random.default_rng(2)
+    layer = Layer(rng, SHAPE, DENSE, n_tail=100)
+    for n_tokens in (1, 30, 1, 70):
+        queries = random_queries(rng, SHAPE, n_tokens)
+        assert relative_error(layer.run(queries, n_threads), layer.expected(queries)) < 5 * SAME
+
+
+@pytest.mark.parametrize("n_tokens", [1, 70])
+def test_a_layer_does_not_hide_a_nan(n_tokens):
+    rng = np.random.default_rng(3)
+    layer = Layer(rng, SHAPE, SELECTORS["clusters"], n_document=300, n_tail=300)
+    queries = random_queries(rng, SHAPE, n_tokens)
+    queries[1, -1, 2, 5] = np.nan
+    shows = np.isnan(layer.run(queries, 2)).any(axis=2)
+    assert shows[-1].tolist() == [i == 5 for i in range(9)]
+    assert not shows[:-1].any()
+
+
+@pytest.mark.parametrize(
+    ("n_document", "n_tail", "n_tokens", "expected"),
+    [(0, 1, 1, 1), (0, SHORT // 3, 1, 1), (0, SHORT // 3 + 1, 1, 4), (SHORT, 1, 1, 4), (0, 2, 2, 4)],
+)
+def test_a_token_over_little_is_left_to_one_thread(n_document, n_tail, n_tokens, expected):
+    head = random_head(np.random.default_rng(4), SHAPE, n_document, n_tail)
+    assert threads_for(head.address, N_KV_HEAD, n_tokens, 4) == expected
+    assert threads_for(head.address, N_KV_HEAD, n_tokens, 1) == 1

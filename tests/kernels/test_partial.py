@@ -1,0 +1,294 @@
+"""Partial scores: the transposed copy of the keys, scores by some components, and which rows are selected."""
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_heads import Head, assert_largest, queries_of, random_head, transposed
+from kernel_inputs import (
+    BOTH,
+    QUANTISED,
+    SHAPE,
+    THREADS,
+    Room,
+    address,
+    normal,
+    read_rows,
+    rows_with_scores,
+    shapes,
+    store_rows,
+)
+
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.partial import append_to_columns, score_rows, select_rows
+from octavo.cpu_kernels.select import select_all
+from octavo.cpu_kernels.spans import CHUNK_ROWS
+
+SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+ONE_HEAD = Shape(72, 1)
+
+
+def oracle_scores(head, query, n_components):
+    """Of all rows, by the copy of their keys: f16 whatever the keys are."""
+    return oracle.partial_scores(query, head.keys.astype(np.float16), n_components)
+
+
+def select(head, queries, n_selected):
+    """The rows that are selected; there is a list of rows for the document and for each chunk."""
+    head.set(n_selected=n_selected)
+    most = (head.n_document > 0) + len(head.chunks)
+    spans = head.score_and_select(score_rows, select_rows, queries, most)
+    assert (spans["rows"] != 0).all()
+    return head.rows(spans)
+
+
+def with_newest(importance, n_recent):
+    importance[len(importance) - n_recent :] = np.inf
+    return importance
+
+
+# The transposed copy.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_columns_are_those_of_the_keys(shape):
+    n_rows, rng = CHUNK_ROWS + 20, np.random.default_rng(0)
+    keys = store_rows(shape, normal(rng, n_rows, shape.head_dim))
+    floats = read_rows(shape, keys).astype(np.float32)
+    room = Room(2 * 2 * CHUNK_ROWS * shape.head_dim)
+    for row in range(n_rows):
+        append_to_columns(shape, address(keys) + row * shape.row_bytes, room.address, row)
+        if row in (0, 5, CHUNK_ROWS - 1, CHUNK_ROWS, n_rows - 1):
+            room.check()
+            columns = room.view(np.float16, 2, shape.head_dim, CHUNK_ROWS)
+            expected = np.full_like(columns, np.nan)
+            filled = transposed(floats[: row + 1])
+            expected[: len(filled)] = filled
+            np.testing.assert_array_equal(columns, expected)  # what no row fills is not touched
+
+
+def test_a_row_may_be_written_again():
+    """As where the tail was truncated and goes on otherwise."""
+    rng, room = np.random.default_rng(1), Room(2 * CHUNK_ROWS * 64)
+    keys = store_rows(SHAPE, normal(rng, 30, 64))
+    for row in [*range(20), *range(9, 30)]:
+        append_to_columns(SHAPE, address(keys) + row * SHAPE.row_bytes, room.address, row)
+    np.testing.assert_array_equal(
+        room.view(np.float16, 1, 64, CHUNK_ROWS), transposed(read_rows(SHAPE, keys).astype(np.float32))
+    )
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_columns_show_a_nan(shape):
+    keys = normal(np.random.default_rng(2), 1, 64)
+    keys[0, 9] = np.nan
+    keys, room = store_rows(shape, keys), Room(2 * CHUNK_ROWS * 64)
+    append_to_columns(shape, address(keys), room.address, 4)
+    column = room.view(np.float16, 64, CHUNK_ROWS)[:, 4]
+    assert (np.isnan(column) == np.isnan(read_rows(shape, keys)[0])).all()
+
+
+# Scores.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("n_document", "n_tail"), [(0, 1), (0, 300), (1, 1), (256, 256), (250, 600), (257, 5), (700, 300)]
+)
+def test_scores_are_those_of_the_paper_whoever_computes_them(shape, n_document, n_tail):
+    rng = np.random.default_rng(3)
+    head = random_head(rng, shape, n_document, n_tail)
+    query = queries_of(rng, shape)[0]
+    for n_components in (1, 3, shape.head_dim // 2, shape.head_dim, 10 * shape.head_dim):
+        head.set(n_components=n_components)
+        scores = [head.score(score_rows, query, n_parts)[:, head.row_items()].copy() for n_parts in THREADS]
+        expected = oracle_scores(head, query, n_components)
+        np.testing.assert_allclose(scores[0], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        for others in scores[1:]:
+            np.testing.assert_array_equal(others, scores[0])
+
+
+def test_components_are_chosen_by_their_sum_over_the_group():
+    """Each head's own largest is another; column 5 is nobody's largest but the group's."""
+    query = np.zeros((3, 64), np.float32)
+    query[[0, 1, 2], [1, 2, 3]] = 3, -3, 3
+    query[:, 5] = 2, -2, 2
+    rng = np.random.default_rng(4)
+    head = random_head(rng, SHAPE, 0, 30, n_components=1)
+    scores = head.score(score_rows, query)[:, :30]
+    expected = query[:, 5, None] * np.sqrt(5 / 2) * head.keys[:, 5]  # whole |q| 5, part 2
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
+def test_of_equal_components_the_first_are_chosen():
+    rng = np.random.default_rng(5)
+    head = random_head(rng, SHAPE, 0, 30, n_components=4)
+    scores = head.score(score_rows, np.ones((3, 64), np.float32))[:, :30]
+    expected = np.sqrt(64 / 4) * head.keys[:, :4].sum(axis=1)
+    np.testing.assert_allclose(scores, np.tile(expected, (3, 1)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("query", "n_components"), [(0.0, 4), (1.0, 0)])
+def test_a_query_of_zeros_and_no_components_score_0(query, n_components):
+    rng = np.random.default_rng(6)
+    head = random_head(rng, SHAPE, 0, 30, n_components=n_components, n_recent=2)
+    queries = np.full((1, 3, 64), query, np.float32)
+    assert (head.score(score_rows, queries)[:, :30] == 0).all()
+    assert select(head, queries, 5) == [0, 1, 2, 28, 29]  # of equal ones the first
+
+
+def test_a_head_of_zeros_among_others_scores_0():
+    """Its part of the chosen components is 0: no temperature is infinite."""
+    rng = np.random.default_rng(7)
+    queries = queries_of(rng, SHAPE)
+    queries[0, 1] = 0
+    head = random_head(rng, SHAPE, 0, 30, n_components=4)
+    scores = head.score(score_rows, queries)[:, :30]
+    assert np.isfinite(scores).all()
+    assert (scores[1] == 0).all()
+
+
+# Selection.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("softcap", [0.0, 1.0])
+def test_the_best_rows_of_the_group_are_selected(shape, softcap):
+    rng = np.random.default_rng(8)
+    n_components = shape.head_dim // 4
+    head = random_head(rng, shape, 300, 700, softcap=softcap, n_components=n_components, n_recent=3)
+    queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
+    importance = oracle.shares(oracle.capped(oracle_scores(head, queries[0], n_components), softcap))
+    importance = with_newest(importance, 3)
+    for n_selected in (3, 4, 20, 500):
+        assert_largest(select(head, queries, n_selected), importance, n_selected)
+        np.testing.assert_allclose(head.scratch.floats(head.n_items)[head.row_items()], importance, rtol=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=st.sampled_from([SHAPE, QUANTISED, ONE_HEAD]),
+    n_document=st.integers(0, 600),
+    n_tail=st.integers(1, 600),
+    n_recent=st.integers(1, 40),
+    n_more=st.integers(0, 700),
+    n_components=st.integers(1, 64),
+    spread=st.sampled_from([0.0, 0.1, 1.0, 100.0]),
+    softcap=st.sampled_from([0.0, 3.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rows_of_any_head(shape, n_document, n_tail, n_recent, n_more, n_components, spread, softcap, seed):
+    rng = np.random.default_rng(seed)
+    head = random_head(rng, shape, n_document, n_tail, softcap=softcap, n_components=n_components, n_recent=n_recent)
+    queries, n_rows, n_selected = queries_of(rng, shape, spread=spread), n_document + n_tail, n_recent + n_more
+    chosen = select(head, queries, n_selected)
+    assert len(chosen) == min(n_selected, n_rows)
+    newest = list(range(max(0, n_rows - n_recent), n_rows))
+    assert chosen[-len(newest) :] == newest, "the newest rows are always selected"
+    assert head.record["bytes_read"] == n_rows * 2 * n_components
+    if spread in (0.1, 1.0):
+        importance = oracle.shares(oracle.capped(oracle_scores(head, queries[0], n_components), softcap))
+        assert_largest(chosen, with_newest(importance, len(newest)), n_selected)
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize(("n_document", "n_tail"), [(0, 1), (1, 1), (17, 16), (255, 257), (256, 256), (600, 700)])
+def test_all_rows_are_selected_and_gaps_are_not(shape, n_document, n_tail):
+    rng = np.random.default_rng(9)
+    head = random_head(rng, shape, n_document, n_tail, n_components=9)
+    n_rows = n_document + n_tail
+    for n_selected in (n_rows, n_rows + 1, 10 * n_rows):
+        assert select(head, queries_of(rng, shape), n_selected) == list(range(n_rows))
+
+
+def test_the_newest_rows_are_selected_even_where_fewer_are_asked_for():
+    rng = np.random.default_rng(16)
+    head = random_head(rng, SHAPE, 20, 10, n_recent=15)
+    assert select(head, queries_of(rng, SHAPE), 4) == list(range(15, 30))
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_gaps_take_no_rows_place(shape):
+    """Not even where most rows get a share of 0, as gaps do."""
+    rng = np.random.default_rng(15)
+    head = random_head(rng, shape, 300, 300, n_components=9, n_recent=1)
+    queries = queries_of(rng, shape, spread=100)
+    for n_selected in range(1, 600, 17):
+        assert len(select(head, queries, n_selected)) == n_selected
+
+
+@pytest.mark.parametrize("n_document", [0, 1, 255, 256, 257, 600])
+@pytest.mark.parametrize("n_recent", [0, 1, 5, 9])
+def test_lists_name_rows_of_the_document_and_of_several_chunks(n_document, n_recent):
+    """Rows that score high lie on both sides of every border."""
+    n_rows = n_document + 600
+    borders = {0, n_document, n_document + CHUNK_ROWS, n_document + 2 * CHUNK_ROWS, n_rows}
+    high = sorted({row for border in borders for row in (border - 1, border) if 0 <= row < n_rows})
+    query, keys = rows_with_scores(np.isin(np.arange(n_rows), high) * 10, 72)
+    head = Head(ONE_HEAD, keys, n_document=n_document, n_components=1, n_recent=n_recent)
+    newest = set(range(n_rows - n_recent, n_rows))
+    expected = sorted(newest | set(high))
+    assert select(head, query[None, None], len(expected)) == expected
+
+
+def test_recent_rows_go_on_into_the_document():
+    rng = np.random.default_rng(10)
+    head = random_head(rng, SHAPE, 300, 4, n_components=9, n_recent=10)
+    assert select(head, queries_of(rng, SHAPE), 10) == list(range(294, 304))
+    head.set(n_recent=1000)
+    assert select(head, queries_of(rng, SHAPE), 1000) == list(range(304))
+
+
+def test_nothing_is_selected_of_nothing():
+    rng = np.random.default_rng(11)
+    assert select(random_head(rng, SHAPE, 30, 4, n_components=9), queries_of(rng, SHAPE), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([-10000, 10000, -10000, -10000], [1]),
+        ([-10000, -10000, -9992, -10000], [2]),
+        ([10000] * 4, [0]),
+        ([-10000] * 4, [0]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("n_document", [0, 2])
+def test_hostile_scores_select_the_best_row(scores, best, n_document):
+    query, keys = rows_with_scores(scores, 72)
+    head = Head(ONE_HEAD, keys, n_document=n_document, n_components=1, n_recent=1)
+    assert select(head, query[None, None], 2) == [*best, 3]
+
+
+@pytest.mark.parametrize("n_tokens", [2, 300])
+def test_a_batch_attends_everything(n_tokens):
+    rng = np.random.default_rng(12)
+    head = random_head(rng, SHAPE, 100, 600, n_selected=1)
+    queries = queries_of(rng, SHAPE, n_tokens)
+    spans = head.select(select_rows, queries, 5)
+    np.testing.assert_array_equal(spans, head.select(select_all, queries, 5))
+    assert head.rows(spans) == list(range(700))
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_a_query_of_nan_attends_everything(shape):
+    """Where the NaN shows."""
+    rng = np.random.default_rng(13)
+    head = random_head(rng, shape, 100, 300, n_components=9, n_recent=2, n_selected=5)
+    queries = queries_of(rng, shape)
+    queries[0, 1, 5] = np.nan
+    assert head.rows(head.score_and_select(score_rows, select_rows, queries, 3)) == list(range(400))
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("row", [50, 150])
+def test_a_key_of_nan_attends_everything(shape, row):
+    """Where the NaN shows: its row is not passed over."""
+    rng = np.random.default_rng(14)
+    keys = normal(rng, 400, 64)
+    keys[row] = np.nan
+    head = Head(shape, keys, n_document=100, n_components=9, n_recent=2, n_selected=5)
+    spans = head.score_and_select(score_rows, select_rows, queries_of(rng, shape), 3)
+    assert head.rows(spans) == list(range(400))
