@@ -8,7 +8,6 @@ medians are taken of both the time and the share of the bandwidth.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from octavo.cpu_kernels.clusters import (
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.decode import partial_size
 from octavo.cpu_kernels.layer import WORK, attend_layers, scratch_bytes
-from octavo.cpu_kernels.machine import ReadTest, cpu_name
+from octavo.cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from octavo.cpu_kernels.pages import PAGE_ROWS, native_score_pages, native_select_pages
 from octavo.cpu_kernels.partial import native_score_rows, native_select_rows
 from octavo.cpu_kernels.select import native_select_all, padded, selection_scratch_bytes
@@ -254,9 +253,7 @@ class KernelBench:
         for i in range(_REPEATS + 1):
             bandwidth = reading.bytes_per_second()
             layers.heads["bytes_read"] = layers.work["arrived"] = 0
-            start = time.perf_counter()
-            list(pool.map(lambda ith: layers.attend(ith, self.n_threads), range(self.n_threads)))
-            elapsed = time.perf_counter() - start
+            elapsed = seconds_together(pool, self.n_threads, lambda ith: layers.attend(ith, self.n_threads))
             n_bytes = int(layers.heads["bytes_read"].sum())
             if i > 0:  # the first pass compiles
                 seconds.append(elapsed / layers.count)

@@ -22,7 +22,7 @@ from .memory import copy_bytes, pointer, read_float, read_int32, read_int64, wri
 from .rows import add_weighted, dot_listed, load_query, query_bytes
 from .select import cap_scores
 from .spans import SPAN, spans_at
-from .vector import add, exp, load, max_of, maximum, splat, store, subtract, sum_of
+from .vector import add, any_above, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
 
 #: Rows of a block: their scores, keys and values stay in the L1 cache, or of long rows in the L2 cache.
 BLOCK = 64
@@ -50,8 +50,8 @@ def clear_partial(shape, partial):
 
 
 def decode_scratch_bytes(shape: Shape) -> int:
-    """Scratch that a thread needs: scores, four lists of rows, and the query as `load_query` leaves it."""
-    return 4 * shape.group * BLOCK + 4 * 8 * BLOCK + query_bytes(shape)
+    """Scratch that a thread needs: running totals, scores, four lists of rows, and a query from `load_query`."""
+    return 4 * shape.group * (LANES + BLOCK) + 4 * _LIST_BYTES + query_bytes(shape)
 
 
 @kernel
@@ -104,10 +104,13 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
     while row >= spans[at].n_rows:
         row -= spans[at].n_rows
         at += 1
-    scores = scratch
+    running = scratch
+    scores = running + shape.group * LANES * 4
     keys = scores + shape.group * BLOCK * 4
     values, next_keys, next_values = keys + _LIST_BYTES, keys + 2 * _LIST_BYTES, keys + 3 * _LIST_BYTES
     query = load_query(shape, query, keys + 4 * _LIST_BYTES)
+    for g in range(shape.group):
+        store(running + g * LANES * 4, splat(float32(0)))
     left = n_rows
     n = min(BLOCK, left)
     at, row = list_rows(shape, spans, at, row, n, keys, values)
@@ -116,43 +119,52 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         left -= n
         n_next = min(BLOCK, left)
         at, row = list_rows(shape, spans, at, row, n_next, next_keys, next_values)
-        _attend_block(shape, query, keys, values, n, softcap, scores, partial)
+        _attend_block(shape, query, keys, values, n, softcap, scores, running, partial)
         copy_bytes(keys, next_keys, 2 * _LIST_BYTES)
         n = n_next
+    totals = carray(pointer(partial + shape.group * (shape.head_dim + 1) * 4), (shape.group,), np.float32)
+    for g in range(shape.group):
+        totals[g] += sum_of(load(running + g * LANES * 4))
 
 
 @kernel
-def _attend_block(shape, query, keys, values, n, softcap, scores, partial):
-    """Add n listed rows, at most BLOCK, to a partial result."""
+def _attend_block(shape, query, keys, values, n, softcap, scores, running, partial):
+    """Add n listed rows, at most BLOCK, to a partial result, but their weights to `running`: LANES f32 a query head."""
     group, head_dim = shape.group, shape.head_dim
-    sums = carray(pointer(partial), (group, head_dim), np.float32)
     largest = carray(pointer(partial + group * head_dim * 4), (group,), np.float32)
-    totals = carray(pointer(partial + group * (head_dim + 1) * 4), (group,), np.float32)
     all_scores = carray(pointer(scores), (group, BLOCK), np.float32)
     padded = -(-n // LANES) * LANES
     dot_listed(shape, query, keys, n, scores, BLOCK)
     for g in range(group):
-        place = scores + g * BLOCK * 4
+        place, total_place = scores + g * BLOCK * 4, running + g * LANES * 4
         for i in range(n, padded):
             all_scores[g, i] = float32(-np.inf)
         cap_scores(place, n, softcap)
         top = splat(largest[g])
+        highest = top
         for i in range(0, padded, LANES):
-            top = maximum(top, load(place + i * 4))
-        new = max_of(top)
-        if new > largest[g]:
-            shrink = float32(math.exp(largest[g] - new))
+            highest = maximum(highest, load(place + i * 4))
+        if any_above(highest, top):  # seldom, after the first blocks
+            new = max_of(highest)
+            _shrink(shape, float32(math.exp(largest[g] - new)), partial + g * head_dim * 4, total_place)
             largest[g] = new
-            totals[g] *= shrink
-            for i in range(head_dim):
-                sums[g, i] *= shrink
-        top, total = splat(new), splat(float32(0))
+            top = splat(new)
+        total = load(total_place)
         for i in range(0, padded, LANES):
             weight = exp(subtract(load(place + i * 4), top))
             store(place + i * 4, weight)
             total = add(total, weight)
-        totals[g] += sum_of(total)
+        store(total_place, total)
     add_weighted(shape, scores, BLOCK, values, n, partial)
+
+
+@kernel
+def _shrink(shape, factor, sums, running):
+    """Scale what a query head has gathered to a new largest score."""
+    values = carray(pointer(sums), (shape.head_dim,), np.float32)
+    for i in range(shape.head_dim):
+        values[i] *= factor
+    store(running, multiply(load(running), splat(factor)))
 
 
 @kernel

@@ -155,6 +155,7 @@ def attend_layers(
     shape, heads, n_layers, n_kv_head, n_tokens, work_address, out, token_step, head_step, ith, n_threads
 ):
     """n_layers layers one after another, without a model between them: what benchmarks time."""
+    barrier(work_address, n_threads)
     for layer in range(n_layers):
         first = heads + layer * n_kv_head * _HEAD_BYTES
         attend_layer(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .compile import LANES, kernel
+from .memory import barrier
 from .vector import add, load, splat, sum_of
 
 #: Read by all threads together: far more than any cache of a laptop holds.
@@ -31,19 +34,42 @@ def _sum(address, n_floats):
     return sum_of(add(add(add(a, b), add(c, d)), add(add(e, f), add(g, h))))
 
 
+@kernel
+def _sum_together(arrived, n_threads, address, n_floats):
+    """`_sum`, begun by n_threads threads at once. arrived : address of an int64 that is 0."""
+    barrier(arrived, n_threads)
+    return _sum(address, n_floats)
+
+
+def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[int], Any]) -> float:
+    """How long work(0) to work(n_threads - 1) take on the threads of a pool, which wait for each other at the start."""
+
+    def timed(ith: int) -> tuple[float, float]:
+        start = time.perf_counter()
+        work(ith)
+        return start, time.perf_counter()
+
+    starts, ends = zip(*pool.map(timed, range(n_threads)), strict=True)
+    return float(max(ends) - max(starts))
+
+
 class ReadTest:
     """Reads 1 GiB of memory, in equal parts, on all threads of a pool."""
 
     def __init__(self, pool: ThreadPoolExecutor, n_threads: int) -> None:
-        self._pool = pool
+        self._pool, self._n_threads = pool, n_threads
         self._n_floats = _BYTES // 4 // n_threads // (8 * LANES) * (8 * LANES)
         self._parts = [np.ones(self._n_floats, np.float32) for _ in range(n_threads)]
 
     def bytes_per_second(self) -> float:
         """Of one pass."""
-        start = time.perf_counter()
-        list(self._pool.map(lambda part: _sum(part.ctypes.data, self._n_floats), self._parts))
-        return len(self._parts) * self._n_floats * 4 / (time.perf_counter() - start)
+        arrived = np.zeros(1, np.int64)
+
+        def read(ith: int) -> None:
+            _sum_together(arrived.ctypes.data, self._n_threads, self._parts[ith].ctypes.data, self._n_floats)
+
+        seconds = seconds_together(self._pool, self._n_threads, read)
+        return self._n_threads * self._n_floats * 4 / seconds
 
 
 def read_bandwidth(n_threads: int, repeats: int = 5) -> float:

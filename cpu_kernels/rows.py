@@ -33,8 +33,11 @@ from .vector import FLOAT, INT16, INT32, INT64, Emit
 #: Accumulators that fit in registers beside what they are computed from: 32 registers with AVX-512, else 16.
 ACCUMULATORS = 24 if LANES == 16 else 12
 
+#: Vectors of keys that can stay in registers, widened, while one query head after another is multiplied by them.
+_WIDENED = 16 if LANES == 16 else 4
+
 #: Rows are asked for when those this many bytes before them are needed.
-AHEAD = 2048
+AHEAD = 3072
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 #: Bytes that one instruction multiplies by as many and adds in fours: AVX-512 VNNI, AVX-VNNI, or none has it.
@@ -99,12 +102,17 @@ def _sums(emit: Emit, vectors: list[Any], add: Any) -> Any:
 
 def _dot_halves(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
     """For each query head, the products with each f16 row: vectors whose lanes are still to be added."""
-    for heads in parts(shape.group, max(1, ACCUMULATORS // len(rows))):
+    columns = range(0, shape.head_dim, emit.lanes)
+    heads_at_once, widened = max(1, ACCUMULATORS // len(rows)), {}
+    if heads_at_once < shape.group and len(rows) * len(columns) <= _WIDENED:
+        heads_at_once = 1
+        widened = {(r, column): emit.load_half(row, column) for r, row in enumerate(rows) for column in columns}
+    for heads in parts(shape.group, heads_at_once):
         totals: dict[tuple[int, int], Any] = {}
-        for column in range(0, shape.head_dim, emit.lanes):
+        for column in columns:
             queries = {g: emit.load_float(query, g * shape.head_dim + column) for g in heads}
             for r, row in enumerate(rows):
-                key = emit.load_half(row, column)
+                key = widened[r, column] if widened else emit.load_half(row, column)
                 for g in heads:
                     if column == 0:
                         totals[g, r] = emit.builder.fmul(key, queries[g])

@@ -105,13 +105,13 @@ class Emit:
         return loaded
 
     def prefetch(self, address: Any, n_bytes: int) -> None:
-        """Ask for the cache lines of n_bytes bytes at an address, which need not be one that can be read."""
+        """Ask for n_bytes bytes at any address to come to the L2 cache: the L1 cache waits for few lines at a time."""
         signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = cgutils.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0i8")
-        read, keep, data = (ir.Constant(INT32, value) for value in (0, 3, 1))
+        read, to_l2, data = (ir.Constant(INT32, value) for value in (0, 2, 1))
         for offset in range(0, n_bytes, _CACHE_LINE):
             place = self.builder.bitcast(self.pointer(address, INT8, offset), cgutils.voidptr_t)
-            self.builder.call(function, [place, read, keep, data])
+            self.builder.call(function, [place, read, to_l2, data])
 
     def load_scalar(self, address: Any, offset: int | Any = 0) -> Any:
         return self.builder.load(self.pointer(address, FLOAT, offset))
@@ -226,6 +226,17 @@ def keep_at_most(typing: Any, x: Any, index: Any, limit: Any) -> Any:
 def sum_of(typing: Any, x: Any) -> Any:
     """The sum of the lanes."""
     return types.float32(VECTOR), lambda context, builder, signature, args: Emit(builder).sum(args[0])
+
+
+@intrinsic
+def any_above(typing: Any, x: Any, y: Any) -> Any:
+    """Whether x > y in any lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = builder.bitcast(builder.fcmp_ordered(">", *args), ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", lanes, ir.Constant(lanes.type, 0))
+
+    return types.boolean(VECTOR, VECTOR), generate
 
 
 @intrinsic
