@@ -49,7 +49,7 @@ class ModelOptions:
         from octavo.runtime.llama import KV_TYPES, Llama
 
         if not cache_folder().exists():
-            notice("Compiling kernels for this CPU, once: about 10 seconds.")
+            notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
         return Llama(
             model_path(self.model),
             attention=attention,

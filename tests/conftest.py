@@ -1,5 +1,6 @@
 """Fixtures shared by all tests. No test needs the network; caches and indexes go to temporary folders."""
 
+import signal
 from pathlib import Path
 
 import other_cpus  # noqa: F401  # before octavo
@@ -28,4 +29,6 @@ def real_model() -> Path:
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a shell's background jobs: tests of Ctrl-C inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: compiles or computes for minutes; `make test-all` runs it")
