@@ -21,9 +21,9 @@ from llvmlite import ir
 from numba import carray, float32, int64, types
 from numba.extending import intrinsic
 
-from .compile import LANES, Q8_0, Shape, kernel, native_callback
+from .compile import LANES, Shape, kernel, native_callback
 from .memory import pointer, read_float, read_int64, stack_floats
-from .rows import dot, load_columns, load_scale, width
+from .rows import dot, load_row, width
 from .select import (
     ITEMS_STEP,
     MANY,
@@ -56,10 +56,7 @@ def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any
         _shape, key, bounds, is_first = args
         emit, head_dim = Emit(builder, width(shape.shape)), shape.shape.head_dim
         halves = ir.VectorType(HALF, emit.lanes)
-        scale = emit.splat(load_scale(emit, shape.shape, key)) if shape.shape.kv_type == Q8_0 else None
-        for column in range(0, head_dim, emit.lanes):
-            value = load_columns(emit, shape.shape, key, column)
-            value = builder.fmul(value, scale) if scale is not None else value
+        for column, value in load_row(emit, shape.shape, key, range(0, head_dim, emit.lanes)).items():
             is_nan = builder.fcmp_unordered("uno", value, value)
             for first, sign in ((0, "<"), (head_dim, ">")):
                 place = builder.bitcast(emit.pointer(bounds, HALF, first + column), halves.as_pointer())

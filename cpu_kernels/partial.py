@@ -20,9 +20,9 @@ from numba import carray, float32, int32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compile import LANES, Q8_0, Shape, kernel, native_callback
+from .compile import LANES, Shape, kernel, native_callback
 from .memory import pointer, read_float, read_int64, stack_floats, write_int64
-from .rows import ACCUMULATORS, accumulators, constant, load_columns, load_scale, parts, width
+from .rows import ACCUMULATORS, accumulators, constant, load_row, parts, width
 from .select import MANY, SIGNATURE, add_shares, cap_scores, exp_scores, fill, list_of, scores_of, select_all
 from .spans import ANY_ORDER, CHUNK_ROWS, head_at, spans_at
 from .top import list_top
@@ -36,10 +36,7 @@ def _transpose_key(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, key, columns = args
         emit = Emit(builder, width(shape.shape))
-        scale = emit.splat(load_scale(emit, shape.shape, key)) if shape.shape.kv_type == Q8_0 else None
-        for first in range(0, shape.shape.head_dim, emit.lanes):
-            value = load_columns(emit, shape.shape, key, first)
-            value = builder.fmul(value, scale) if scale is not None else value
+        for first, value in load_row(emit, shape.shape, key, range(0, shape.shape.head_dim, emit.lanes)).items():
             halves = builder.fptrunc(value, ir.VectorType(HALF, emit.lanes))
             for lane in range(emit.lanes):
                 place = emit.pointer(columns, HALF, (first + lane) * CHUNK_ROWS)

@@ -16,7 +16,7 @@ wanted after them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import llvmlite.binding
@@ -26,7 +26,7 @@ from numba import carray, float32, int8, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compile import LANES, Q8_0, Shape, kernel
+from .compile import F16, LANES, Q8_0, Shape, kernel
 from .memory import pointer, stack_floats, write_float, write_int32
 from .vector import FLOAT, INT16, INT32, INT64, Emit
 
@@ -70,12 +70,15 @@ def parts(total: int, most: int) -> list[range]:
     return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-def load_columns(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
-    """A vector of a row's elements from `column` on; of a q8_0 row without its scale."""
-    return emit.load_int8(row, column) if shape.kv_type == Q8_0 else emit.load_half(row, column)
+def load_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict[int, Any]:
+    """A stored row's elements as numbers: for each of these columns the vector that starts there."""
+    if shape.kv_type == F16:
+        return {column: emit.load_half(row, column) for column in columns}
+    scale = emit.splat(_load_scale(emit, shape, row))
+    return {column: emit.builder.fmul(emit.load_int8(row, column), scale) for column in columns}
 
 
-def load_scale(emit: Emit, shape: Shape, row: Any) -> Any:
+def _load_scale(emit: Emit, shape: Shape, row: Any) -> Any:
     """The scale of a q8_0 row."""
     return emit.load_scalar(emit.builder.add(row, constant(shape.head_dim)))
 
@@ -207,7 +210,7 @@ def _scores_of_bytes(emit: Emit, shape: Shape, query: Any, g: int, sums: Any, sc
 def _score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: Any, stride: Any) -> None:
     """scores[g * stride + r] = query[g] . rows[r], for a multiple of four rows or for one."""
     builder, quantised = emit.builder, shape.kv_type == Q8_0
-    scales = [load_scale(emit, shape, row) for row in rows] if quantised else []
+    scales = [_load_scale(emit, shape, row) for row in rows] if quantised else []
     add = builder.add if quantised else builder.fadd
     for g, products in (_dot_bytes if quantised else _dot_halves)(emit, shape, query, rows):
         first = builder.mul(stride, constant(g))
@@ -330,10 +333,7 @@ def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any
                     if heads.start == columns.start == 0:
                         later = builder.add(loop.index, constant(rows_ahead(shape.shape)))
                         emit.prefetch(builder.load(emit.pointer(listed, INT64, later)), shape.shape.row_bytes)
-                    value = {c * emit.lanes: load_columns(emit, shape.shape, row, c * emit.lanes) for c in columns}
-                    if shape.shape.kv_type == Q8_0:
-                        scale = emit.splat(load_scale(emit, shape.shape, row))
-                        value = {column: builder.fmul(part, scale) for column, part in value.items()}
+                    value = load_row(emit, shape.shape, row, [column * emit.lanes for column in columns])
                     for g in heads:
                         place = builder.add(builder.mul(stride, constant(g)), loop.index)
                         weight = emit.splat(emit.load_scalar(weights, place))
@@ -355,10 +355,8 @@ def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, row, floats = args
         emit = Emit(builder, width(shape.shape))
-        scale = emit.splat(load_scale(emit, shape.shape, row)) if shape.shape.kv_type == Q8_0 else None
-        for column in range(0, shape.shape.head_dim, emit.lanes):
-            part = load_columns(emit, shape.shape, row, column)
-            emit.store(builder.fmul(part, scale) if scale is not None else part, floats, column)
+        for column, part in load_row(emit, shape.shape, row, range(0, shape.shape.head_dim, emit.lanes)).items():
+            emit.store(part, floats, column)
         return context.get_dummy_value()
 
     return types.void(shape, types.int64, types.int64), generate
