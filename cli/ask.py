@@ -17,16 +17,14 @@ from .render import print_json, stream
 @click.argument("question")
 @options.output_option("text")
 @options.model_options
-@options.attention
-@options.budget
+@options.attention_options
 @options.sampling_options
 def ask(
     document: Path,
     question: str,
     output: str,
     model_options: options.ModelOptions,
-    attention: str,
-    budget: float,
+    attention_options: options.AttentionOptions,
     sampling_options: options.SamplingOptions,
 ) -> None:
     """Answer a question about a document.
@@ -38,7 +36,7 @@ def ask(
 
     question = options.question_text(question)
     start = time.perf_counter()
-    session = open_session(document, model_options, sampling_options, attention, budget)
+    session = open_session(document, model_options, attention_options, sampling_options)
     open_s = time.perf_counter() - start
     with closing(session.ask(question)) as pieces:
         if output == "text":
@@ -48,8 +46,8 @@ def ask(
     print_json(
         {
             "answer": answer,
-            "attention": attention,
-            "budget": budget if attention != "dense" else 1.0,
+            "attention": session.llama.attention,
+            "budget": session.llama.budget if session.llama.method.has_budget else 1.0,
             "timing": {
                 "open_s": round(open_s, 3),
                 "first_token_s": round(session.timing.first_token_s, 3),

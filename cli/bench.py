@@ -64,14 +64,10 @@ class Attentions(click.ParamType[list[str]]):
     """Comma-separated methods."""
 
     name = "NAME,NAME,..."
-    known = ("llama.cpp", "dense", "squeezed")
 
     def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
-        names = str(value).split(",")
-        unknown = [name for name in names if name not in self.known]
-        if unknown:
-            self.fail(f"there is no attention named '{unknown[0]}': choose from {', '.join(self.known)}.", param, ctx)
-        return names
+        one = options.Attention()
+        return [one.convert(name, param, ctx) for name in str(value).split(",")]
 
 
 @click.command()
@@ -95,9 +91,12 @@ class Attentions(click.ParamType[list[str]]):
     type=Attentions(),
     default="llama.cpp,dense,squeezed",
     show_default=True,
-    help="Methods to compare; llama.cpp is the better of flash attention on and off (q8_0 needs it on).",
+    help=f"Methods to compare: llama.cpp (the better of flash attention on and off; q8_0 needs it on), "
+    f"{options.ATTENTIONS}.",
 )
 @options.budget
+@options.plan
+@options.retrieval_heads
 @click.option(
     "-n",
     "--predict",
@@ -118,6 +117,8 @@ def bench(
     fill: str,
     attention: list[str],
     budget: float,
+    plan: Path | None,
+    retrieval_heads: float | None,
     n_decode: int,
     kernels: bool,
     output: str,
@@ -127,17 +128,18 @@ def bench(
         time_kernels(threads, output)
         return
     from octavo.convert.bench import Bench, BenchSettings, default_text
-    from octavo.convert.library import read_document
-    from octavo.runtime.models import default_model
+    from octavo.convert.library import Library, read_document
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
     if fill != "prefill" and cache_type != "f16":
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
     text = None if fill == "random" else read_document(doc or default_text())
-    settings = BenchSettings(depths, attention, budget, n_decode, threads, fill, cache_type)
+    path = options.model_path(model)
+    measured = options.plan_for(attention, plan, Library.of(path))
+    settings = BenchSettings(depths, attention, budget, n_decode, threads, fill, cache_type, measured, retrieval_heads)
     with TaskProgress() as progress:
-        result = Bench(str(model or default_model()), text, settings, progress).run()
+        result = Bench(str(path), text, settings, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
 
 
@@ -190,8 +192,8 @@ def as_markdown(result: dict[str, Any]) -> str:
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:
-    if name == "attention" and row["attention"] == "squeezed":
-        return f"squeezed, budget {row['budget']:g}"
+    if name == "attention" and row["budget"] < 1:
+        return f"{row['attention']}, budget {row['budget']:g}"
     if name == "attention" and row["attention"] == "llama.cpp":
         return f"llama.cpp, flash attention {'on' if row['flash_attention'] else 'off'}"
     if row[name] is None:

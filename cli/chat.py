@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("document", type=click.Path(path_type=Path))
+@click.argument("document", type=click.Path(path_type=Path), required=False)
 @options.model_options
-@options.attention
-@options.budget
+@options.attention_options
 @options.sampling_options
 def chat(
-    document: Path,
+    document: Path | None,
     model_options: options.ModelOptions,
-    attention: str,
-    budget: float,
+    attention_options: options.AttentionOptions,
     sampling_options: options.SamplingOptions,
 ) -> None:
-    """Talk about a document.
+    """Talk about a document, or about anything.
 
-    DOCUMENT is a text or Markdown file; it is indexed first where that was not done yet. Without a terminal, each
-    line of standard input is a question. Answers go to standard output, everything else to standard error.
+    DOCUMENT is a text or Markdown file; it is indexed first where that was not done yet. Without one, the model talks
+    from memory. Without a terminal, each line of standard input is a question. Answers go to standard output,
+    everything else to standard error.
     """
     from .documents import open_session
     from .lines import is_terminal, piped_lines, typed_lines
 
-    session = open_session(document, model_options, sampling_options, attention, budget)
+    session = open_session(document, model_options, attention_options, sampling_options)
     interactive = is_terminal()
     if interactive:
-        notice(f"{document.name}: {session.llama.n_tokens:,} tokens. /help lists what you can do here.")
+        about = f"{document.name}: {session.llama.n_tokens:,} tokens. " if document else ""
+        notice(f"{about}/help lists what you can do here.")
     Conversation(session, interactive).run(typed_lines() if interactive else piped_lines())
 
 
@@ -108,7 +108,7 @@ class Conversation:
     def clear(self) -> None:
         """/clear"""
         self.session.clear()
-        notice("Cleared. The document stays.")
+        notice("Cleared. The document stays." if self.session.has_document else "Cleared.")
 
     def stats(self) -> None:
         """/stats"""
@@ -116,7 +116,7 @@ class Conversation:
         cache = llama.context.cache
         notice(f"context    {llama.n_tokens:,} of {llama.n_ctx():,} tokens, {cache.n_document:,} of them the document")
         notice(f"KV cache   {size(cache.kv_bytes)}")
-        budget = f", budget {llama.budget:g}" if llama.attention == "squeezed" else ""
+        budget = f", budget {llama.budget:g}" if llama.method.has_budget else ""
         notice(f"attention  {llama.attention}{budget}")
         if timing.answer_tokens:
             notice(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .options import ModelOptions, SamplingOptions, needs_index
+from .options import AttentionOptions, ModelOptions, SamplingOptions, refuse_llama_cpp
 from .render import TaskProgress, notice, resumable
 
 if TYPE_CHECKING:
@@ -15,25 +15,30 @@ if TYPE_CHECKING:
 
 
 def open_session(
-    document: Path, model_options: ModelOptions, sampling_options: SamplingOptions, attention: str, budget: float
+    document: Path | None,
+    model_options: ModelOptions,
+    attention_options: AttentionOptions,
+    sampling_options: SamplingOptions,
 ) -> Session:
-    """A session over a document, whose index is made first where there is none."""
-    needs_index(attention)
-    check_document(document)
+    """A session over a document, whose index is made first where there is none; or over nothing."""
+    refuse_llama_cpp(attention_options.attention)
+    if document is not None:
+        check_document(document)
     from octavo.convert.open import attach_document
     from octavo.runtime.session import Session
 
-    llama = open_model(model_options, attention, budget)
-    with resumable(), TaskProgress() as progress:
-        attach_document(llama, model_options.library(), document, progress, model_options.threads, notice)
+    llama = open_model(model_options, attention_options)
+    if document is not None:
+        with resumable(), TaskProgress() as progress:
+            attach_document(llama, model_options.library(), document, progress, model_options.threads, notice)
     return Session(llama, sampling_options.sampling())
 
 
-def open_model(model_options: ModelOptions, attention: str = "dense", budget: float = 1.0) -> Llama:
+def open_model(model_options: ModelOptions, attention_options: AttentionOptions | None = None) -> Llama:
     """Load a model, and say what is unusual about it."""
     from octavo.runtime.prompt import Prompt
 
-    llama = model_options.open(attention, budget)
+    llama = model_options.open(attention_options)
     trained = llama._model.n_ctx_train()
     if llama.n_ctx() > trained:
         notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")

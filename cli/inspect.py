@@ -90,8 +90,8 @@ def inspect_model(path: Path) -> dict[str, Any]:
 def describe_attention(llama: Any) -> dict[str, Any]:
     """The shape of a model's attention, or why octavo cannot compute it."""
     from octavo.runtime.architecture import attention_nodes
-    from octavo.runtime.cache import CacheLayer
     from octavo.runtime.errors import OctavoError
+    from octavo.runtime.tail import CacheLayer
 
     try:
         nodes = attention_nodes(llama._model, llama.context_params)

@@ -17,8 +17,9 @@ from octavo.runtime.errors import OctavoError
 #: Each command's one-line help. Command NAME is the object NAME of the module octavo.cli.NAME.
 COMMANDS = {
     "ask": "Answer a question about a document.",
-    "chat": "Talk about a document.",
+    "chat": "Talk about a document, or about anything.",
     "index": "Read documents once, so that later questions start at once.",
+    "profile": "Measure which layers and heads of a model matter, once.",
     "inspect": "Say what a model or an index holds.",
     "bench": "Time octavo against llama.cpp on a real text.",
 }

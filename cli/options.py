@@ -18,13 +18,17 @@ from .render import notice
 if TYPE_CHECKING:
     from octavo.convert.library import Library
     from octavo.runtime.llama import Llama
+    from octavo.runtime.plan import Plan
     from octavo.runtime.session import Sampling
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
 
-#: Where nothing was given.
-BUDGET = 0.125
+#: llama.cpp's own attention, which only the bench runs.
+LLAMA_CPP = "llama.cpp"
+
+#: What `--attention` takes, for the help texts.
+ATTENTIONS = "dense, streaming, h2o, quest, sparq, squeezed, squeezed2, duo, plan, or a composition such as duo+quest"
 
 
 @dataclass(frozen=True)
@@ -43,23 +47,43 @@ class ModelOptions:
 
         return Library.of(model_path(self.model), self.index_dir)
 
-    def open(self, attention: str = "dense", budget: float = BUDGET) -> Llama:
-        """Load the model."""
+    def open(self, attention: AttentionOptions | None = None) -> Llama:
+        """Load the model, attending densely where nothing else is said."""
         from octavo.cpu_kernels.compile import cache_folder
         from octavo.runtime.llama import KV_TYPES, Llama
 
+        how = attention.arguments(self.library()) if attention else {}
         if not cache_folder().exists():
             notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
         return Llama(
             model_path(self.model),
-            attention=attention,
-            budget=budget,
+            **how,
             n_ctx=self.ctx_size,
             n_threads=self.threads,
             n_threads_batch=self.threads,
             type_k=KV_TYPES[self.cache_type],
             type_v=KV_TYPES[self.cache_type],
         )
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """How tokens attend."""
+
+    attention: str
+    budget: float
+    plan: Path | None
+    retrieval_heads: float | None
+
+    def arguments(self, library: Library) -> dict[str, Any]:
+        """The same for `Llama`, with the model's plan where it is needed."""
+        plan = plan_for([self.attention], self.plan, library)
+        return {
+            "attention": self.attention,
+            "budget": self.budget,
+            "plan": plan,
+            "retrieval_heads": self.retrieval_heads,
+        }
 
 
 @dataclass(frozen=True)
@@ -90,6 +114,23 @@ class Number(click.FloatRange):
         return number
 
 
+class Attention(click.ParamType[str]):
+    """A method, a composition of them, or llama.cpp's own attention."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from octavo.runtime.errors import OctavoError
+        from octavo.runtime.methods import parse
+
+        if value != LLAMA_CPP:
+            try:
+                parse(value)
+            except OctavoError as problem:
+                self.fail(str(problem), param, ctx)
+        return str(value)
+
+
 class TokenLimit(click.IntRange):
     """A number of tokens: at least 1, or -1 for no limit."""
 
@@ -105,6 +146,14 @@ def model_path(named: Path | str | None) -> Path:
     from octavo.runtime.models import default_model
 
     return Path(named) if named else default_model()
+
+
+def plan_for(attentions: list[str], named: Path | None, library: Library) -> Plan | None:
+    """The plan that one of these attentions needs: the one that was named, or the model's own."""
+    from octavo.runtime.methods import parse
+
+    needed = any(name != LLAMA_CPP and parse(name).needs_plan for name in attentions)
+    return library.plan(named) if needed else None
 
 
 def default_threads() -> int:
@@ -162,18 +211,30 @@ index_dir = option(
 attention = option(
     "--attention",
     env="ATTENTION",
-    type=click.Choice(["dense", "squeezed", "llama.cpp"]),
+    type=Attention(),
     default="squeezed",
     show_default=True,
-    help="How tokens attend the document.",
+    help=f"How tokens attend what came before them: {ATTENTIONS}.",
 )
 budget = option(
     "--budget",
     env="BUDGET",
     type=Number(0, 1, min_open=True),
-    default=BUDGET,
+    default=0.125,
     show_default=True,
-    help="Share of the document's KV bytes that a step reads.",
+    help="Share of the KV bytes that a step reads, or that is kept where rows are evicted.",
+)
+plan = option(
+    "--plan",
+    env="PLAN",
+    type=click.Path(path_type=Path),
+    help="The model's plan, for duo and plan.  [default: the one that `octavo profile` wrote]",
+)
+retrieval_heads = option(
+    "--retrieval-heads",
+    env="RETRIEVAL_HEADS",
+    type=Number(0, 1),
+    help="Share of the KV heads that see everything, for duo.  [default: the plan's]",
 )
 predict = option(
     "-n",
@@ -209,6 +270,12 @@ def model_options(command: Function) -> Function:
     return _grouped(command, "model_options", ModelOptions, model, threads, ctx_size, cache_type, index_dir)
 
 
+def attention_options(command: Function) -> Function:
+    """--attention, --budget, --plan and --retrieval-heads, as one argument `attention_options`."""
+    chosen = (attention, budget, plan, retrieval_heads)
+    return _grouped(command, "attention_options", AttentionOptions, *chosen)
+
+
 def sampling_options(command: Function) -> Function:
     """-n, --temp, --top-p, --top-k and --seed, as one argument `sampling_options`."""
     return _grouped(command, "sampling_options", SamplingOptions, predict, temp, top_p, top_k, seed)
@@ -226,11 +293,11 @@ def output_option(plain: str) -> Decorator[Any]:
     )
 
 
-def needs_index(attention: str) -> None:
-    """Raise a usage error for the attention that reads no index."""
-    if attention == "llama.cpp":
+def refuse_llama_cpp(attention: str) -> None:
+    """Raise a usage error for the attention that is not octavo's."""
+    if attention == LLAMA_CPP:
         raise click.UsageError(
-            "--attention llama.cpp reads no index, so it cannot answer from one: choose dense or squeezed."
+            "--attention llama.cpp reads no index, so it cannot answer from one: choose dense or another."
         )
 
 

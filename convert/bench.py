@@ -4,14 +4,14 @@ Every engine is brought to a depth, and then reads the text's next tokens one at
 flash attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention on.
 How the caches are filled:
 
-- prefill: every engine reads the text itself, batch by batch, in turn.
-- copy: our dense engine reads the text, and llama.cpp gets a copy of its keys and values.
+- prefill: every engine reads the text itself, batch by batch, in turn; but those that read densely and select only
+  later get what our dense engine read, as the index of a document.
+- copy: our dense engine reads the text, and llama.cpp gets a copy of its keys and values; other engines get an index.
 - random: nobody reads; the text, keys and values are random, and all engines hold the same.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from dataclasses import dataclass, field
@@ -25,16 +25,21 @@ import octavo
 from octavo.cpu_kernels.compile import F16
 from octavo.cpu_kernels.machine import cpu_name, read_bandwidth
 from octavo.runtime.architecture import silent_llama_cpp
-from octavo.runtime.document import Document, DocumentLayer
+from octavo.runtime.document import DocumentLayer
 from octavo.runtime.errors import OctavoError
 from octavo.runtime.ggml import row_size
 from octavo.runtime.llama import KV_TYPES, LLAMA_CPP, Llama
+from octavo.runtime.plan import Plan
+from octavo.runtime.selectors.squeezed import Squeezed, Squeezed2
 
-from .clusters import document_layers, settings_for
+from .clusters import document_layers, settings_for, whole_layer
 from .fill import fill_at_random
 from .index import calibrate
 from .progress import Progress
 from .state import copy_sequence, refuse_windows
+
+#: The attention that others are compared with.
+DENSE = "dense"
 
 _BATCH = 512
 _WARM_UP = 2
@@ -66,6 +71,16 @@ class Engine:
         row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
         self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
 
+    @property
+    def clusters(self) -> bool:
+        """Whether it attends a document's clusters."""
+        return any(isinstance(a.selector, Squeezed | Squeezed2) for a in self.llama.context.cache.assignments)
+
+    def start_over(self) -> None:
+        """Forget everything."""
+        self.llama.reset()
+        self.prefill_s, self.decode_s, self.logits = 0.0, [], []
+
     def back_to(self, depth: int) -> None:
         """Forget what was decoded."""
         self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
@@ -78,7 +93,7 @@ class BenchSettings:
     """What to measure.
 
     depths : tokens in the cache before decoding    n_decode : tokens decoded at each depth
-    attentions : of llama.cpp, dense and squeezed; dense always runs, to compare with
+    attentions : llama.cpp, and whatever methods.py knows; dense always runs, to compare with
     fill : "prefill", "copy" or "random": how the caches get there
     cache_type : "f16" or "q8_0": how all engines store keys and values; q8_0 with "prefill" only
     """
@@ -90,6 +105,8 @@ class BenchSettings:
     n_threads: int
     fill: str = "prefill"
     cache_type: str = F16
+    plan: Plan | None = None
+    retrieval_heads: float | None = None
 
 
 class Bench:
@@ -110,16 +127,22 @@ class Bench:
             "type_v": self.kv_number,
         }
         self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
-        self.dense = Engine("dense", Llama(model_path, **self.options))
+        self.dense = Engine(DENSE, Llama(model_path, **self.options))
         if settings.fill != "prefill":
             refuse_windows(self.dense.llama)
         self.rng = np.random.default_rng(self.clustering.seed)
         self.tokens = self._tokens(text)
         self.others = self._llama_cpp_engines() if LLAMA_CPP in settings.attentions else []
-        self.squeezed: Engine | None = None
-        if "squeezed" in settings.attentions:
-            self.squeezed = Engine("squeezed", Llama(model_path, **self.options))
-            self.squeezed.llama.set_attention("squeezed", settings.budget)
+        own: dict[str, Any] = {
+            "plan": settings.plan,
+            "retrieval_heads": settings.retrieval_heads,
+            "budget": settings.budget,
+        }
+        self.own = [
+            Engine(name, Llama(model_path, attention=name, **own, **self.options))
+            for name in settings.attentions
+            if name not in (LLAMA_CPP, DENSE)
+        ]
 
     def _tokens(self, text: str | None) -> list[int]:
         tokens: list[int]
@@ -184,20 +207,25 @@ class Bench:
         }
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
-        queries, layers = self._fill(depth) if depth else ([], [])
-        engines = [*self.others, self.dense]
-        if self.squeezed:
-            engines.append(self.squeezed)
-            if depth:
-                self._squeeze(self.squeezed, depth, queries, layers)
+        engines = [*self.others, self.dense, *self.own]
+        if depth:
+            queries, layers = self._fill(depth)
+            self._attach(depth, queries, layers)
         self._decode(depth, engines)
         rows = self._rows(depth, engines)
         for engine in engines:
-            engine.back_to(0 if engine is self.squeezed else depth)  # the next depth has a document of its own
+            if engine in self.own:
+                engine.start_over()  # the next depth has a document of its own
+            else:
+                engine.back_to(depth)
         return rows
 
+    def _reads(self, engine: Engine) -> bool:
+        """Whether an engine of ours reads the text itself: one whose prefill is not dense."""
+        return self.settings.fill == "prefill" and engine.llama.context.cache.evicts
+
     def _fill(self, depth: int) -> tuple[list[np.ndarray], list[DocumentLayer]]:
-        """Bring all engines to this depth, at least 1.
+        """Bring all engines that read to this depth, at least 1.
 
         Returns dense attention's queries to calibrate on, and the document's layers where they need no clustering.
         """
@@ -207,7 +235,8 @@ class Bench:
             tokens = self.tokens[:depth]
             queries, layers = fill_at_random(dense.llama, tokens, self.clustering, self.rng, self.progress)
         else:
-            queries = self._read(depth, [*self.others, dense] if fill == "prefill" else [dense])
+            readers = [*self.others, dense, *filter(self._reads, self.own)] if fill == "prefill" else [dense]
+            queries = self._read(depth, readers)
         if fill != "prefill" and self.others:
             self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.others), "contexts")
             for engine in self.others:
@@ -217,29 +246,48 @@ class Bench:
 
     def _read(self, depth: int, engines: list[Engine]) -> list[np.ndarray]:
         """Have engines read the text to this depth; returns dense attention's queries of the last tokens."""
-        done = self.dense.llama.n_tokens
-        last = max(done, depth - self.clustering.exact_last)
-        bounds = [*range(done, last, _BATCH), last, depth]
-        self.progress.start(f"Reading to {depth:,}", (depth - done) * len(engines), "tokens")
+        dense = self.dense
+        last = max(dense.llama.n_tokens, depth - self.clustering.exact_last)
+        self.progress.start(f"Reading to {depth:,}", sum(depth - engine.llama.n_tokens for engine in engines), "tokens")
         queries: list[np.ndarray] = []
-        for start, stop in itertools.pairwise(bounds):
+        while any(engine.llama.n_tokens < depth for engine in engines):
             for engine in engines:
-                if engine is self.dense and stop == depth:
-                    with self.dense.llama.context.captured_queries(stop - start) as queries:
+                start = engine.llama.n_tokens
+                stop = min(start + _BATCH, last if start < last else depth)
+                if start == stop:
+                    continue
+                if engine is dense and stop == depth:
+                    with dense.llama.context.captured_queries(stop - start) as queries:
                         engine.prefill(self.tokens[start:stop])
-                elif stop > start:
+                else:
                     engine.prefill(self.tokens[start:stop])
                 self.progress.advance(stop - start)
         return queries
 
-    def _squeeze(self, engine: Engine, depth: int, queries: list[np.ndarray], layers: list[DocumentLayer]) -> None:
-        """Have an engine attend what dense attention holds through clusters: those of `layers`, or found here."""
+    def _attach(self, depth: int, queries: list[np.ndarray], layers: list[DocumentLayer]) -> None:
+        """Give what dense attention holds to those that do not read, as a document: of `layers`, or made here."""
+        engines = [engine for engine in self.own if not self._reads(engine)]
+        if not engines:
+            return
         start = time.perf_counter()
-        layers = layers or self._cluster(depth)
-        curve = calibrate(self.dense.llama, layers, queries, depth, self.clustering)
-        if self.dense.prefill_s:
-            engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
-        engine.llama.attach(Document(np.asarray(self.tokens[:depth], np.int32), layers, curve))
+        clusters = any(engine.clusters for engine in engines)
+        layers = layers or (self._cluster(depth) if clusters else self._whole_layers())
+        document = calibrate(self.dense.llama, layers, queries, self.tokens[:depth], self.clustering)
+        indexing_s = time.perf_counter() - start
+        for engine in engines:
+            start = time.perf_counter()
+            engine.llama.attach(document)
+            if self.dense.prefill_s:
+                engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
+                engine.prefill_s += indexing_s if engine.clusters else 0
+
+    def _whole_layers(self) -> list[DocumentLayer]:
+        cache = self.dense.llama.context.cache
+        layers = []
+        for i, layer in enumerate(cache.layers):
+            keys, values = cache.rows(i)
+            layers.append(whole_layer(keys, values, layer.window))
+        return layers
 
     def _cluster(self, depth: int) -> list[DocumentLayer]:
         """Cluster what dense attention has read, in memory."""
@@ -286,7 +334,7 @@ class Bench:
             rows.append(
                 {
                     "attention": name,
-                    "budget": self.settings.budget if name == "squeezed" else 1.0,
+                    "budget": _budget(best, self.settings),
                     "depth": depth,
                     "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
                     "decode_ms": round(decode_s * 1e3, 2),
@@ -299,6 +347,12 @@ class Bench:
                 }
             )
         return rows
+
+
+def _budget(engine: Engine, settings: BenchSettings) -> float:
+    """The budget that an engine attends by, 1 for one that reads everything."""
+    selects = isinstance(engine.llama, Llama) and engine.llama.method.has_budget
+    return settings.budget if selects else 1.0
 
 
 def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:

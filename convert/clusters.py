@@ -1,4 +1,4 @@
-"""Cluster a document's keys (Squeezed Attention, section 3.1), and sort its rows by cluster."""
+"""Cluster a document's keys in two levels (Squeezed Attention, sections 3.1 and 3.4), and sort its rows by cluster."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class ClusterSettings:
     Parameters
     ----------
     centroid_share : centroids per key; 5 % in the paper, section 5
+    coarse_share : coarse centroids per key; 1 % in the paper
     exact_last : newest tokens that are always attended; the threshold is calibrated on their queries
     exact_first : oldest tokens that are always attended, the attention sinks
     shortest : tokens of the shortest document that is clustered; below, the exact tokens alone would take up a
@@ -32,6 +33,7 @@ class ClusterSettings:
     """
 
     centroid_share: float = 0.05
+    coarse_share: float = 0.01
     exact_last: int = 100
     exact_first: int = 4
     shortest: int = 1280
@@ -46,6 +48,10 @@ class ClusterSettings:
         """Centroids of each KV head."""
         return round(self.centroid_share * self.n_clustered(n_tokens))
 
+    def n_coarse(self, n_tokens: int) -> int:
+        """Coarse centroids of each KV head."""
+        return round(self.coarse_share * self.n_clustered(n_tokens))
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -59,24 +65,55 @@ def settings_for(kv_type: str) -> ClusterSettings:
     return ClusterSettings(shortest=1408) if kv_type == Q8_0 else ClusterSettings()
 
 
-def cluster_keys(keys: np.ndarray, n_clusters: int, settings: ClusterSettings) -> tuple[np.ndarray, np.ndarray]:
-    """K-means over the directions of one head's keys.
+@dataclass(frozen=True)
+class HeadClusters:
+    """The clusters of one head's keys, sorted by coarse cluster.
 
-    keys : (n_keys, ...) stored rows. Returns the order that sorts the keys by cluster, (n_keys,) int64, and where
-    clusters start and stop in it, (n_clusters + 1,) int32.
+    Parameters
+    ----------
+    order : (n_keys,) int64, the keys sorted by cluster
+    starts : (n_clusters + 1,) int32, where clusters start and stop in that order
+    coarse_starts : (n_coarse + 1,) int32, the clusters where coarse clusters start and stop
     """
+
+    order: np.ndarray
+    starts: np.ndarray
+    coarse_starts: np.ndarray
+
+
+def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
+    """K-means over the directions of one head's keys, then over the directions of their clusters' mean keys.
+
+    Both as in the authors' code: each cluster counts once among the coarse ones, however many keys it has.
+
+    keys : (n_keys, ...) stored rows
+    """
+    labels = _kmeans(as_floats(keys), n_clusters, settings)
+    order, starts = _sorted_by(labels, n_clusters)
+    means = mean_keys(keys[order], starts).astype(np.float32)
+    by_coarse, coarse_starts = _sorted_by(_kmeans(means, n_coarse, settings), n_coarse)
+    order, starts = _sorted_by(np.argsort(by_coarse)[labels], n_clusters)
+    return HeadClusters(order, starts, coarse_starts)
+
+
+def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> np.ndarray:
+    """Which cluster each vector is in, by its direction: (n,) int32. The vectors are normalised in place."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    rows = as_floats(keys)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     with threadpool_limits(1):
         means = KMeans(
             n_clusters, init="random", n_init=1, max_iter=settings.max_iterations, random_state=settings.seed
-        ).fit(rows)
-    order = np.argsort(means.labels_, kind="stable")
-    sizes = np.bincount(means.labels_, minlength=n_clusters)
-    return order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        ).fit(vectors)
+    labels: np.ndarray = means.labels_
+    return labels
+
+
+def _sorted_by(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The order that sorts items by their label, (n_items,) int64, and where labels start in it, (n + 1,) int32."""
+    sizes = np.bincount(labels, minlength=n)
+    return np.argsort(labels, kind="stable"), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
 
 def document_layers(
@@ -84,16 +121,17 @@ def document_layers(
 ) -> Iterator[DocumentLayer]:
     """These layers of a document that lies in the cache's tail, in this order, each as soon as it is clustered.
 
-    Heads are clustered in parallel. Layers whose window slides, and those of a short document, are kept whole.
+    Heads are clustered in parallel. Layers whose window slides, and those of a short document, are kept whole. The
+    rows' mass is still to be measured; see calibrate.py.
     """
     from joblib import Parallel, delayed
 
     n_tokens = cache.n_tail
-    n_clusters = settings.n_clusters(n_tokens)
+    n_clusters, n_coarse = settings.n_clusters(n_tokens), settings.n_coarse(n_tokens)
     keys_clustered = slice(settings.exact_first, n_tokens - settings.exact_last)
     clustered = [i for i in layers if n_clusters and not cache.layers[i].window]
     tasks = (
-        delayed(cluster_keys)(head[keys_clustered], n_clusters, settings)
+        delayed(cluster_keys)(head[keys_clustered], n_clusters, n_coarse, settings)
         for i in clustered
         for head in cache.rows(i)[0]
     )
@@ -113,20 +151,31 @@ def document_layers(
 
 
 def sort_layer(
-    keys: np.ndarray, values: np.ndarray, clusters: list[tuple[np.ndarray, np.ndarray]], settings: ClusterSettings
+    keys: np.ndarray, values: np.ndarray, clusters: list[HeadClusters], settings: ClusterSettings
 ) -> DocumentLayer:
-    """Rows of one layer, sorted by cluster with the exact ones last, and the mean key of each cluster."""
+    """Rows of one layer, sorted by cluster with the exact ones last, and the mean keys of clusters in both levels."""
     n_tokens = keys.shape[1]
     last = n_tokens - settings.exact_last
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(last, n_tokens)])
     sorted_keys, sorted_values = np.empty_like(keys), np.empty_like(values)
-    centroids = []
-    for head, (order, starts) in enumerate(clusters):
-        rows = np.concatenate([order + settings.exact_first, exact])
-        sorted_keys[head], sorted_values[head] = keys[head, rows], values[head, rows]
-        centroids.append(mean_keys(sorted_keys[head], starts))
-    starts = np.stack([starts for _, starts in clusters])
-    return DocumentLayer(sorted_keys, sorted_values, ANY_ORDER, np.stack(centroids), starts)
+    order = np.empty(keys.shape[:2], np.int32)
+    centroids, coarse_centroids = [], []
+    for head, of_head in enumerate(clusters):
+        order[head] = np.concatenate([of_head.order + settings.exact_first, exact])
+        sorted_keys[head], sorted_values[head] = keys[head, order[head]], values[head, order[head]]
+        centroids.append(mean_keys(sorted_keys[head], of_head.starts))
+        coarse_centroids.append(mean_keys(sorted_keys[head], of_head.starts[of_head.coarse_starts]))
+    return DocumentLayer(
+        sorted_keys,
+        sorted_values,
+        ANY_ORDER,
+        np.stack(centroids),
+        np.stack([each.starts for each in clusters]),
+        np.stack(coarse_centroids),
+        np.stack([each.coarse_starts for each in clusters]),
+        order,
+        no_mass(keys),
+    )
 
 
 def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -146,11 +195,12 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> DocumentLayer:
     """A layer that is not clustered: rows in order, and of a sliding-window layer only those that are still seen."""
     first = max(0, keys.shape[1] - window) if window else 0
-    no_centroids = as_floats(keys[:, :0]).astype(np.float16)
-    return DocumentLayer(
-        np.ascontiguousarray(keys[:, first:]),
-        np.ascontiguousarray(values[:, first:]),
-        first,
-        no_centroids,
-        np.zeros((keys.shape[0], 1), np.int32),
-    )
+    keys, values = np.ascontiguousarray(keys[:, first:]), np.ascontiguousarray(values[:, first:])
+    no_centroids, no_starts = as_floats(keys[:, :0]).astype(np.float16), np.zeros((len(keys), 1), np.int32)
+    no_order = np.zeros((len(keys), 0), np.int32)
+    return DocumentLayer(keys, values, first, no_centroids, no_starts, no_centroids, no_starts, no_order, no_mass(keys))
+
+
+def no_mass(keys: np.ndarray) -> np.ndarray:
+    """The mass of rows for which it is not measured: 0."""
+    return np.zeros(keys.shape[:2], np.float32)

@@ -7,6 +7,12 @@
    time and SHA-256.
 4. A file whose size differs from the manifest is refused; one whose time differs is first read whole and compared
    with its checksum.
+5. A layer's file holds the arrays of `DocumentLayer` (runtime/document.py) under their names, `position` as one I64,
+   and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has arrays
+   of no centroids. `order` says where in the document a sorted row was.
+6. `document.safetensors` holds what is measured on the last tokens when all layers are clustered: `mass.N` of cached
+   layer N; and where there are clusters, `budgets` and `thresholds` of the lookup in one level, and
+   `coarse_threshold`, `two_level_budgets` and `two_level_thresholds` of that in two. And the `tokens`.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ import numpy as np
 
 from octavo.runtime.errors import OctavoError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 
 _DTYPES = {

@@ -1,8 +1,9 @@
 """A document at random, with planted clusters: a KV cache of any depth that no engine has to read.
 
 Each KV head's keys lie around centroids that are drawn first, so there is something to find, and nothing has to be
-clustered. The rows come in the order of an index, cluster after cluster: attention is a sum, so the other engines can
-hold them in that order too.
+clustered. Coarse clusters are those of neighbouring clusters: there is nothing to find in the upper level. The rows
+come in the order of an index, cluster after cluster: attention is a sum, so the other engines can hold them in that
+order too.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from octavo.cpu_kernels.spans import ANY_ORDER
-from octavo.runtime.cache import CacheLayer
 from octavo.runtime.document import DocumentLayer
 from octavo.runtime.llama import Llama
+from octavo.runtime.tail import CacheLayer
 
-from .clusters import ClusterSettings, mean_keys
+from .clusters import ClusterSettings, mean_keys, no_mass
 from .progress import Progress
 
 #: Standard deviations of a centroid's components, and of a key's around its centroid's. With queries of unit variance,
@@ -27,7 +28,8 @@ def fill_at_random(
 ) -> tuple[list[np.ndarray], list[DocumentLayer]]:
     """Fill a model's cache, of f16, at random, in place of what it holds; `tokens` are what it is said to have read.
 
-    Returns the model's queries when it goes on from there, for `calibrate`, and the rows as a document's layers.
+    Returns the model's queries when it goes on from there, which `calibrate` takes for those of the last tokens, and
+    the rows as a document's layers.
     """
     llama.reset()
     llama.context.attach(None)
@@ -51,10 +53,13 @@ def random_layer(
 ) -> DocumentLayer:
     """One layer of n_tokens rows, with as many clusters and exact rows as a document of that length has."""
     n_clustered, n_clusters = settings.n_clustered(n_tokens), settings.n_clusters(n_tokens)
+    n_coarse = settings.n_coarse(n_tokens)
     keys = np.empty((shape.n_kv_head, n_tokens, shape.head_dim), np.float16)
     values = np.empty_like(keys)
     centroids = np.empty((shape.n_kv_head, n_clusters, shape.head_dim), np.float16)
     starts = np.empty((shape.n_kv_head, n_clusters + 1), np.int32)
+    coarse_centroids = np.empty((shape.n_kv_head, n_coarse, shape.head_dim), np.float16)
+    coarse_starts = np.linspace(0, n_clusters, n_coarse + 1).astype(np.int32)
     for head in range(shape.n_kv_head):
         clusters = np.sort((n_clusters * rng.random(n_clustered)).astype(np.int64))
         starts[head] = np.searchsorted(clusters, np.arange(n_clusters + 1))
@@ -65,4 +70,15 @@ def random_layer(
         keys[head] = rows
         values[head] = rng.standard_normal((n_tokens, shape.head_dim), np.float32)
         centroids[head] = mean_keys(keys[head], starts[head])
-    return DocumentLayer(keys, values, ANY_ORDER, centroids, starts)
+        coarse_centroids[head] = mean_keys(keys[head], starts[head][coarse_starts])
+    return DocumentLayer(
+        keys,
+        values,
+        ANY_ORDER,
+        centroids,
+        starts,
+        coarse_centroids,
+        np.tile(coarse_starts, (shape.n_kv_head, 1)),
+        np.tile(np.arange(n_tokens, dtype=np.int32), (shape.n_kv_head, 1)),
+        no_mass(keys),
+    )

@@ -1,13 +1,15 @@
 """Build an index of a document, and open it: prefill, cluster, calibrate, write.
 
 The parts are written as they are completed, so that an interrupted build goes on where it stopped: the prefill in
-pieces, then each clustered layer. When all are there, the folder gets its manifest and its name.
+pieces, then each clustered layer, then what is measured on all of them. When all are there, the folder gets its
+manifest and its name.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,13 @@ import numpy as np
 
 import octavo
 from octavo.cpu_kernels.compile import F16
-from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve
+from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve, TwoLevelCurve
 from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 
-from .calibrate import Calibration
-from .clusters import ClusterSettings, document_layers
+from .calibrate import Attention, attention_mass, one_level_curve, two_level_curve
+from .clusters import ClusterSettings, document_layers, no_mass
 from .files import (
     FORMAT_VERSION,
     MANIFEST,
@@ -177,11 +179,8 @@ class IndexBuilder:
 
     def _finish(self, layers: list[DocumentLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
-        curve = calibrate(self.llama, layers, queries, len(self.tokens), self.settings)
-        arrays = {"tokens": np.asarray(self.tokens, np.int32)}
-        if curve is not None:
-            arrays |= {"budgets": curve.budgets, "thresholds": curve.thresholds}
-        write_arrays(self.folder / "document.safetensors", arrays)
+        document = calibrate(self.llama, layers, queries, self.tokens, self.settings)
+        write_arrays(self.folder / "document.safetensors", _document_arrays(document))
         pieces = set(self.folder.glob("prefill-*"))
         files = {file.name: describe_file(file) for file in sorted(set(self.folder.glob("*.safetensors")) - pieces)}
         write_json(
@@ -206,16 +205,28 @@ class IndexBuilder:
 
 
 def calibrate(
-    llama: Llama, layers: Sequence[DocumentLayer], queries: list[np.ndarray], n_tokens: int, settings: ClusterSettings
-) -> ThresholdCurve | None:
-    """The threshold for each budget, or None where nothing is clustered."""
-    calibration, any_clusters = Calibration(), False
+    llama: Llama,
+    layers: Sequence[DocumentLayer],
+    queries: list[np.ndarray],
+    tokens: list[int],
+    settings: ClusterSettings,
+) -> Document:
+    """The document of these layers, with its rows' mass and, where it has clusters, the thresholds for each budget.
+
+    queries : of the document's last tokens, for each attention node, as `captured_queries` gives them
+    """
+    clustered: list[Attention] = []
+    mass = [no_mass(layer.keys) for layer in layers]
     for node, captured in zip(llama.context.nodes, queries, strict=True):
-        layer = layers[node.kv_layer]
-        if layer.n_clusters:
-            calibration.add(captured, layer, node.softcap)
-            any_clusters = True
-    return calibration.curve(n_tokens, settings) if any_clusters else None
+        if not llama.context.cache.layers[node.kv_layer].window:
+            attention = Attention(layers[node.kv_layer], captured, node.softcap)
+            mass[node.kv_layer] += attention_mass(attention)
+            if attention.layer.n_clusters:
+                clustered.append(attention)
+    measured = [replace(layer, mass=each) for layer, each in zip(layers, mass, strict=True)]
+    curve = one_level_curve(clustered, len(tokens), settings) if clustered else None
+    two_level = two_level_curve(clustered, len(tokens), settings) if clustered else None
+    return Document(np.asarray(tokens, np.int32), measured, curve, two_level)
 
 
 def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Document, dict[str, Any]]:
@@ -237,11 +248,10 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Doc
         )
     for name, described in manifest["files"].items():
         check_file(path / name, described, thorough)
-    document = map_arrays(path / "document.safetensors")
-    curve = ThresholdCurve(document["budgets"], document["thresholds"]) if "budgets" in document else None
+    arrays = map_arrays(path / "document.safetensors")
     n_layers = sum(name.startswith("layer-") for name in manifest["files"])
-    layers = [_read_layer(path / layer_file(i)) for i in range(n_layers)]
-    return Document(document["tokens"], layers, curve), manifest
+    layers = [replace(_read_layer(path / layer_file(i)), mass=arrays[f"mass.{i}"]) for i in range(n_layers)]
+    return Document(arrays["tokens"], layers, *_curves(arrays)), manifest
 
 
 def layer_file(i: int) -> str:
@@ -255,13 +265,39 @@ def _as_layers(arrays: dict[str, np.ndarray]) -> Layers:
 
 
 def _write_layer(path: Path, layer: DocumentLayer) -> None:
-    arrays = {"keys": layer.keys, "values": layer.values, "centroids": layer.centroids}
-    write_arrays(
-        path, {**arrays, "cluster_starts": layer.cluster_starts, "position": np.array([layer.position], np.int64)}
-    )
+    """All of a layer but its mass, which is measured when all layers are clustered."""
+    arrays = {
+        field.name: getattr(layer, field.name) for field in fields(layer) if field.name not in ("position", "mass")
+    }
+    write_arrays(path, {**arrays, "position": np.array([layer.position], np.int64)})
 
 
 def _read_layer(path: Path) -> DocumentLayer:
     arrays = map_arrays(path)
     position = int(arrays.pop("position")[0])
-    return DocumentLayer(position=position, **arrays)
+    return DocumentLayer(position=position, mass=no_mass(arrays["keys"]), **arrays)
+
+
+def _document_arrays(document: Document) -> dict[str, np.ndarray]:
+    """What a document is besides its layers, and their mass."""
+    arrays = {"tokens": document.tokens}
+    if document.curve is not None:
+        arrays |= {"budgets": document.curve.budgets, "thresholds": document.curve.thresholds}
+    if document.two_level is not None:
+        fine = document.two_level.curve
+        arrays |= {
+            "coarse_threshold": np.array([document.two_level.coarse_threshold]),
+            "two_level_budgets": fine.budgets,
+            "two_level_thresholds": fine.thresholds,
+        }
+    return arrays | {f"mass.{i}": layer.mass for i, layer in enumerate(document.layers)}
+
+
+def _curves(arrays: dict[str, np.ndarray]) -> tuple[ThresholdCurve | None, TwoLevelCurve | None]:
+    if "budgets" not in arrays:
+        return None, None
+    fine = ThresholdCurve(arrays["two_level_budgets"], arrays["two_level_thresholds"])
+    return (
+        ThresholdCurve(arrays["budgets"], arrays["thresholds"]),
+        TwoLevelCurve(float(arrays["coarse_threshold"][0]), fine),
+    )

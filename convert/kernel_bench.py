@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from octavo.cpu_kernels.chunks import chunk_layout
 from octavo.cpu_kernels.clusters import (
     native_score_clusters,
     native_score_coarse_clusters,
@@ -28,7 +29,9 @@ from octavo.cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from octavo.cpu_kernels.pages import PAGE_ROWS, native_score_pages, native_select_pages
 from octavo.cpu_kernels.partial import native_score_rows, native_select_rows
 from octavo.cpu_kernels.select import native_select_all, padded, selection_scratch_bytes
-from octavo.cpu_kernels.spans import ANY_ORDER, HEAD, SPAN
+from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
+from octavo.runtime.selectors.quest import Quest
+from octavo.runtime.selectors.sparq import SparQ
 
 from .calibrate import cluster_importance
 from .progress import Progress
@@ -68,8 +71,9 @@ def cases() -> Iterator[Case]:
 
 
 class Layers:
-    """Layers of random rows, as documents in any order, with all that a case's selector needs of them.
+    """Layers of random rows, with all that a case's selector needs of them.
 
+    They are documents in any order, but where a selector keeps something beside each chunk of a tail: then tails.
     memory : random f16, of which all kinds of rows are made: 1 GiB, and as much again
     """
 
@@ -80,12 +84,7 @@ class Layers:
         self.count = max(2, _BYTES // layer_bytes) if case.tokens == 1 else 2  # a prefill does not wait for memory
         self.heads = np.zeros((self.count, N_KV_HEAD), HEAD)
         self._kept: list[np.ndarray] = []
-        rows = memory.view(np.uint8)[: self.count * layer_bytes].reshape(2, -1, shape.row_bytes)
-        if shape.kv_type == Q8_0:
-            rows[:, :, shape.head_dim :] = np.frombuffer(np.float32(0.01).tobytes(), np.uint8)
-        self._place("document_keys", rows[0])
-        self._place("document_values", rows[1])
-        self.heads["n_document"], self.heads["document_position"] = case.rows, ANY_ORDER
+        self.heads["document_position"] = ANY_ORDER
         self.heads["select"] = native_select_all(shape).address
         self.queries = self.rng.standard_normal(
             (N_KV_HEAD, case.tokens, shape.group, shape.head_dim), np.float32
@@ -93,10 +92,17 @@ class Layers:
         self.out = np.empty((case.tokens, N_KV_HEAD * shape.group, shape.head_dim), np.float32)
         self._make_work(n_threads)
         prepare = {"quest": self._bound_pages, "sparq": self._transpose_keys}
+        if case.kernel in prepare:
+            prepare[case.kernel]()
+            return
+        rows = memory.view(np.uint8)[: self.count * layer_bytes].reshape(2, -1, shape.row_bytes)
+        if shape.kv_type == Q8_0:
+            rows[:, :, shape.head_dim :] = np.frombuffer(np.float32(0.01).tobytes(), np.uint8)
+        self._place("document_keys", rows[0])
+        self._place("document_values", rows[1])
+        self.heads["n_document"] = case.rows
         if case.kernel.startswith("squeezed"):
             self._cluster(two_levels=case.kernel.endswith("two levels"))
-        elif case.kernel in prepare:
-            prepare[case.kernel]()
 
     def _keep(self, array: np.ndarray) -> np.ndarray:
         """Arrays are known by their addresses only: keep them alive."""
@@ -163,17 +169,27 @@ class Layers:
             else:
                 head["threshold"] = _most_important(queries, centroids[i], np.diff(starts[i]), KEPT).threshold
 
+    def _fill_tails(self, beside: tuple[str, ...]) -> None:
+        """All rows in chunks, f16, and beside them what a selector keeps, at random, too."""
+        offsets, n_bytes = chunk_layout(self.case.shape, beside)
+        n_chunks = -(-self.case.rows // CHUNK_ROWS)
+        chunks = self.memory.view(np.uint8)[: self.heads.size * n_chunks * n_bytes]
+        table = self._keep(chunks.ctypes.data + np.arange(self.heads.size * n_chunks, dtype=np.int64) * n_bytes)
+        self._place("tail_chunks", table)
+        for name, offset in offsets.items():
+            self.heads[name] = offset
+        self.heads["n_tail"] = self.case.rows
+
     def _bound_pages(self) -> None:
         case, shape = self.case, self.case.shape
-        n_pages = case.rows // PAGE_ROWS
-        self._place("document_pages", self._halves(self.heads.size, n_pages * 2 * shape.head_dim))
-        self.heads["n_selected"] = round(n_pages * KEPT)
+        self._fill_tails(Quest.beside)
+        self.heads["n_selected"] = round(case.rows // PAGE_ROWS * KEPT)
         self.heads["select"] = native_select_pages(shape).address
         self.heads["score"] = native_score_pages(shape).address
 
     def _transpose_keys(self) -> None:
         case, shape = self.case, self.case.shape
-        self._place("document_columns", self._halves(self.heads.size, case.rows * shape.head_dim))
+        self._fill_tails(SparQ.beside)
         self.heads["n_selected"], self.heads["n_components"] = round(case.rows * KEPT), shape.head_dim // 4
         self.heads["select"] = native_select_rows(shape).address
         self.heads["score"] = native_score_rows(shape).address

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.runtime.errors import OctavoError
+from octavo.runtime.plan import Plan, read_plan
 
 from .files import MANIFEST, read_json, read_manifest, sha256_of, write_json
 
@@ -72,6 +73,19 @@ class Library:
         self.make_folder()
         write_json(memory, {**key, "sha256": digest})
         return digest
+
+    def plan(self, path: str | os.PathLike[str] | None = None) -> Plan:
+        """The model's plan, in `path` or where `octavo profile` writes it. Raises OctavoError for another model's."""
+        path = Path(path) if path is not None else self.plan_path
+        plan = read_plan(path)
+        if plan.model != self.model_hash:
+            raise OctavoError(f"The plan {path} was measured on another model: run `octavo profile` for this one.")
+        return plan
+
+    @property
+    def plan_path(self) -> Path:
+        """Where the model's plan lies."""
+        return self.folder / "plan.json"
 
     def make_folder(self) -> None:
         """Create the folder. Raises OctavoError where that cannot be done."""

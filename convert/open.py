@@ -74,4 +74,5 @@ def _build(
         settings = settings_for(llama.context.kv_type)
         IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
     finally:
+        llama.reset()
         llama.set_attention(attention, budget)

@@ -13,6 +13,7 @@ from numba import carray
 from .compile import Shape, kernel
 from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .memory import barrier, call_native, fetch_add, pointer, read_int64, write_int64
+from .partial import reallocate
 from .prefill import attend_tile, n_tiles, tile_scratch_size
 from .spans import HEAD, SPAN, head_at, spans_at
 
@@ -48,8 +49,20 @@ def scratch_bytes(shape: Shape) -> int:
 @kernel
 def threads_for(heads, n_kv_head, n_tokens, n_threads):
     """How many of n_threads threads a layer is worth: one, while little is stored."""
-    head = head_at(heads)[0]
-    return 1 if n_tokens == 1 and (head.n_document + head.n_tail) * n_kv_head < SHORT else n_threads
+    n_rows = 0
+    for i in range(n_kv_head):
+        head = head_at(heads + i * _HEAD_BYTES)[0]
+        n_rows += head.n_document + head.n_tail
+    return 1 if n_tokens == 1 and n_rows < SHORT else n_threads
+
+
+@kernel
+def _any_scores(heads, n_kv_head):
+    """Whether the selector of any head scores before it selects."""
+    for i in range(n_kv_head):  # noqa: SIM110, as Numba compiles no generator here
+        if head_at(heads + i * _HEAD_BYTES)[0].score != 0:
+            return True
+    return False
 
 
 @kernel
@@ -66,18 +79,20 @@ def attend_layer(
     work = carray(pointer(work_address), (1,), WORK)[0]
     if ith == 0:
         work.next_tile = 0
-    if n_tokens == 1 and head_at(heads)[0].score != 0:
+    if n_tokens == 1 and _any_scores(heads, n_kv_head):
         barrier(work_address, n_threads)
         for i in range(n_kv_head):
             head_address = heads + i * _HEAD_BYTES
-            query = work.queries + i * shape.group * shape.head_dim * 4
-            call_native(head_at(head_address)[0].score, head_address, query, ith, n_threads)
+            score = head_at(head_address)[0].score
+            if score != 0:
+                query = work.queries + i * shape.group * shape.head_dim * 4
+                call_native(score, head_address, query, ith, n_threads)
         barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         _select(shape, n_tokens, i, heads, work)
     barrier(work_address, n_threads)
     if n_tokens == 1:
-        _decode(shape, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
+        _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
     else:
         _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith)
 
@@ -100,7 +115,7 @@ def _select(shape, n_tokens, i, heads, work):
 
 
 @kernel
-def _decode(shape, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads):
+def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads):
     work = carray(pointer(work_address), (1,), WORK)[0]
     attend_share(
         shape,
@@ -119,6 +134,9 @@ def _decode(shape, n_kv_head, softcap, work_address, sinks, out, head_step, ith,
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step)
+        head = head_at(heads + i * _HEAD_BYTES)[0]
+        if head.reallocation != 0:
+            reallocate(shape, head.reallocation, out + i * shape.group * head_step, head_step)
 
 
 @kernel
@@ -140,7 +158,6 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, ou
             head.tail_position + head.n_tail - n_tokens,
             spans_at(work.spans + i * work.span_capacity * _SPAN_BYTES, n_spans),
             n_spans,
-            head.window,
             softcap,
             sinks + i * group * 4 if sinks != 0 else 0,
             work.scratch + ith * work.scratch_bytes,
@@ -148,6 +165,19 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, ou
             token_step,
             head_step,
         )
+
+
+@kernel
+def settle_heads(heads, n_heads, n_tokens):
+    """After a step of n_tokens tokens: have each head's selector tend what is stored.
+
+    heads : address of n_heads HEAD records
+    """
+    for i in range(n_heads):
+        head_address = heads + i * _HEAD_BYTES
+        settle = head_at(head_address)[0].settle
+        if settle != 0:
+            call_native(settle, head_address, n_tokens, 0, 0)
 
 
 @kernel

@@ -157,7 +157,7 @@ def stack_floats(typing: Any, shape: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         size = (2 * shape.shape.group + 4) * shape.shape.head_dim + 32
-        room = cgutils.alloca_once(builder, ir.ArrayType(ir.FloatType(), size))
+        room = cgutils.alloca_once(builder, ir.FloatType(), size)  # an array type would be filled with zeros, unrolled
         room.align = 64
         return builder.ptrtoint(room, ir.IntType(64))
 

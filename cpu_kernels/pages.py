@@ -3,7 +3,8 @@
 A page is PAGE_ROWS neighbouring rows, and its bounds are the smallest and the largest element of its keys for each of
 the head_dim columns: f16, (2, head_dim), the smallest first. No key of the page scores above
 sum_i max(q_i * smallest_i, q_i * largest_i), which is the dot product of (min(q, 0), max(q, 0)) with the bounds, and
-is computed as such. (Of q8_0 keys, bounds are rounded to f16: by less than the keys were.)
+is computed as such. (Of q8_0 keys, bounds are rounded to f16: by less than the keys were.) Pages are of the tail:
+a document's rows are copied there, in order.
 
 For one query head the pages with the highest bounds are selected. For a group the bounds of each head become shares by
 a softmax over all pages, and their sums count, so that no head's scale outweighs another's.
@@ -37,7 +38,7 @@ from .select import (
     select_all,
     share_of,
 )
-from .spans import ANY_ORDER, CHUNK_ROWS, add_document_rows, add_tail_rows, head_at, spans_at
+from .spans import ANY_ORDER, CHUNK_ROWS, add_tail_rows, head_at, spans_at
 from .top import list_top
 from .vector import HALF, Emit
 
@@ -76,29 +77,21 @@ def append_to_page(shape, key, bounds, row):
 
 
 @kernel
-def _page_items(head):
-    """Pages of the document, the number that the tail's first page has, and the number after its last."""
-    n_document = -(-head.n_document // PAGE_ROWS)
-    first = -(-n_document // ITEMS_STEP) * ITEMS_STEP
-    return n_document, first, first + -(-head.n_tail // PAGE_ROWS)
+def _count_pages(head):
+    return -(-head.n_tail // PAGE_ROWS)
 
 
 @kernel
 def score_pages(shape, head_address, query, part, n_parts):
     """The upper bounds of this thread's share of the pages, for one token."""
     head = head_at(head_address)[0]
-    n_document, first_tail, end = _page_items(head)
-    start, stop = share_of(end, part, n_parts)
+    start, stop = share_of(_count_pages(head), part, n_parts)
     pairs = stack_floats(shape)
     _split_signs(shape, query, pairs)
-    scores, stride, page_bytes = scores_of(head), head.scratch_items, shape.head_dim * 4
-    if start < n_document:
-        count = min(stop, n_document) - start
-        dot(shape.of_pairs, pairs, head.document_pages + start * page_bytes, count, scores + start * 4, stride)
-    for item in range(max(start, first_tail), stop, ITEMS_STEP):
-        chunk = read_int64(head.tail_chunks + (item - first_tail) // ITEMS_STEP * 8)
-        count = min(ITEMS_STEP, stop - item)
-        dot(shape.of_pairs, pairs, chunk + head.page_offset, count, scores + item * 4, stride)
+    for page in range(start, stop, ITEMS_STEP):
+        bounds = read_int64(head.tail_chunks + page // ITEMS_STEP * 8) + head.page_offset
+        count = min(ITEMS_STEP, stop - page)
+        dot(shape.of_pairs, pairs, bounds, count, scores_of(head) + page * 4, head.scratch_items)
     return 0
 
 
@@ -120,36 +113,29 @@ def select_pages(shape, head_address, query, n_tokens, spans_address):
     if n_tokens > 1:
         return select_all(shape, head_address, query, n_tokens, spans_address)
     head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
-    n_document, first_tail, end = _page_items(head)
+    end = _count_pages(head)
     stop = -(-end // LANES) * LANES
     fill(head.scratch, 0, stop, float32(0))
     for g in range(shape.group):
         scores = scores_of(head) + g * head.scratch_items * 4
         cap_scores(scores, end, head.softcap)
-        fill(scores, n_document, first_tail, float32(-np.inf))
         fill(scores, end, stop, float32(-np.inf))
         exp_scores(scores, stop)
         add_shares(scores, stop, head.scratch)
     if math.isnan(read_float(head.scratch)):  # then all are: attend everything, so that it shows
         return select_all(shape, head_address, query, n_tokens, spans_address)
-    fill(head.scratch, n_document, first_tail, float32(-1))
     fill(head.scratch, end, stop, float32(-1))
     fill(head.scratch, end - 1, end, float32(np.inf))
-    head.bytes_read += (end - first_tail + n_document) * shape.head_dim * 4
+    head.bytes_read += end * shape.head_dim * 4
 
     listed = list_of(shape, head)
     n_selected = list_top(head.scratch, stop, head.n_selected, listed)
-    items = carray(pointer(listed), (n_selected,), np.int32)
+    pages = carray(pointer(listed), (n_selected,), np.int32)
     n_spans = 0
     for i in range(n_selected):
-        item = int64(items[i])
-        if item < first_tail:
-            first, last = item * PAGE_ROWS, min((item + 1) * PAGE_ROWS, head.n_document)
-            n_spans = add_document_rows(head, shape.row_bytes, first, last, ANY_ORDER, spans, n_spans)
-        else:
-            first = (item - first_tail) * PAGE_ROWS
-            last = min(first + PAGE_ROWS, head.n_tail)
-            n_spans = add_tail_rows(head, shape.row_bytes, first, last, ANY_ORDER, spans, n_spans)
+        first = int64(pages[i]) * PAGE_ROWS
+        last = min(first + PAGE_ROWS, head.n_tail)
+        n_spans = add_tail_rows(head, shape.row_bytes, first, last, ANY_ORDER, 0, spans, n_spans)
     return n_spans
 
 

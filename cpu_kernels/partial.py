@@ -3,9 +3,10 @@
 The components are those with the largest |q|, summed over the group. Their columns of the keys are read from a second,
 transposed copy: chunks of CHUNK_ROWS rows, each (head_dim, CHUNK_ROWS) f16, so that a component's are neighbours.
 Scores become shares by a softmax whose temperature makes up for what was left out (equation 9), and the rows with the
-largest sums over the group are selected, the newest always among them.
+largest sums over the group are selected, the newest always among them. What the scores give to the rows that are left
+out can go to the mean of all values (step 3), for which the sum of each chunk's is kept.
 
-Reads 2 bytes for each component and row.
+Reads 2 bytes for each component and row, and for the mean 4 * head_dim for each chunk.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numba.extending import intrinsic
 
 from .compile import LANES, Shape, kernel, native_callback
 from .memory import pointer, read_float, read_int64, stack_floats, write_int64
-from .rows import ACCUMULATORS, accumulators, constant, load_row, parts, width
+from .rows import ACCUMULATORS, accumulators, constant, load_row, parts, widen_row, width
 from .select import MANY, SIGNATURE, add_shares, cap_scores, exp_scores, fill, list_of, scores_of, select_all
 from .spans import ANY_ORDER, CHUNK_ROWS, head_at, spans_at
 from .top import list_top
@@ -51,6 +52,17 @@ def append_to_columns(shape, key, columns, row):
     """Take the stored key at an address into the transposed copy at an address; `row` counts from its first chunk's."""
     chunk_bytes = shape.head_dim * CHUNK_ROWS * 2
     _transpose_key(shape, key, columns + row // CHUNK_ROWS * chunk_bytes + row % CHUNK_ROWS * 2)
+
+
+@kernel
+def append_to_sum(shape, value, total, row):
+    """Add the stored value at an address to its chunk's sum, head_dim f32, which the chunk's first row starts."""
+    floats = stack_floats(shape)
+    widen_row(shape, value, floats)
+    added = carray(pointer(floats), (shape.head_dim,), np.float32)
+    sums = carray(pointer(total), (shape.head_dim,), np.float32)
+    for i in range(shape.head_dim):
+        sums[i] = added[i] if row == 0 else sums[i] + added[i]
 
 
 @intrinsic
@@ -89,13 +101,6 @@ def _score_chunk(
         return context.get_dummy_value()
 
     return types.void(shape, *[types.int64] * 7), generate
-
-
-@kernel
-def _row_items(head):
-    """The number that the tail's first row has, and the number after its last; the document's rows come first."""
-    first = -(-head.n_document // CHUNK_ROWS) * CHUNK_ROWS
-    return first, first + head.n_tail
 
 
 @kernel
@@ -138,77 +143,117 @@ def _choose_components(shape, query, n, room):
 def score_rows(shape, head_address, query, part, n_parts):
     """The partial scores of this thread's share of the rows, for one token."""
     head = head_at(head_address)[0]
-    first_tail, end = _row_items(head)
-    n_chunks = -(-end // CHUNK_ROWS)
+    n_chunks = -(-head.n_tail // CHUNK_ROWS)
     weights, offsets, n = _choose_components(shape, query, head.n_components, stack_floats(shape))
     stop = n_chunks * (part + 1) // n_parts
     for chunk in range(n_chunks * part // n_parts, stop):
-        columns = _columns(shape, head, chunk, first_tail // CHUNK_ROWS)
-        wanted = _columns(shape, head, min(chunk + 1, stop - 1), first_tail // CHUNK_ROWS)
+        columns, wanted = _columns(head, chunk), _columns(head, min(chunk + 1, stop - 1))
         scores = scores_of(head) + chunk * CHUNK_ROWS * 4
         _score_chunk(shape, weights, offsets, n, columns, wanted, scores, head.scratch_items)
     return 0
 
 
 @kernel
-def _columns(shape, head, chunk, first_of_tail):
-    """Address of a chunk of the transposed copy; the document's come first."""
-    if chunk < first_of_tail:
-        return head.document_columns + chunk * shape.head_dim * CHUNK_ROWS * 2
-    return read_int64(head.tail_chunks + (chunk - first_of_tail) * 8) + head.column_offset
+def _columns(head, chunk):
+    """Address of a chunk's transposed copy."""
+    return read_int64(head.tail_chunks + chunk * 8) + head.column_offset
 
 
 @kernel
 def select_rows(shape, head_address, query, n_tokens, spans_address):
     """The n_selected best rows, the newest n_recent among them. A batch of more than one token attends everything."""
-    if n_tokens > 1:
-        return select_all(shape, head_address, query, n_tokens, spans_address)
     head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
-    first_tail, end = _row_items(head)
+    if n_tokens > 1:
+        _leave_nothing(shape, head)
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    end = head.n_tail
     stop = -(-end // LANES) * LANES
     fill(head.scratch, 0, stop, float32(0))
     for g in range(shape.group):
         scores = scores_of(head) + g * head.scratch_items * 4
         cap_scores(scores, end, head.softcap)
-        fill(scores, head.n_document, first_tail, float32(-np.inf))
         fill(scores, end, stop, float32(-np.inf))
         exp_scores(scores, stop)
         add_shares(scores, stop, head.scratch)
     if math.isnan(read_float(head.scratch)):  # then all are: attend everything, so that it shows
+        _leave_nothing(shape, head)
         return select_all(shape, head_address, query, n_tokens, spans_address)
-    recent_tail = min(head.n_recent, head.n_tail)
-    recent_document = min(head.n_recent - recent_tail, head.n_document)
-    fill(head.scratch, end - recent_tail, end, float32(np.inf))
-    fill(head.scratch, head.n_document - recent_document, head.n_document, float32(np.inf))
-    fill(head.scratch, head.n_document, first_tail, float32(-1))
+    n_recent = min(head.n_recent, end)
+    fill(head.scratch, end - n_recent, end, float32(np.inf))
     fill(head.scratch, end, stop, float32(-1))
-    head.bytes_read += (head.n_document + head.n_tail) * min(head.n_components, shape.head_dim) * 2
+    head.bytes_read += end * min(head.n_components, shape.head_dim) * 2
 
     listed = list_of(shape, head)
-    n_selected = list_top(head.scratch, stop, max(head.n_selected, recent_tail + recent_document), listed)
-    items = carray(pointer(listed), (n_selected,), np.int32)
+    n_selected = list_top(head.scratch, stop, max(head.n_selected, n_recent), listed)
+    rows = carray(pointer(listed), (n_selected,), np.int32)
+    if head.reallocation != 0:
+        _leave_mean(shape, head, rows)
     n_spans, i = 0, 0
     while i < n_selected:
-        item, start = int64(items[i]), i
-        if item < first_tail:
-            while i < n_selected and items[i] < first_tail:
-                i += 1
-            keys, values = head.document_keys, head.document_values
-        else:
-            chunk = (item - first_tail) // CHUNK_ROWS
-            last = first_tail + (chunk + 1) * CHUNK_ROWS
-            while i < n_selected and items[i] < last:
-                items[i] = int32((int64(items[i]) - first_tail) % CHUNK_ROWS)
-                i += 1
-            address = read_int64(head.tail_chunks + chunk * 8)
-            keys, values = address + head.key_offset, address + head.value_offset
-        spans[n_spans].keys = keys
-        spans[n_spans].values = values
+        chunk, start = int64(rows[i]) // CHUNK_ROWS, i
+        while i < n_selected and rows[i] < (chunk + 1) * CHUNK_ROWS:
+            rows[i] = int32(int64(rows[i]) % CHUNK_ROWS)
+            i += 1
+        address = read_int64(head.tail_chunks + chunk * 8)
+        spans[n_spans].keys = address + head.key_offset
+        spans[n_spans].values = address + head.value_offset
         spans[n_spans].n_rows = i - start
         spans[n_spans].position = ANY_ORDER
+        spans[n_spans].window = 0
         spans[n_spans].rows = listed + start * 4
         n_spans += 1
     return n_spans
+
+
+@kernel
+def _leave_nothing(shape, head):
+    """All is attended: no query head gives anything to the mean value."""
+    if head.reallocation != 0:
+        kept = carray(pointer(head.reallocation), (shape.group,), np.float32)
+        for g in range(shape.group):
+            kept[g] = float32(1)
+
+
+@kernel
+def _leave_mean(shape, head, rows):
+    """Write each query head's share of the scores that these rows have, and the mean of all values."""
+    kept = carray(pointer(head.reallocation), (shape.group,), np.float32)
+    for g in range(shape.group):
+        scores = carray(pointer(scores_of(head) + g * head.scratch_items * 4), (head.n_tail,), np.float32)
+        total, part = float32(0), float32(0)
+        for i in range(head.n_tail):
+            total += scores[i]
+        for i in range(len(rows)):
+            part += scores[rows[i]]
+        kept[g] = part / total
+    mean = carray(pointer(head.reallocation + shape.group * 4), (shape.head_dim,), np.float32)
+    for i in range(shape.head_dim):
+        mean[i] = float32(0)
+    n_chunks = -(-head.n_tail // CHUNK_ROWS)
+    for chunk in range(n_chunks):
+        address = read_int64(head.tail_chunks + chunk * 8) + head.sum_offset
+        sums = carray(pointer(address), (shape.head_dim,), np.float32)
+        for i in range(shape.head_dim):
+            mean[i] += sums[i]
+    factor = float32(1) / float32(head.n_tail)
+    for i in range(shape.head_dim):
+        mean[i] *= factor
+    head.bytes_read += n_chunks * shape.head_dim * 4
+
+
+@kernel
+def reallocate(shape, reallocation, out, out_stride):
+    """out = kept * out + (1 - kept) * mean value for each query head, by what `select_rows` left at an address.
+
+    out : address of the first query head's (head_dim,) f32    out_stride : bytes to the next
+    """
+    mean = carray(pointer(reallocation + shape.group * 4), (shape.head_dim,), np.float32)
+    for g in range(shape.group):
+        kept = read_float(reallocation + g * 4)
+        if kept < 1:
+            result = carray(pointer(out + g * out_stride), (shape.head_dim,), np.float32)
+            for i in range(shape.head_dim):
+                result[i] = kept * result[i] + (float32(1) - kept) * mean[i]
 
 
 @cache

@@ -24,7 +24,7 @@ from .vector import add, exp, keep_at_most, load, maximum, multiply, splat, stor
 
 def tile_scratch_size(shape: Shape) -> int:
     """f32 of scratch that a thread needs for a tile."""
-    return TILE * (4 * shape.head_dim + TILE + 5)
+    return TILE * (4 * shape.head_dim + TILE + 4)
 
 
 @kernel
@@ -35,7 +35,7 @@ def n_tiles(shape, n_tokens):
 
 @kernel
 def attend_tile(
-    shape, tile, n_tokens, query, position, spans, n_spans, window, softcap, sinks, scratch, out, token_step, head_step
+    shape, tile, n_tokens, query, position, spans, n_spans, softcap, sinks, scratch, out, token_step, head_step
 ):
     """out = softmax(query . keys) . values for one tile of one KV head's queries, over what each token may see.
 
@@ -54,22 +54,21 @@ def attend_tile(
     largest = scores + TILE * TILE * 4
     totals = largest + TILE * 4
     newest = totals + TILE * 4
-    oldest = newest + TILE * 4
-    shrinks = oldest + TILE * 4
+    shrinks = newest + TILE * 4
 
     first_row = tile * TILE
     n_rows = min(TILE, n_tokens * group - first_row)
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     _load_queries(shape, query + first_row * head_dim * 4, n_rows, queries)
-    _start(first_row, n_rows, group, position, window, largest, totals, newest, oldest)
+    _start(first_row, n_rows, group, position, largest, totals, newest)
     all_sums = carray(pointer(sums), (TILE * head_dim,), np.float32)
     for i in range(TILE * head_dim):
         all_sums[i] = float32(0)
 
     for i in range(n_spans):
         span = spans[i]
-        row = 0
+        window, row = span.window, 0
         while row < span.n_rows:
             n = min(TILE, span.n_rows - row)
             masked = False
@@ -85,7 +84,7 @@ def attend_tile(
             _score_block(shape, n, queries, keys, scores)
             cap_scores(scores, n * TILE, softcap)
             if masked:
-                _mask_block(scores, n, span.position + row, newest, oldest)
+                _mask_block(scores, n, span.position + row, newest, window)
             if _weigh_block(scores, n, largest, totals, shrinks):
                 _shrink(sums, shrinks, head_dim)
             _widen_rows(shape, span.values, span.rows, row, n, values)
@@ -114,18 +113,16 @@ def _load_queries(shape, query, n_rows, queries):
 
 
 @kernel
-def _start(first_row, n_rows, group, position, window, largest, totals, newest, oldest):
-    """The newest and oldest position that each query sees, and an empty softmax."""
+def _start(first_row, n_rows, group, position, largest, totals, newest):
+    """The position of each query's token, which is the newest that it sees, and an empty softmax."""
     largest = carray(pointer(largest), (TILE,), np.float32)
     totals = carray(pointer(totals), (TILE,), np.float32)
     newest = carray(pointer(newest), (TILE,), np.float32)
-    oldest = carray(pointer(oldest), (TILE,), np.float32)
     for r in range(TILE):
         token = position + (first_row + min(r, n_rows - 1)) // group
         largest[r] = float32(LOWEST_SCORE)
         totals[r] = float32(0)
         newest[r] = float32(token)
-        oldest[r] = float32(token - window + 1) if window > 0 else float32(0)
 
 
 @kernel
@@ -147,18 +144,19 @@ def _score_block(shape, n, queries, keys, scores):
 
 
 @kernel
-def _mask_block(scores, n, position, newest, oldest):
+def _mask_block(scores, n, position, newest, window):
     """-inf for each row at a position that the query does not see."""
     values = carray(pointer(scores), (n, TILE), np.float32)
-    limits = carray(pointer(oldest), (TILE,), np.float32)
+    tokens = carray(pointer(newest), (TILE,), np.float32)
     for r in range(n):
         place = float32(position + r)
         for q in range(0, TILE, LANES):
             at = scores + (r * TILE + q) * 4
             store(at, keep_at_most(load(at), place, load(newest + q * 4)))
-        for q in range(TILE):
-            if place < limits[q]:
-                values[r, q] = float32(-np.inf)
+        if window > 0:
+            for q in range(TILE):
+                if place <= tokens[q] - float32(window):
+                    values[r, q] = float32(-np.inf)
 
 
 @kernel

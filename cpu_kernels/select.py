@@ -1,10 +1,12 @@
 """What the compiled halves of all selectors share, and the simplest of them: dense attention.
 
-A selector has up to two compiled functions, called by address (see spans.py for what they read and write):
+A selector has up to three compiled functions, called by address (see spans.py for what they read and write):
   score(head, query, part, n_parts) : scores a share of a head's items (clusters, pages, rows) for one token, so that
       all threads work on all heads; leaves them in the head's scratch
   select(head, query, n_tokens, spans) : turns the scores into spans, one thread for each head. For more than one token
       it scores by itself
+  settle(head, n_tokens, 0, 0) : after a step of n_tokens tokens that nothing interrupted, tends what is stored:
+      evicts, or clusters
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numba import carray, float32, int64
 
 from .compile import LANES, Shape, kernel, native_callback
 from .memory import pointer
-from .spans import ANY_ORDER, add_document_rows, add_tail, first_visible_position, head_at, spans_at
+from .spans import ANY_ORDER, add_document_rows, add_tail, first_visible_row, head_at, spans_at
 from .vector import add, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
 
 #: More spans than any head has: the arrays over them are only views.
@@ -60,13 +62,13 @@ def list_of(shape, head):
 def select_all(shape, head_address, query, n_tokens, spans_address):
     """Every row that the step's tokens may see: dense attention, inside the layer's window."""
     head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
-    first_visible = first_visible_position(head, n_tokens)
+    first_visible = first_visible_row(head, n_tokens, head.window)
     position, first_row = head.document_position, 0
     if position != ANY_ORDER:
-        first_row = max(0, first_visible - position)
+        first_row = max(0, first_visible + head.tail_position - position)
         position += first_row
     n_spans = add_document_rows(head, shape.row_bytes, first_row, head.n_document, position, spans, 0)
-    return add_tail(head, shape.row_bytes, first_visible, spans, n_spans)
+    return add_tail(head, shape.row_bytes, max(0, first_visible), head.window, spans, n_spans)
 
 
 # One function for each selector: a shared one would hold the selector in its closure, and Numba's cache on disk

@@ -1,71 +1,80 @@
-"""The KV cache: a read-only document, if one is attached, and a tail that grows by chunks.
+"""The KV cache: a read-only document, if one is attached, and a tail of rows that came after it.
 
-One sequence. Rows are f16 or q8_0, contiguous for each layer and KV head. The compiled step reads all of it through the
-HEAD records that this class keeps; it appends the step's new rows itself, to room that `reserve` made.
+One sequence. Each KV head has a tail of its own, in chunks (see cpu_kernels/chunks.py), and keeps of the sequence what
+its selector wants kept: all of it, with the document where its index maps it or copied in order; sinks and recent rows,
+whose older chunks are dropped; or the rows that got much attention. The compiled step reads all of it through the HEAD
+records that this class keeps; it appends the step's new rows itself, to room that `reserve` made, and `settle` forgets
+afterwards what is to be forgotten.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import psutil
 
-from octavo.cpu_kernels.compile import F16
+from octavo.cpu_kernels.heavy import slots_of
+from octavo.cpu_kernels.layer import settle_heads
+from octavo.cpu_kernels.select import padded
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD
 
-from .document import Document
+from .document import Document, DocumentLayer
 from .errors import OctavoError
-from .rows import row_bytes, row_format
+from .selectors import Assignment, Heads, Keeps
+from .tail import CacheLayer, Rows, Tail
 
 #: Memory that is left to the rest of the machine.
 _SPARE_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class CacheLayer:
-    """Shape of one layer's cache.
-
-    window : newest rows that a token sees, 0 for all
-    kv_type : how keys and values are stored, F16 or Q8_0
-    """
-
-    n_kv_head: int
-    head_dim: int
-    window: int
-    kv_type: str = F16
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that one token takes: keys and values of all heads."""
-        return 2 * self.n_kv_head * row_bytes(self.head_dim, self.kv_type)
-
-    def new_rows(self, n_rows: int) -> np.ndarray:
-        """Room for keys and values: (2, n_kv_head, n_rows, elements of a row); see rows.py."""
-        dtype, n_elements = row_format(self.head_dim, self.kv_type)
-        return np.empty((2, self.n_kv_head, n_rows, n_elements), dtype)
-
-
 class KVCache:
     """Keys and values of one sequence of at most n_ctx tokens."""
 
-    def __init__(self, layers: list[CacheLayer], n_ctx: int) -> None:
+    def __init__(self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment]) -> None:
         self.layers = layers
         self.document: Document | None = None
-        self.n_tail = 0
-        self._chunks: list[list[np.ndarray]] = []  # for each chunk of CHUNK_ROWS rows, an array for each layer
-        self._tables = np.zeros((len(layers), -(-n_ctx // CHUNK_ROWS)), np.int64)
+        self.n_tail = 0  # tokens after the document
+        self._unsettled = 0  # those of them whose step is not over
+        self._n_chunks = self._dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
         first = np.cumsum([0] + [layer.n_kv_head for layer in layers])
         self.heads = np.zeros(first[-1], HEAD)
+        self._layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
+        self._first = first
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
-        for layer, heads, table in zip(layers, self._layer_heads, self._tables, strict=True):
-            head_bytes = CHUNK_ROWS * row_bytes(layer.head_dim, layer.kv_type)
-            heads["tail_chunks"] = table.ctypes.data
-            heads["key_offset"] = np.arange(layer.n_kv_head) * head_bytes
-            heads["value_offset"] = (np.arange(layer.n_kv_head) + layer.n_kv_head) * head_bytes
-            heads["window"] = layer.window
-            heads["document_position"] = ANY_ORDER
+        self._tables = np.zeros((first[-1], -(-n_ctx // CHUNK_ROWS) + 2), np.int64)
+        self.arrange(assignments)
+
+    def arrange(self, assignments: Sequence[Assignment]) -> None:
+        """Say which selector serves which heads, and start over with nothing."""
+        self.assignments = list(assignments)
+        self.heads[:] = 0
+        head_dim = np.array([layer.head_dim for layer in self.layers])[self._layer_of]
+        group = np.array([layer.group for layer in self.layers])[self._layer_of]
+        self._rest = np.zeros((len(self.heads), (group + head_dim).max()), np.float32)
+        rest = self._rest.ctypes.data + np.arange(len(self.heads)) * self._rest.strides[0]
+        self.served = [
+            Heads(self.heads, a.heads, a.scale, head_dim[a.heads], group[a.heads], rest[a.heads]) for a in assignments
+        ]
+        by_head = {int(number): a.selector for a in assignments for number in a.heads}
+        self.tails: list[Tail] = []
+        for number, layer_number in enumerate(self._layer_of):
+            selector, record = by_head[number], self.heads[number : number + 1]
+            layer = self.layers[layer_number]
+            record["window"], record["softcap"] = layer.window, layer.softcap
+            for name, native in (
+                ("score", selector.native_score),
+                ("select", selector.native_select),
+                ("settle", selector.native_settle),
+            ):
+                record[name] = native(layer.shape).address if native else 0
+            self.tails.append(Tail(layer, selector.keeps, selector.beside, record, self._tables[number]))
+        self.evicts = any(a.selector.keeps.evicts for a in assignments)
+        self._heavy = np.array([tail.keeps is Keeps.HEAVY for tail in self.tails])
+        self._recent = np.array([tail.keeps is Keeps.RECENT for tail in self.tails])
+        self._slides = np.array([tail.window > 0 for tail in self.tails]) & self.evicts
+        self.attach(None)
 
     def layer_heads(self, layer: int) -> np.ndarray:
         """The HEAD records of a layer, a view."""
@@ -78,24 +87,31 @@ class KVCache:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens in the cache."""
+        """Tokens that were read, those that are forgotten included."""
         return self.n_document + self.n_tail
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that one token takes in all layers."""
+        """Bytes that one token takes in all layers, where all of it is kept."""
         return sum(layer.row_bytes for layer in self.layers)
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes allocated or mapped for keys and values."""
-        document = self.document.n_bytes if self.document else 0
-        return document + len(self._chunks) * CHUNK_ROWS * self.row_bytes
+        """Bytes allocated or mapped for keys, values, and what selectors keep beside them."""
+        mapped = 0
+        for tail, layer in zip(self.tails, self._layer_of, strict=True):
+            if self.document and tail.keeps is Keeps.DOCUMENT:
+                stored = self.document.layers[layer]
+                mapped += stored.n_bytes // stored.keys.shape[0]
+        return mapped + sum(tail.chunk_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
 
     def check_memory(self, n_tail: int) -> None:
-        """Raise OctavoError, with the figures, where a tail of n_tail rows does not fit in free memory."""
-        n_chunks = -(-n_tail // CHUNK_ROWS) - len(self._chunks)
-        needed = max(0, n_chunks) * CHUNK_ROWS * self.row_bytes
+        """Raise OctavoError, with the figures, where a tail of n_tail rows that are all kept does not fit in memory."""
+        n_chunks = -(-n_tail // CHUNK_ROWS)
+        needed = sum(max(0, n_chunks - len(tail.chunks)) * tail.chunk_bytes for tail in self.tails)
+        self._check_free(needed, n_tail)
+
+    def _check_free(self, needed: int, n_tail: int) -> None:
         free = psutil.virtual_memory().available
         if needed and needed + _SPARE_BYTES > free:
             raise OctavoError(
@@ -104,86 +120,215 @@ class KVCache:
             )
 
     def reserve(self, n_new: int) -> None:
-        """Make room for n_new more rows, and count them in: the step that follows writes them."""
-        n_tail = self.n_tail + n_new
-        n_chunks = -(-n_tail // CHUNK_ROWS)
-        if n_chunks > len(self._chunks):
-            self.check_memory(n_tail)
-        while len(self._chunks) < n_chunks:
-            chunk = [layer.new_rows(CHUNK_ROWS) for layer in self.layers]
-            self._tables[:, len(self._chunks)] = [array.ctypes.data for array in chunk]
-            self._chunks.append(chunk)
-        self._set_n_tail(n_tail)
+        """Prepare the selectors, make room for n_new more rows and count them in: the step that follows writes them."""
+        self._prepare(self.n_tokens + n_new)
+        n_chunks = -(-(self.heads["n_tail"] + n_new) // CHUNK_ROWS)
+        growing = [i for i in np.flatnonzero(n_chunks > self._n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
+        if growing:
+            needed = sum((int(n_chunks[i]) - len(self.tails[i].chunks)) * self.tails[i].chunk_bytes for i in growing)
+            self._check_free(needed, self.n_tail + n_new)
+            for i in growing:
+                self.tails[i].grow(int(n_chunks[i]))
+                self._n_chunks[i] = n_chunks[i]
+        self.heads["n_tail"] += n_new
+        self.n_tail += n_new
+        self._unsettled = n_new
+
+    def _prepare(self, n_tokens: int) -> None:
+        for assignment, own in zip(self.assignments, self.served, strict=True):
+            assignment.selector.prepare(own, n_tokens, self.document)
+
+    def settle(self) -> None:
+        """After the step that `reserve` made room for: forget what is not kept, cluster what is to be clustered."""
+        n_new, self._unsettled = self._unsettled, 0
+        settle_heads(self.heads.ctypes.data, len(self.heads), n_new)
+        self._drop()
+        for i in np.flatnonzero(self._heavy):
+            tail = self.tails[i]
+            if len(tail.chunks) > tail.n_rows // CHUNK_ROWS + 1:
+                tail.shrink(tail.n_rows // CHUNK_ROWS + 1)
+                self._n_chunks[i] = len(tail.chunks)
+
+    def _drop(self) -> None:
+        """Free the chunks that no later token sees: of streaming heads, and of sliding windows beside them."""
+        heads = self.heads
+        seen = np.where(self._recent, heads["n_recent"], np.where(self._slides, heads["window"], heads["n_tail"]))
+        needed = np.maximum(heads["n_tail"] - seen + 1, 0) // CHUNK_ROWS
+        for i in np.flatnonzero(needed > self._dropped):
+            first = max(int(self._dropped[i]), 1 if heads["n_sinks"][i] else 0)
+            self.tails[i].drop(first, int(needed[i]))
+        self._dropped = np.maximum(self._dropped, needed)
+        heads["n_dropped"] = self._dropped * CHUNK_ROWS
 
     def truncate(self, n_tokens: int) -> bool:
-        """Forget all but the first n_tokens tokens; False where that would cut into the document.
+        """Forget all but the first n_tokens tokens; False where rows that would be needed then are gone already.
 
-        Cutting everything detaches the document.
+        Cutting into a document does that too, but cutting everything: it detaches the document.
         """
         if n_tokens == 0:
             self.attach(None)
-        elif n_tokens < self.n_document:
+            return True
+        n_less = self.n_tokens - n_tokens
+        if n_tokens < self.n_document or (n_less > self._unsettled and any(tail.evicted for tail in self.tails)):
             return False
-        self._set_n_tail(n_tokens - self.n_document)
-        del self._chunks[-(-self.n_tail // CHUNK_ROWS) :]
+        n_rows = self.heads["n_tail"] - n_less
+        seen = np.where(self._recent, self.heads["n_recent"], self.heads["window"])
+        if np.any(np.maximum(n_rows - seen + 1, 0) // CHUNK_ROWS < self._dropped):
+            return False
+        for tail, rows in zip(self.tails, n_rows, strict=True):
+            tail.truncate(int(rows))
+        self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self.n_tail -= n_less
+        self._unsettled = 0
         return True
 
     def attach(self, document: Document | None) -> None:
         """Start over with a document, or with nothing."""
-        self.document = document
-        self._chunks.clear()
-        for i, heads in enumerate(self._layer_heads):
-            for name in ("document_keys", "document_values", "n_document", "centroids", "cluster_starts", "n_clusters"):
-                heads[name] = 0
-            heads["document_position"] = ANY_ORDER
-            heads["tail_position"] = self.n_document
-            if document is not None:
-                stored = document.layers[i]
-                heads["document_keys"] = _row_addresses(stored.keys)
-                heads["document_values"] = _row_addresses(stored.values)
-                heads["n_document"] = stored.keys.shape[1]
-                heads["document_position"] = stored.position
-                heads["centroids"] = _row_addresses(stored.centroids)
-                heads["cluster_starts"] = _row_addresses(stored.cluster_starts)
-                heads["n_clusters"] = stored.n_clusters
-        self._set_n_tail(0)
+        self.document, self.n_tail, self._unsettled = document, 0, 0
+        self._dropped = np.zeros(len(self.tails), np.int64)
+        for name in ("document_keys", "document_values", "n_document", "centroids", "cluster_starts", "n_clusters"):
+            self.heads[name] = 0
+        for name in (
+            "coarse_centroids",
+            "coarse_starts",
+            "n_coarse",
+            "n_clustered",
+            "n_tail",
+            "tail_position",
+            "n_dropped",
+        ):
+            self.heads[name] = 0
+        self.heads["threshold"] = 0
+        self.heads["document_position"] = ANY_ORDER
+        for tail in self.tails:
+            tail.shrink(0)
+        self._n_chunks = np.zeros(len(self.tails), np.int64)
+        if document is None:
+            return
+        self._prepare(self.n_tokens)
+        for number, tail in enumerate(self.tails):
+            layer = int(self._layer_of[number])
+            head, stored = number - int(self._first[layer]), document.layers[layer]
+            if tail.keeps is Keeps.DOCUMENT:
+                _point_at(tail.record, stored, head)
+                tail.record["tail_position"] = self.n_document
+            else:
+                self._copy_rows(tail, stored, head)
+        self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self._drop()
 
-    def rows(self, layer: int, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def _copy_rows(self, tail: Tail, stored: DocumentLayer, head: int) -> None:
+        """Copy what a head keeps of a document into its tail."""
+        position = _positions(stored, head)
+        kept = heavy_rows(tail.record, position, stored.mass[head]) if tail.keeps is Keeps.HEAVY else position.argsort()
+        n_rows = len(kept)
+        tail.record["n_tail"] = n_rows
+        first = 0  # row of those that are seen
+        if tail.keeps is Keeps.RECENT:
+            first = max(n_rows - int(tail.record["n_recent"][0]) + 1, 0) // CHUNK_ROWS * CHUNK_ROWS
+        for start in range(0, n_rows, CHUNK_ROWS):
+            chunk = slice(start, start + CHUNK_ROWS)
+            if start >= first or (start == 0 and tail.record["n_sinks"][0]):
+                tail.grow(start // CHUNK_ROWS + 1)
+                tail.write(start, stored.keys[head][kept[chunk]], stored.values[head][kept[chunk]])
+            else:
+                tail.chunks.append(None)
+        if tail.keeps is Keeps.HEAVY:
+            tail.record["tail_position"] = self.n_document - n_rows
+            for i in range(len(tail.chunks)):
+                own = kept[i * CHUNK_ROWS : (i + 1) * CHUNK_ROWS]
+                positions, masses = slots_of(tail.chunk_part(i, "slot_offset"))
+                positions[: len(own)], masses[: len(own)] = position[own], stored.mass[head][own]
+
+    def rows(self, layer: int, start: int = 0) -> Rows:
         """Copies of a layer's keys and values in the tail from row `start`, as they are stored (see rows.py).
 
-        (n_kv_head, n_rows, head_dim) f16 each, or (n_kv_head, n_rows, head_dim + 4) uint8 of q8_0
+        (n_kv_head, n_rows, head_dim) f16 each, or (n_kv_head, n_rows, head_dim + 4) uint8 of q8_0. Raises OctavoError
+        where rows are evicted.
         """
+        self._refuse_eviction()
         joined = self.layers[layer].new_rows(self.n_tail - start)
-        for i, chunk in enumerate(self._chunks):
-            first, last = max(start, i * CHUNK_ROWS), min(self.n_tail, (i + 1) * CHUNK_ROWS)
-            if first < last:
-                within = slice(first - i * CHUNK_ROWS, last - i * CHUNK_ROWS)
-                joined[:, :, first - start : last - start] = chunk[layer][:, :, within]
+        for head, tail in enumerate(self._layer_tails(layer)):
+            done = 0
+            for keys, values in tail.copies(tail.n_rows - self.n_tail + start, tail.n_rows):
+                stop = done + len(keys)
+                joined[0, head, done:stop], joined[1, head, done:stop] = keys, values
+                done = stop
         return joined[0], joined[1]
 
-    def append_rows(self, layers: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Add rows that were taken with `rows`: keys and values of each layer."""
-        start, n_new = self.n_tail, layers[0][0].shape[1]
+    def append_rows(self, layers: list[Rows]) -> None:
+        """Add rows that were taken with `rows`: keys and values of each layer. Raises OctavoError where some evict."""
+        self._refuse_eviction()
+        n_new = layers[0][0].shape[1]
         self.reserve(n_new)
         for layer, (keys, values) in enumerate(layers):
-            for i, chunk in enumerate(self._chunks):
-                first, last = max(start, i * CHUNK_ROWS), min(self.n_tail, (i + 1) * CHUNK_ROWS)
-                if first < last:
-                    within = slice(first - i * CHUNK_ROWS, last - i * CHUNK_ROWS)
-                    chunk[layer][0][:, within] = keys[:, first - start : last - start]
-                    chunk[layer][1][:, within] = values[:, first - start : last - start]
+            for head, tail in enumerate(self._layer_tails(layer)):
+                tail.write(tail.n_rows - n_new, keys[head], values[head])
+        self.settle()
+
+    def all_rows(self, assignments: Sequence[Assignment]) -> list[Rows]:
+        """The rows of the tail in all layers, for other assignments to store; none where there are none."""
+        if self.n_tail == 0:
+            return []
+        if self.evicts or any(a.selector.keeps.evicts for a in assignments):
+            raise OctavoError(
+                f"The context holds {self.n_tail:,} tokens that were stored for another attention, and one of the two "
+                "forgets rows: reset it first."
+            )
+        return [self.rows(layer) for layer in range(len(self.layers))]
+
+    def _refuse_eviction(self) -> None:
+        if self.evicts:
+            raise OctavoError("This attention forgets rows as it goes, so they cannot be saved, nor given to it.")
+
+    def _layer_tails(self, layer: int) -> list[Tail]:
+        return self.tails[self._first[layer] : self._first[layer + 1]]
+
+    @property
+    def max_items(self) -> int:
+        """Clusters, pages or rows that a selector may score in one head, for what is reserved now."""
+        n_chunks = -(-self.heads["n_tail"] // CHUNK_ROWS)
+        in_chunks = max(int(n_chunks[a.heads].max()) * a.selector.chunk_items for a in self.assignments)
+        return padded(int(self.heads["n_clusters"].max())) + in_chunks
 
     @property
     def max_spans(self) -> int:
-        """Spans that a selector may need for one head."""
-        clusters = int(self.heads["n_clusters"].max(initial=0))
-        return clusters + 2 + self._tables.shape[1]
-
-    def _set_n_tail(self, n_tail: int) -> None:
-        self.n_tail = n_tail
-        self.heads["n_tail"] = n_tail
+        """Spans that a selector may need for one head, for what is reserved now."""
+        return self.max_items + 2 + 3 * int(-(-self.heads["n_tail"].max() // CHUNK_ROWS))
 
 
-def _row_addresses(array: np.ndarray) -> np.ndarray:
-    """Address of array[i] for each i of a C-contiguous array."""
-    return array.ctypes.data + np.arange(array.shape[0]) * array.strides[0]
+def heavy_rows(record: np.ndarray, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Which rows of a document H2O keeps, in the order of their positions: the newest, and those with most mass.
+
+    record : HEAD record that says how many    position, mass : (n_rows,)
+    """
+    n_kept, n_recent = int(record["n_selected"][0]), int(record["n_recent"][0])
+    order = position.argsort()
+    older = order[: len(order) - n_recent]
+    heaviest = older[mass[older].argsort(kind="stable")[len(older) - (n_kept - n_recent) :]]
+    kept = np.concatenate([heaviest, order[len(order) - n_recent :]])
+    rows: np.ndarray = kept[position[kept].argsort()]
+    return rows
+
+
+def _positions(stored: DocumentLayer, head: int) -> np.ndarray:
+    """The position of each stored row of one KV head."""
+    if stored.position == ANY_ORDER:
+        order: np.ndarray = stored.order[head]
+        return order
+    return stored.position + np.arange(stored.keys.shape[1])
+
+
+def _point_at(record: np.ndarray, stored: DocumentLayer, head: int) -> None:
+    """Have a HEAD record read a document where it is."""
+    for name, array in (
+        ("document_keys", stored.keys),
+        ("document_values", stored.values),
+        ("centroids", stored.centroids),
+        ("cluster_starts", stored.cluster_starts),
+        ("coarse_centroids", stored.coarse_centroids),
+        ("coarse_starts", stored.coarse_starts),
+    ):
+        record[name] = array.ctypes.data + head * array.strides[0]
+    record["n_document"], record["document_position"] = stored.keys.shape[1], stored.position
+    record["n_clusters"], record["n_coarse"] = stored.n_clusters, stored.n_coarse

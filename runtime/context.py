@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,11 @@ from octavo.cpu_kernels.spans import SPAN
 
 from . import ggml, seam
 from .architecture import AttentionNode, silent_llama_cpp
-from .cache import CacheLayer, KVCache
+from .cache import KVCache
 from .document import Document
 from .errors import OctavoError
-from .selectors import Selector
-from .selectors.dense import Dense
+from .selectors import Assignment
+from .tail import CacheLayer, Rows
 
 #: Batches from this size on can be interrupted between two nodes of the graph.
 _INTERRUPTIBLE = 8
@@ -46,18 +47,17 @@ class Context(internals.LlamaContext):
         params: Any,
         nodes: list[AttentionNode],
         n_ctx: int,
-        selector: Selector,
+        assign: Callable[[list[CacheLayer]], list[Assignment]],
         kv_type: str,
         verbose: bool,
     ) -> None:
         self._exit_stack = ExitStack()  # the base class's; `close` needs it even where this is interrupted
         self.nodes = nodes
-        self.selector = selector
         self.kv_type = kv_type
         self._n_ctx = n_ctx
         self.shapes = [Shape(node.head_dim, node.n_head // node.n_kv_head, kv_type) for node in nodes]
-        layers = [CacheLayer(node.n_kv_head, node.head_dim, node.window, kv_type) for node in nodes if node.appends]
-        self.cache = KVCache(layers, n_ctx)
+        layers = cache_layers(nodes, kv_type)
+        self.cache = KVCache(layers, n_ctx, assign(layers))
         self._step = np.zeros(1, seam.STEP)
         self._work = np.zeros(1, WORK)
         self._layers = np.zeros(len(nodes), seam.LAYER)
@@ -102,42 +102,47 @@ class Context(internals.LlamaContext):
             layer["heads"] = self.cache.layer_heads(node.kv_layer).ctypes.data
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
             layer["scale"], layer["softcap"] = node.scale, node.softcap
-        self._select()
+        self._n_items = self._n_spans = -1
 
     def attach(self, document: Document | None) -> None:
         """Start over with a document's keys and values, or with nothing."""
-        self.cache.attach(document)
         try:
-            self._select()
-        except OctavoError:
+            self.cache.attach(document)
+        except BaseException:
             self.cache.attach(None)
             raise
 
-    def use(self, selector: Selector) -> None:
-        """Attend by another selector from the next step on."""
-        selector.configure(self.cache.heads, self.cache.document)
-        self.selector = selector
-        self._select()
+    def use(self, assignments: list[Assignment]) -> None:
+        """Attend by other selectors from the next step on.
 
-    def _select(self) -> None:
-        """Point each head at its selector, and make room for what selectors write."""
-        self.selector.configure(self.cache.heads, self.cache.document)
-        document = self.cache.document
-        for node, shape in zip(self.nodes, self.shapes, strict=True):
-            if node.appends:
-                selector = self.selector
-                if document is None or not document.layers[node.kv_layer].n_clusters:
-                    selector = Dense()
-                heads = self.cache.layer_heads(node.kv_layer)
-                heads["select"] = selector.native_select(shape).address
-                heads["score"] = selector.native_score(shape).address if selector.native_score else 0
-                heads["softcap"] = node.softcap
+        Raises OctavoError where rows after the document were forgotten, or are to be.
+        """
+        before, document = self.cache.assignments, self.cache.document
+        self._n_items = self._n_spans = -1
+        rows = self.cache.all_rows(assignments)
+        try:
+            self._rearrange(assignments, document, rows)
+        except OctavoError:
+            self._rearrange(before, document, rows)
+            raise
+
+    def _rearrange(self, assignments: list[Assignment], document: Document | None, rows: list[Rows]) -> None:
+        self.cache.attach(None)
+        self.cache.arrange(assignments)
+        self.cache.attach(document)
+        if rows:
+            self.cache.append_rows(rows)
+
+    def _make_room(self) -> None:
+        """Have enough memory for selectors to write in, and some for the steps to come."""
+        n_items, n_spans = self.cache.max_items, self.cache.max_spans
+        if n_items <= self._n_items and n_spans <= self._n_spans:
+            return
+        self._n_items, self._n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
         n_kv_head = max(node.n_kv_head for node in self.nodes)
-        n_items = padded(int(self.cache.heads["n_clusters"].max(initial=0)))
-        size = selection_scratch_bytes(max(shape.group for shape in self.shapes), n_items)
-        scratch = np.empty((n_kv_head, size), np.uint8)
-        self.cache.heads["scratch_items"] = n_items
-        spans = np.empty((n_kv_head, self.cache.max_spans), SPAN)
+        size = selection_scratch_bytes(max(shape.group for shape in self.shapes), self._n_items)
+        scratch, spans = np.empty((n_kv_head, size), np.uint8), np.empty((n_kv_head, self._n_spans), SPAN)
+        self.cache.heads["scratch_items"] = self._n_items
         for node in self.nodes:
             addresses = scratch.ctypes.data + np.arange(node.n_kv_head) * scratch.strides[0]
             self.cache.layer_heads(node.kv_layer)["scratch"] = addresses
@@ -154,6 +159,7 @@ class Context(internals.LlamaContext):
                 f"{n_past + n_tokens:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
             )
         self.cache.reserve(n_tokens)
+        self._make_room()
         self._work["arrived"] = self._step["next_layer"] = 0
         llama_cpp.llama_memory_clear(self.memory, False)
         try:
@@ -161,6 +167,7 @@ class Context(internals.LlamaContext):
         except BaseException:
             self.cache.truncate(n_past)
             raise
+        self.cache.settle()
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> None:
         if not interruptible:
@@ -205,18 +212,15 @@ class Context(internals.LlamaContext):
         self.kv_cache_seq_rm(-1, 0, -1)
 
     def kv_cache_seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
-        """Forget the tokens from position p0 on; False where that is not at the end or cuts into a document."""
+        """Forget the tokens from position p0 on.
+
+        False where that is not at the end, cuts into a document, or needs rows that were evicted.
+        """
         n_tokens = self.cache.n_tokens
         p0 = max(p0, 0)
         if 0 <= p1 < n_tokens and p1 > p0:
             return False
-        if p0 >= n_tokens:
-            return True
-        had_document = self.cache.document is not None
-        done = self.cache.truncate(p0)
-        if had_document and self.cache.document is None:
-            self._select()
-        return done
+        return p0 >= n_tokens or self.cache.truncate(p0)
 
     def kv_cache_seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int, p1: int) -> None:
         raise OctavoError("octavo keeps one sequence in a context: sequences cannot be copied.")
@@ -240,6 +244,34 @@ class Context(internals.LlamaContext):
         self.cache.heads["bytes_read"] = value
 
     @contextmanager
+    def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
+        """Look at tensors of the graph while batches are computed.
+
+        wants(name) : whether a tensor of this name is wanted, such as "l_out-3" or "result_norm"
+        take(name, values) : gets them, (rows, columns) f32, and says whether the rest of the graph is to be computed.
+            An exception that it raises is raised again when the observation ends
+        """
+        problems: list[BaseException] = []
+
+        @_Observer
+        def observe(address: int, ask: int, *_: int) -> int:
+            tensor = ggml.Tensor.from_address(address)
+            name = tensor.name.decode("utf-8", "replace")
+            try:
+                return wants(name) if ask else take(name, _floats(tensor))
+            except BaseException as problem:
+                problems.append(problem)
+                return 0
+
+        self._step["observer"] = ctypes.cast(observe, ctypes.c_void_p).value
+        try:
+            yield
+        finally:
+            self._step["observer"] = 0
+        if problems:
+            raise problems[0]
+
+    @contextmanager
     def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
         """Keep the scaled queries of a batch of n_tokens: for each node (n_kv_head, n_tokens, group, head_dim) f32."""
         arrays = [
@@ -251,6 +283,26 @@ class Context(internals.LlamaContext):
             yield arrays
         finally:
             self._layers["captured_queries"] = 0
+
+
+#: What the step calls to observe the graph: see seam.STEP.
+_Observer = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
+
+
+def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
+    """The caches of a model's attentions."""
+    return [
+        CacheLayer(node.n_kv_head, node.head_dim, node.window, kv_type, node.n_head // node.n_kv_head, node.softcap)
+        for node in nodes
+        if node.appends
+    ]
+
+
+def _floats(tensor: ggml.Tensor) -> np.ndarray:
+    """A copy of a contiguous tensor of f32: (rows, columns)."""
+    n_columns, n_rows = tensor.ne[0], tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
+    values = (ctypes.c_float * (n_columns * n_rows)).from_address(tensor.data)
+    return np.frombuffer(values, np.float32).reshape(n_rows, n_columns).copy()
 
 
 @dataclass

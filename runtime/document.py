@@ -21,6 +21,12 @@ class DocumentLayer:
     position : `spans.ANY_ORDER`; in a sliding-window layer, whose rows lie in order, that of the first row it keeps
     centroids : (n_kv_head, n_clusters, head_dim) f16, mean keys of the clusters
     cluster_starts : (n_kv_head, n_clusters + 1) int32, the rows where clusters start and stop
+    coarse_centroids : (n_kv_head, n_coarse, head_dim) f16, mean keys of the coarse clusters
+    coarse_starts : (n_kv_head, n_coarse + 1) int32, the clusters, not rows, where coarse clusters start and stop
+    order : (n_kv_head, n_rows) int32, which position in the sequence each row has, where `position` is ANY_ORDER;
+        else (n_kv_head, 0)
+    mass : (n_kv_head, n_rows) f32, attention that each row got from the document's last tokens, added up over them
+        and over the query heads of its group; 0 in a sliding-window layer
     """
 
     keys: np.ndarray
@@ -28,11 +34,20 @@ class DocumentLayer:
     position: int
     centroids: np.ndarray
     cluster_starts: np.ndarray
+    coarse_centroids: np.ndarray
+    coarse_starts: np.ndarray
+    order: np.ndarray
+    mass: np.ndarray
 
     @property
     def n_clusters(self) -> int:
         """Clusters of each KV head."""
         return int(self.centroids.shape[1])
+
+    @property
+    def n_coarse(self) -> int:
+        """Coarse clusters of each KV head."""
+        return int(self.coarse_centroids.shape[1])
 
     @property
     def n_bytes(self) -> int:
@@ -51,11 +66,16 @@ class ThresholdCurve:
     budgets: np.ndarray
     thresholds: np.ndarray
 
+    @property
+    def least(self) -> float:
+        """The smallest budget: that of the lookup and the rows that are always exact."""
+        return float(self.budgets[0])
+
     def threshold(self, budget: float) -> float:
         """The threshold that spends `budget` on average. Raises OctavoError where the lookup alone costs more."""
         if budget >= 1:
             return -1.0
-        least = float(self.budgets[0])
+        least = self.least
         if budget < least:
             raise OctavoError(
                 f"A budget of {budget:g} is too small for this document: looking up its centroids and reading its "
@@ -65,17 +85,40 @@ class ThresholdCurve:
 
 
 @dataclass(frozen=True)
+class TwoLevelCurve:
+    """Which thresholds of a lookup in two levels spend which budget.
+
+    The coarse threshold is the same for every budget below 1, so what it drops is not read however much is left: such
+    a step reads no more than the largest of `curve.budgets`. With a budget of 1 it reads everything.
+
+    Parameters
+    ----------
+    coarse_threshold : importance above which coarse clusters are kept
+    curve : thresholds of the clusters in them; its budgets count the lookup of both levels
+    """
+
+    coarse_threshold: float
+    curve: ThresholdCurve
+
+    def thresholds(self, budget: float) -> tuple[float, float]:
+        """The coarse and the fine threshold. Raises OctavoError where the lookup alone costs more than `budget`."""
+        return self.coarse_threshold if budget < 1 else -1.0, self.curve.threshold(budget)
+
+
+@dataclass(frozen=True)
 class Document:
     """What an index holds, in memory or memory-mapped.
 
     tokens : (n_tokens,) int32, the prompt head included
     layers : one for each layer that owns a cache
     curve : of thresholds; None where there are no clusters
+    two_level : thresholds of a lookup in two levels; None where there are no clusters
     """
 
     tokens: np.ndarray
     layers: list[DocumentLayer]
     curve: ThresholdCurve | None
+    two_level: TwoLevelCurve | None
 
     @property
     def kv_type(self) -> str:

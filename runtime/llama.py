@@ -19,7 +19,10 @@ from .architecture import attention_nodes, silent_llama_cpp
 from .context import Context
 from .document import Document
 from .errors import OctavoError
-from .selectors import Selector, make_selector
+from .methods import Method, assign, parse
+from .plan import Plan
+from .selectors import Assignment
+from .tail import CacheLayer
 
 #: Attention that is llama.cpp's own: no seam.
 LLAMA_CPP = "llama.cpp"
@@ -33,8 +36,11 @@ class Llama(llama_cpp.Llama):
 
     Parameters
     ----------
-    attention : "dense" (llama.cpp's results), "squeezed", or "llama.cpp" for llama.cpp's own attention
-    budget : share of a document's KV bytes that a step may read, where the attention selects
+    attention : "dense" (llama.cpp's results), another method, a composition of them (see methods.py), or "llama.cpp"
+        for llama.cpp's own attention
+    budget : share of the KV bytes that a step may read, or that is kept, where the attention selects
+    plan : of this model (see plan.py), where the attention needs one
+    retrieval_heads : share of the KV heads that see everything, where others stream; None is what the plan says
     n_ctx : longest sequence; 0, the default here, takes the model's own. It costs nothing until it is used.
     type_k, type_v : how keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0,
         which takes half the memory
@@ -48,6 +54,8 @@ class Llama(llama_cpp.Llama):
         *,
         attention: str = "dense",
         budget: float = 0.125,
+        plan: Plan | None = None,
+        retrieval_heads: float | None = None,
         n_ctx: int = 0,
         n_batch: int = 512,
         type_k: int | None = None,
@@ -62,7 +70,8 @@ class Llama(llama_cpp.Llama):
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
-            selector, kv_type = make_selector(attention, budget), kv_type_named(type_k, type_v)
+            parse(attention, plan)
+            kv_type = kv_type_named(type_k, type_v)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         if not native and arguments.get("n_gpu_layers"):
@@ -83,11 +92,11 @@ class Llama(llama_cpp.Llama):
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
                     f"know.{reason} Download it again, or give another with -m."
                 ) from problem
-        self.attention, self.budget = attention, budget
+        self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
         if not native:
-            self._take_over(selector, kv_type, n_ctx or self._model.n_ctx_train())
+            self._take_over(kv_type, n_ctx or self._model.n_ctx_train())
 
-    def _take_over(self, selector: Selector, kv_type: str, n_ctx: int) -> None:
+    def _take_over(self, kv_type: str, n_ctx: int) -> None:
         """Replace the context that llama-cpp-python made by one on our attention."""
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
@@ -101,7 +110,7 @@ class Llama(llama_cpp.Llama):
                     params=params,
                     nodes=nodes,
                     n_ctx=n_ctx,
-                    selector=selector,
+                    assign=self._assign,
                     kv_type=kv_type,
                     verbose=self.verbose,
                 )
@@ -160,10 +169,39 @@ class Llama(llama_cpp.Llama):
         self.n_tokens = end
         self._requires_eval = True
 
+    def _assign(self, layers: list[CacheLayer]) -> list[Assignment]:
+        return assign(self.attention, self.budget, layers, self.plan, self.retrieval_heads)
+
     def set_attention(self, attention: str, budget: float = 0.125) -> None:
-        """Attend by another method from the next token on."""
-        self.context.use(make_selector(attention, budget))
+        """Attend by another method from the next token on.
+
+        Raises OctavoError where the context holds tokens besides a document, and one of the two forgets rows.
+        """
+        context = self.context
+        context.use(assign(attention, budget, context.cache.layers, self.plan, self.retrieval_heads))
         self.attention, self.budget = attention, budget
+
+    @property
+    def method(self) -> Method:
+        """What the attention is made of, where it is octavo's."""
+        return parse(self.attention, self.plan)
+
+    def reset(self) -> None:
+        """Forget all tokens, an attached document too."""
+        super().reset()
+        if isinstance(self._ctx, Context):
+            self.context.attach(None)
+
+    def rewind(self, n_tokens: int) -> None:
+        """Forget all but the first n_tokens tokens; what was evicted and is needed then is read again."""
+        n_tokens = min(n_tokens, self.n_tokens)
+        if self._ctx.kv_cache_seq_rm(-1, n_tokens, -1):
+            self.n_tokens = n_tokens
+            return
+        document, tokens = self.context.cache.document, self.input_ids[:n_tokens].tolist()
+        self.context.attach(document)
+        self.n_tokens = self.context.cache.n_tokens
+        self.eval(tokens[self.n_tokens :])
 
     def logits(self) -> np.ndarray:
         """Logits after the last evaluated token: (n_vocab,) f32, a copy."""

@@ -19,17 +19,18 @@ _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (f"[octavo:{name}]" for name in ("documen
 class Prompt:
     """Token pieces of a conversation over one document.
 
+    has_document : False for a conversation over nothing: the first question then brings the head
     has_template : False where the model has no chat template, and plain "Question: ... Answer:" is used
     stop : text that ends an answer, where no token does: a model without a template asks itself the next question
     """
 
-    def __init__(self, llama: Any) -> None:
-        self._llama = llama
+    def __init__(self, llama: Any, has_document: bool = True) -> None:
+        self._llama, self._has_document = llama, has_document
         template = llama.metadata.get("tokenizer.chat_template")
         self.has_template = template is not None
         self.stop = None if self.has_template else "\n\nQuestion:"
         if template is None:
-            self._head, self._border = _INSTRUCTION, "\n\n"
+            self._head, self._border = (_INSTRUCTION, "\n\n") if has_document else ("", "")
             self._between, self._last = "\n\nQuestion: ", "\nAnswer:"
             self._first = "Question: "
         else:
@@ -41,7 +42,8 @@ class Prompt:
         llama = self._llama
         tokens = {name: llama._model.token_get_text(i) if i >= 0 else "" for name, i in self._special_tokens().items()}
         formatter = Jinja2ChatFormatter(template, **tokens)
-        document = f"{_INSTRUCTION}{_DOCUMENT}\n\n{_QUESTION}"
+        document = f"{_INSTRUCTION}{_DOCUMENT}\n\n" if self._has_document else _DOCUMENT
+        document += _QUESTION
         messages = [
             {"role": "user", "content": document},
             {"role": "assistant", "content": _ANSWER},
@@ -71,7 +73,8 @@ class Prompt:
 
     def first_question(self, question: str) -> list[int]:
         """Tokens from the end of the document to where the answer begins."""
-        return self._turn(self._border + self._first, question)
+        head = [] if self._has_document else self.head()
+        return head + self._turn(self._border + self._first, question)
 
     def next_question(self, question: str) -> list[int]:
         """Tokens from the end of an answer to where the next one begins."""

@@ -18,13 +18,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import carray, types
+from numba import carray, int64, types
 
-from octavo.cpu_kernels.append import append_keys, append_values
+from octavo.cpu_kernels.append import append_rows
 from octavo.cpu_kernels.compile import Shape, kernel, native_callback
 from octavo.cpu_kernels.layer import WORK, attend_layer, threads_for
 from octavo.cpu_kernels.memory import (
     address_of,
+    call_native,
     copy_bytes,
     pointer,
     read_int32,
@@ -44,6 +45,7 @@ STEP = np.dtype(
         ("n_layers", "i8"),
         ("flash_attention", "i8"),  # numbers of these operations
         ("custom", "i8"),
+        ("observer", "i8"),  # address of a C function of (node, ask, 0, 0), which answers in our place; or 0
     ],
     align=True,
 )
@@ -83,6 +85,8 @@ def take_over(node_pointer, ask, step_pointer):
             write_int32(node + _N_TASKS, _ALL_THREADS)
             write_int64(node + _USER_DATA, layer_address)
         step.next_layer += 1
+    if step.observer != 0:
+        return call_native(step.observer, node, int64(ask), 0, 0) != 0
     return not ask
 
 
@@ -132,8 +136,8 @@ def _take_in(shape, node, queries, n_tokens, i, layer):
     head = head_at(layer.heads + i * _HEAD_BYTES)[0]
     if layer.appends:
         keys, values = read_int64(node + _SRC + 8), read_int64(node + _SRC + 16)
-        append_keys(shape, head, _head_data(keys, i), read_int64(keys + _NB + 8), n_tokens)
-        append_values(shape, head, _head_data(values, i), read_int64(values + _NB + 8), n_tokens)
+        key_stride, value_stride = read_int64(keys + _NB + 8), read_int64(values + _NB + 8)
+        append_rows(shape, head, _head_data(keys, i), key_stride, _head_data(values, i), value_stride, n_tokens)
     work = carray(pointer(layer.work), (1,), WORK)[0]
     query_bytes = n_tokens * shape.group * shape.head_dim * 4
     query = work.queries + i * query_bytes

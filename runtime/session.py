@@ -45,7 +45,7 @@ class Timing:
 
 
 class Session:
-    """Asks a model whose context holds a document.
+    """Asks a model whose context holds a document, or nothing.
 
     An answer that the caller stops taking stays in the history as far as it was given.
     """
@@ -53,7 +53,8 @@ class Session:
     def __init__(self, llama: Llama, sampling: Sampling) -> None:
         self.llama = llama
         self.sampling = sampling
-        self.prompt = Prompt(llama)
+        self.has_document = llama.n_tokens > 0
+        self.prompt = Prompt(llama, self.has_document)
         self.timing = Timing()
         self._n_document = llama.n_tokens
         self._vocab = llama_cpp.llama_model_get_vocab(llama.model)
@@ -114,8 +115,7 @@ class Session:
 
     def _forget(self, n_tokens: int) -> None:
         """Keep the first n_tokens tokens only."""
-        self.llama.n_tokens = min(n_tokens, self.llama.n_tokens)
-        self.llama.context.kv_cache_seq_rm(-1, self.llama.n_tokens, -1)
+        self.llama.rewind(n_tokens)
 
     def _piece(self, token: int) -> bytes:
         """The bytes of a token; control tokens have none."""

@@ -150,7 +150,7 @@ class Prefill:
         self.n_tail = len(keys) - n_document
         self._spans = [SpanOf(self.keys, self.values, piece, ANY_ORDER) for piece in self.pieces]
         for a, b in pairwise(bounds):
-            self._spans.append(SpanOf(self.keys, self.values, range(a, b), position + a - n_document))
+            self._spans.append(SpanOf(self.keys, self.values, range(a, b), position + a - n_document, window))
         self.spans = span_array(self._spans)
 
     @property
@@ -172,7 +172,6 @@ class Prefill:
                 self.first_token,
                 self.spans,
                 len(self.spans),
-                self.window,
                 self.softcap,
                 address(self.sinks) if self.sinks is not None else 0,
                 scratch.address,
@@ -211,3 +210,40 @@ def random_prefill(rng, shape, n_tokens, n_past=0, n_document=0, spread=0.3, **o
     query = normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
     keys, values = (halves(rng, n_document + n_past + n_tokens, shape.head_dim) for _ in range(2))
     return Prefill(shape, query, keys, values, n_document, **options)
+
+
+def attend_spans(shape, queries, spans, position, softcap=0.0):
+    """What (n_tokens, group, head_dim) queries of one KV head get of spans: a single token decodes, a batch prefills.
+
+    position : of the first token
+    """
+    n_tokens, group, head_dim = queries.shape
+    out, softcap = Room(queries.nbytes), np.float32(softcap)
+    if n_tokens > 1:
+        scratch = Room(4 * tile_scratch_size(shape))
+        steps = group * head_dim * 4, head_dim * 4
+        for tile in range(n_tiles(shape, n_tokens)):
+            first = address(queries)
+            attend_tile(
+                shape,
+                tile,
+                n_tokens,
+                first,
+                position,
+                spans,
+                len(spans),
+                softcap,
+                0,
+                scratch.address,
+                out.address,
+                *steps,
+            )
+    else:
+        scratch, partials = Room(decode_scratch_bytes(shape)), Room(4 * partial_size(shape))
+        counts = np.array([len(spans)], np.int64), spans["n_rows"].sum(keepdims=True)
+        places = address(spans), len(spans), *map(address, counts)
+        attend_share(shape, address(queries), 1, *places, softcap, scratch.address, partials.address, 0, 1)
+        merge_shares(shape, 0, 1, partials.address, 1, 0, out.address, head_dim * 4)
+    for room in (out, scratch):
+        room.check()
+    return out.floats(*queries.shape)

@@ -4,8 +4,10 @@ import numpy as np
 import oracle
 from kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
 
+from octavo.cpu_kernels.heavy import SLOT_BYTES, slots_of
+from octavo.cpu_kernels.online import cluster_bytes
 from octavo.cpu_kernels.pages import PAGE_ROWS
-from octavo.cpu_kernels.select import ITEMS_STEP, padded, selection_scratch_bytes
+from octavo.cpu_kernels.select import padded, selection_scratch_bytes
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
 
 _LEAD_BYTES = 64  # of a chunk, before this head's keys
@@ -24,11 +26,16 @@ def transposed(keys):
     return filled.reshape(n_chunks, CHUNK_ROWS, -1).transpose(0, 2, 1)
 
 
+def sums_of_chunks(values):
+    """Sums of each chunk's values as they are stored, (n_chunks, head_dim) f32."""
+    return np.array([values[i : i + CHUNK_ROWS].sum(axis=0) for i in range(0, len(values), CHUNK_ROWS)], np.float32)
+
+
 class Head:
     """A KV head: its rows, numbered from 0, are those of the document and then those of the tail.
 
     keys, values : (n_rows, head_dim)    n_document : how many of them are the document's
-    fields : of its HEAD record    n_items : what there is scratch for, or None for as many as partial scores need
+    fields : of its HEAD record    n_items : what there is scratch for, or None for as many as there are rows in chunks
     """
 
     def __init__(self, shape, keys, values=None, n_document=0, n_items=None, document_position=ANY_ORDER, **fields):
@@ -39,8 +46,7 @@ class Head:
         self._tail(*(rows[n_document:] for rows in stored))
         self.record = np.zeros(1, HEAD)
         self.address = address(self.record)
-        chunks = -(-self.n_document // CHUNK_ROWS) + -(-self.n_tail // CHUNK_ROWS)
-        self.n_items = chunks * CHUNK_ROWS if n_items is None else padded(n_items)
+        self.n_items = len(self.chunks) * CHUNK_ROWS if n_items is None else padded(n_items)
         self.scratch = Room(selection_scratch_bytes(shape.group, self.n_items))
         self.set(
             document_keys=address(self.document[0]),
@@ -54,13 +60,12 @@ class Head:
             value_offset=self._value_offset,
             page_offset=self._page_offset,
             column_offset=self._column_offset,
+            sum_offset=self._sum_offset,
+            slot_offset=self._slot_offset,
+            cluster_offset=self._cluster_offset,
             scratch=self.scratch.address,
             scratch_items=self.n_items,
         )
-        if n_document:
-            self._bounds = before_a_hole(page_bounds(self.keys[:n_document]))
-            self._columns = before_a_hole(transposed(self.keys[:n_document]))
-            self.set(document_pages=address(self._bounds), document_columns=address(self._columns))
         self.set(**fields)
 
     def set(self, **fields):
@@ -73,7 +78,10 @@ class Head:
         self._value_offset = _LEAD_BYTES + rows_bytes + 32
         self._page_offset = self._value_offset + rows_bytes
         self._column_offset = self._page_offset + CHUNK_ROWS // PAGE_ROWS * page_bytes
-        size = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
+        self._sum_offset = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
+        self._slot_offset = self._sum_offset + 4 * self.shape.head_dim
+        self._cluster_offset = self._slot_offset + CHUNK_ROWS * SLOT_BYTES
+        size = self._cluster_offset + cluster_bytes(self.shape.head_dim)
         self.chunks = []
         for first in range(0, len(keys), CHUNK_ROWS):
             chunk, own = Room(size), slice(first, first + CHUNK_ROWS)
@@ -82,6 +90,7 @@ class Head:
                 (self._value_offset, values[own]),
                 (self._page_offset, page_bounds(read_rows(self.shape, keys[own]))),
                 (self._column_offset, transposed(read_rows(self.shape, keys[own]))),
+                (self._sum_offset, sums_of_chunks(read_rows(self.shape, values[own]))),
             ):
                 chunk.bytes[offset : offset + stored.nbytes] = np.ascontiguousarray(stored).view(np.uint8).ravel()
             self.chunks.append(chunk)
@@ -142,20 +151,14 @@ class Head:
                 return first, first + within, first + n_rows - 1
         raise AssertionError("a span lies nowhere in the head")
 
-    def page_numbers(self):
-        """Of each page, in the order of their rows: its item, and its rows."""
-        n_pages = -(-self.n_document // PAGE_ROWS)
-        first_of_tail = -(-n_pages // ITEMS_STEP) * ITEMS_STEP
-        document = [(i, range(i * PAGE_ROWS, min((i + 1) * PAGE_ROWS, self.n_document))) for i in range(n_pages)]
-        end, tail = self.n_document + self.n_tail, []
-        for i, first in enumerate(range(self.n_document, end, PAGE_ROWS)):
-            tail.append((first_of_tail + i, range(first, min(first + PAGE_ROWS, end))))
-        return document + tail
+    def pages(self):
+        """The rows of each page of the tail."""
+        end = self.n_document + self.n_tail
+        return [range(first, min(first + PAGE_ROWS, end)) for first in range(self.n_document, end, PAGE_ROWS)]
 
-    def row_items(self):
-        """The item of each row in partial scores."""
-        first_of_tail = -(-self.n_document // CHUNK_ROWS) * CHUNK_ROWS
-        return np.concatenate([np.arange(self.n_document), first_of_tail + np.arange(self.n_tail)])
+    def slots(self, chunk):
+        """Positions and attention of a chunk's rows, views."""
+        return slots_of(self.chunks[chunk].bytes[self._slot_offset :])
 
 
 def int32_at(address_of_first, n):

@@ -185,14 +185,14 @@ def random_pieces(rng, n_rows, n_cuts):
 class SpanOf:
     """A piece of stored rows as a SPAN: a range is a run, an array of row numbers is a list."""
 
-    def __init__(self, keys, values, piece, position, base=0):
+    def __init__(self, keys, values, piece, position, window=0, base=0):
         """base : the row that a list's numbers count from"""
         first, listed = (piece.start, 0) if isinstance(piece, range) else (base, 1)
         if listed:
             self._numbers = before_a_hole(np.asarray(piece, np.int64).astype(np.int32) - np.int32(base))
             listed = address(self._numbers)
         offset = first * keys.strides[0]
-        self.record = (address(keys) + offset, address(values) + offset, len(piece), position, listed)
+        self.record = (address(keys) + offset, address(values) + offset, len(piece), position, window, listed)
 
 
 # Threads.

@@ -103,3 +103,15 @@ def partial_scores(queries, keys, n_components):
     part, whole = np.abs(queries[:, chosen]).sum(axis=1), np.abs(queries).sum(axis=1)
     temperature = np.sqrt(head_dim * part / whole)
     return queries[:, chosen] @ keys[:, chosen].T / temperature[:, None]
+
+
+def attention_got(queries, keys, softcap=0.0):
+    """The attention that each row gets from all query heads of a batch, whose tokens are the last rows: (n_rows,).
+
+    queries : (n_tokens, n_heads, head_dim), scaled
+    """
+    n_rows, total = len(keys), np.zeros(len(keys))
+    for i, query in enumerate(queries.astype(np.float64)):
+        n_visible = n_rows - len(queries) + i + 1
+        total[:n_visible] += shares(capped(query @ keys[:n_visible].astype(np.float64).T, softcap))
+    return total

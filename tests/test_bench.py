@@ -205,7 +205,7 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
         (["--fill", "copy", "--cache-type", "q8_0"], "--fill copy gives engines f16 keys and values"),
         (["--fill", "random", "--cache-type", "q8_0"], "--fill random gives engines f16 keys and values"),
         (["--cache-type", "q4_0"], "'q4_0' is not one of 'f16', 'q8_0'"),
-        (["--attention", "dense,magic"], "there is no attention named 'magic'"),
+        (["--attention", "dense,magic"], "There is no attention named 'magic'"),
     ],
 )
 def test_wrong_use_exits_with_2(arguments, message):

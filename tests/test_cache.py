@@ -9,10 +9,12 @@ import pytest
 
 from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
-from octavo.runtime.cache import CacheLayer, KVCache
+from octavo.runtime.cache import KVCache
 from octavo.runtime.document import Document, DocumentLayer
 from octavo.runtime.errors import OctavoError
+from octavo.runtime.methods import assign
 from octavo.runtime.rows import as_floats, kv_type_of
+from octavo.runtime.tail import CacheLayer
 
 SHAPES = [(2, 64, 0), (3, 8, 20), (1, 80, 0)]  # KV heads, head_dim, window
 ELEMENTS = 2 * (2 * 64 + 3 * 8 + 1 * 80)  # of a token's keys and values
@@ -25,7 +27,8 @@ def cache(request):
 
 
 def new_cache(kv_type):
-    return KVCache([CacheLayer(*shape, kv_type) for shape in SHAPES], n_ctx=1000)
+    layers = [CacheLayer(*shape, kv_type) for shape in SHAPES]
+    return KVCache(layers, 1000, assign("dense", 1.0, layers, None))
 
 
 def row_bytes(cache):
@@ -56,8 +59,10 @@ def random_document(cache, n_tokens=40, n_clusters=3):
         starts = np.zeros((shape.n_kv_head, n + 1), np.int32)
         position = first if shape.window else ANY_ORDER
         keys, values = (np.ascontiguousarray(array[:, first:]) for array in (keys, values))
-        layers.append(DocumentLayer(keys, values, position, centroids, starts))
-    return Document(np.arange(n_tokens, dtype=np.int32), layers, None)
+        order = np.tile(np.arange(0 if shape.window else n_tokens, dtype=np.int32), (shape.n_kv_head, 1))
+        mass = np.zeros(keys.shape[:2], np.float32)
+        layers.append(DocumentLayer(keys, values, position, centroids, starts, centroids, starts, order, mass))
+    return Document(np.arange(n_tokens, dtype=np.int32), layers, None, None)
 
 
 def assert_holds(cache, layers, start=0):
@@ -125,11 +130,12 @@ def test_head_records_lead_to_each_row(cache):
     """A kernel finds row r of a head in chunk r // CHUNK_ROWS, at the head's offset."""
     rows = random_rows(cache, 600)
     cache.append_rows(rows)
+    tables = iter(cache._tables)
     for i in range(len(cache.layers)):
         for h, head in enumerate(cache.layer_heads(i)):
+            table = next(tables)
+            assert head["tail_chunks"] == table.ctypes.data
             for row in (0, 255, 256, 511, 512, 599):
-                table = np.frombuffer(memoryview(cache._tables[i]), np.int64)
-                assert head["tail_chunks"] == table.ctypes.data
                 keys, values = rows[i][0][h], rows[i][1][h]
                 chunk = table[row // CHUNK_ROWS] + row % CHUNK_ROWS * keys[0].nbytes
                 assert_at(chunk + head["key_offset"], keys[row])
@@ -214,9 +220,9 @@ def test_rows_of_the_tail_leave_out_the_document(cache):
 
 def test_there_is_room_for_every_span(cache):
     """Each cluster apart, the exact rows, and each chunk of the tail."""
-    assert cache.max_spans >= 1 + 4  # 1000 tokens are 4 chunks
     cache.attach(random_document(cache, 40, n_clusters=7))
-    assert cache.max_spans >= 7 + 1 + 4
+    cache.reserve(960)
+    assert cache.max_spans >= 7 + 1 + 4  # 960 tokens are 4 chunks
 
 
 # How rows are stored.
@@ -262,7 +268,8 @@ def free_memory(monkeypatch, n_bytes):
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_the_figures(monkeypatch):
-    cache = KVCache([CacheLayer(8, 128, 0)] * 32, n_ctx=1 << 17)  # 128 KiB a token
+    layers = [CacheLayer(8, 128, 0)] * 32  # 128 KiB a token
+    cache = KVCache(layers, 1 << 17, assign("dense", 1.0, layers, None))
     cache.attach(None)
     free_memory(monkeypatch, 5 << 30)
     with pytest.raises(OctavoError) as refusal:

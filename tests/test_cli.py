@@ -96,7 +96,8 @@ def test_version():
 def test_each_shared_option_names_its_environment_variable():
     text = octavo("ask", "--help").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
-    names = "MODEL THREADS CTX_SIZE CACHE_TYPE INDEX_DIR ATTENTION BUDGET PREDICT TEMP TOP_P TOP_K SEED"
+    names = "MODEL THREADS CTX_SIZE CACHE_TYPE INDEX_DIR ATTENTION BUDGET PLAN RETRIEVAL_HEADS "
+    names += "PREDICT TEMP TOP_P TOP_K SEED"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
 
@@ -116,7 +117,7 @@ def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
         (["--budget", "0"], "0.0 is not in the range 0<x<=1."),
         (["--budget", "1.5"], "1.5 is not in the range 0<x<=1."),
         (["--budget", "nan"], "nan is not in the range 0<x<=1."),
-        (["--attention", "sparse"], "'sparse' is not one of"),
+        (["--attention", "sparse"], "There is no attention named 'sparse'"),
         (["--attention", "llama.cpp"], "--attention llama.cpp reads no index"),
         (["--temp", "-1"], "-1.0 is not in the range x>=0."),
         (["--temp", "inf"], "inf is not in the range x>=0."),
@@ -438,7 +439,7 @@ def test_index_of_another_model(folder, document, on_tiny, tmp_path):
 
 
 def test_index_whose_manifest_is_incomplete(folder, document, on_tiny):
-    (folder / "manifest.json").write_text('{"format_version": 1, "files": {}}')
+    (folder / "manifest.json").write_text('{"format_version": 2, "files": {}}')
     message = f"{folder / 'manifest.json'} is incomplete: delete {folder} and index the document again."
     fails(octavo("index", "--list", *on_tiny), 1, message)
     fails(octavo("ask", document, "Why?", *on_tiny), 1, message)

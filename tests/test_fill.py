@@ -10,7 +10,7 @@ from octavo.convert.clusters import ClusterSettings
 from octavo.convert.fill import fill_at_random, random_layer
 from octavo.convert.progress import Silent
 from octavo.cpu_kernels.spans import ANY_ORDER
-from octavo.runtime.cache import CacheLayer
+from octavo.runtime.tail import CacheLayer
 
 SETTINGS = ClusterSettings()
 SHAPE = CacheLayer(n_kv_head=2, head_dim=64, window=0)
@@ -30,8 +30,16 @@ def test_the_arrays_are_those_of_a_document(layer):
     assert layer.position == ANY_ORDER
     assert layer.keys.dtype == layer.values.dtype == layer.centroids.dtype == np.float16
     assert layer.cluster_starts.dtype == np.int32
-    for array in (layer.keys, layer.values, layer.centroids, layer.cluster_starts):
-        assert array.flags.c_contiguous
+    n_coarse = SETTINGS.n_coarse(N_TOKENS)
+    assert layer.coarse_centroids.shape == (2, n_coarse, 64)
+    assert layer.coarse_starts.shape == (2, n_coarse + 1)
+    assert layer.mass.shape == (2, N_TOKENS)
+    np.testing.assert_array_equal(layer.order, np.tile(np.arange(N_TOKENS), (2, 1)))
+    assert layer.coarse_centroids.dtype == np.float16
+    assert layer.coarse_starts.dtype == layer.order.dtype == np.int32
+    assert layer.mass.dtype == np.float32
+    for array in vars(layer).values():
+        assert isinstance(array, int) or array.flags.c_contiguous
 
 
 def test_clusters_cover_all_rows_but_the_exact_ones(layer):
@@ -52,6 +60,15 @@ def test_centroids_are_the_means_of_their_keys_which_lie_close(layer):
                 assert np.sqrt(np.square(rows - centroids[i]).mean()) < 0.3 * centroids.std()
 
 
+def test_coarse_clusters_are_about_equally_many_clusters_and_their_centroids_means(layer):
+    for head, coarse_starts in enumerate(layer.coarse_starts):
+        assert (coarse_starts[0], coarse_starts[-1]) == (0, layer.n_clusters)
+        assert set(np.diff(coarse_starts)) <= {4, 5, 6}
+        rows = layer.cluster_starts[head][coarse_starts]
+        means = [layer.keys[head, a:b].astype(float).mean(axis=0) for a, b in itertools.pairwise(rows)]
+        np.testing.assert_allclose(layer.coarse_centroids[head], means, atol=5e-3)
+
+
 def test_heads_and_values_differ(layer):
     assert not np.array_equal(layer.keys[0], layer.keys[1])
     assert not np.array_equal(layer.keys, layer.values)
@@ -63,6 +80,8 @@ def test_a_short_document_has_no_clusters(n_tokens):
     assert layer.keys.shape == (2, n_tokens, 64)
     assert layer.n_clusters == 0
     assert layer.cluster_starts.tolist() == [[0], [0]]
+    assert layer.n_coarse == 0
+    assert layer.coarse_starts.tolist() == [[0], [0]]
 
 
 def test_a_filled_model_goes_on_after_the_rows(tiny_model):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.runtime.document import Document, DocumentLayer
+from octavo.convert.clusters import whole_layer
+from octavo.runtime.document import Document
 from octavo.runtime.rows import as_floats
 
 MESSAGES = [{"role": "user", "content": "Name the three largest lakes."}]
@@ -183,13 +184,8 @@ def test_rows_of_q8_0_are_those_of_f16_to_half_a_step(tiny_model):
 def test_a_document_of_another_type_is_refused(tiny_model, stored, asked, names):
     other, model = (octavo.Llama(tiny_model, n_ctx=128, type_k=each, type_v=each) for each in (stored, asked))
     other.eval(list(range(50)))
-    layers = []
-    for i, shape in enumerate(other.context.cache.layers):
-        no_centroids = np.zeros((shape.n_kv_head, 0, shape.head_dim), np.float16)
-        layers.append(
-            DocumentLayer(*other.context.cache.rows(i), 0, no_centroids, np.zeros((shape.n_kv_head, 1), np.int32))
-        )
-    document = Document(np.arange(50, dtype=np.int32), layers, None)
+    layers = [whole_layer(*other.context.cache.rows(i), 0) for i in range(len(other.context.cache.layers))]
+    document = Document(np.arange(50, dtype=np.int32), layers, None, None)
     model.eval([1, 2, 3])
     with pytest.raises(octavo.OctavoError) as refusal:
         model.attach(document)

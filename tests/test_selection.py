@@ -3,6 +3,7 @@
 What each selector's kernels select is tested in kernels/.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -31,7 +32,10 @@ def random_layer(rng, sizes, n_exact):
             if start < stop:
                 keys[head, start:stop] += rng.standard_normal(HEAD_DIM).astype(np.float16)
                 centroids[head, i] = keys[head, start:stop].mean(axis=0, dtype=np.float32)
-    return DocumentLayer(keys, values, ANY_ORDER, centroids, starts.astype(np.int32))
+    starts = starts.astype(np.int32)
+    order = np.tile(np.arange(keys.shape[1], dtype=np.int32), (N_KV_HEAD, 1))
+    mass = np.zeros(keys.shape[:2], np.float32)
+    return DocumentLayer(keys, values, ANY_ORDER, centroids, starts, centroids, starts, order, mass)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,7 @@ def squeezed(llama):
     rng = np.random.default_rng(10)
     layers = [random_layer(rng, [40, 0, 50], 10) for _ in llama.context.cache.layers]
     llama.set_attention("squeezed", 0.5)
-    llama.attach(Document(np.zeros(100, np.int32), layers, CURVE))
+    llama.attach(Document(np.zeros(100, np.int32), layers, CURVE, None))
     yield llama
     llama.set_attention("dense")
     llama.context.attach(None)
@@ -69,9 +73,10 @@ def test_dense_step_reads_each_row_once_for_its_group(llama):
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5])
-@pytest.mark.parametrize(("threshold", "n_selected"), [(1e30, 0), (-1.0, 90)])
+@pytest.mark.parametrize(("threshold", "n_selected"), [(1e30, 0), (1e-30, 90)])
 def test_squeezed_step_reads_its_rows_and_all_centroids(squeezed, threshold, n_selected, n_tokens):
-    squeezed.context.cache.heads["threshold"] = threshold
+    curve = ThresholdCurve(np.array([0.1, 1.0]), np.array([threshold, threshold]))
+    squeezed.attach(replace(squeezed.context.cache.document, curve=curve))
     assert rows_read(squeezed, n_tokens, n_centroids=3) == n_selected + 10 + n_tokens
 
 
@@ -107,3 +112,13 @@ def test_calibration_passes_over_empty_clusters():
     sizes = np.array([4, 0, 8])
     expected = oracle.centroid_importance(queries, centroids, sizes)
     np.testing.assert_allclose(cluster_importance(queries, centroids, sizes, 0.0)[0], expected, rtol=1e-4)
+
+
+def test_calibration_takes_sizes_of_each_query_and_gives_nothing_where_all_are_0():
+    rng = np.random.default_rng(12)
+    queries, centroids = queries_of(rng, 3, 2), rng.standard_normal((4, HEAD_DIM)).astype(np.float16)
+    sizes = np.array([[5, 1, 30, 2], [0, 0, 0, 0], [0, 1, 0, 2]])
+    expected = [oracle.centroid_importance(queries[i], centroids, sizes[i]) for i in (0, 2)]
+    actual = cluster_importance(queries, centroids, sizes, 0.0)
+    np.testing.assert_allclose(actual[[0, 2]], expected, rtol=1e-4)
+    assert (actual[1] == 0).all()

@@ -1,42 +1,101 @@
-"""Selectors: which stored rows a step attends. One file for each; `make_selector` is the table of their names.
+"""Selectors: which stored rows a step attends, and which are stored at all. One file for each.
 
-A selector is a frozen dataclass of parameters with
-  native_select, native_score : give the compiled functions of the hot path for a shape (see cpu_kernels/select.py);
-           used where a layer has clusters. native_score may be None
-  configure(heads, document) : fills its fields of the HEAD records when a document is attached
+A selector is a frozen dataclass of parameters, and says
+  native_score, native_select, native_settle : its compiled functions for a shape (see cpu_kernels/select.py); all but
+      the second may be None
+  keeps, beside : what is stored of a head (see `Keeps`, and cpu_kernels/chunks.py for what can lie beside its rows)
+  chunk_items : what it scores in a chunk of the tail: rows, pages or clusters
+  prepare : before each step, fills its fields of the HEAD records
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..document import Document
-from ..errors import OctavoError
+
+
+class Keeps(Enum):
+    """What a KV head stores of the sequence."""
+
+    DOCUMENT = "all rows, those of a document where its index maps them"
+    ORDER = "all rows, in order: those of a document are copied"
+    RECENT = "sinks and recent rows"
+    HEAVY = "rows that got much attention, and recent ones"
+
+    @property
+    def evicts(self) -> bool:
+        """Whether rows are forgotten."""
+        return self in (Keeps.RECENT, Keeps.HEAVY)
 
 
 class Selector(Protocol):
     """What the runtime needs of a selector."""
 
     @property
-    def native_select(self) -> Any: ...
+    def keeps(self) -> Keeps: ...
+
+    @property
+    def beside(self) -> tuple[str, ...]: ...
+
+    @property
+    def chunk_items(self) -> int: ...
 
     @property
     def native_score(self) -> Any: ...
 
-    def configure(self, heads: np.ndarray, document: Document | None) -> None: ...
+    @property
+    def native_select(self) -> Any: ...
+
+    @property
+    def native_settle(self) -> Any: ...
+
+    def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
+        """Fill the fields of the heads that this selector serves, before a step after which n_tokens are stored."""
 
 
-def make_selector(attention: str, budget: float) -> Selector:
-    """The selector that `--attention` and `--budget` ask for."""
-    from .dense import Dense
-    from .squeezed import Squeezed
+@dataclass(frozen=True)
+class Assignment:
+    """Which KV heads a selector serves: their numbers in the cache, and the scale of each one's budget."""
 
-    if not 0 < budget <= 1:
-        raise OctavoError(f"A budget is a share of the KV cache, above 0 and at most 1: {budget:g} is not.")
-    if attention == "dense":
-        return Dense()
-    if attention == "squeezed":
-        return Squeezed(budget)
-    raise OctavoError(f"There is no attention named '{attention}': choose dense or squeezed.")
+    selector: Selector
+    heads: np.ndarray
+    scale: np.ndarray
+
+
+@dataclass(frozen=True)
+class Heads:
+    """KV heads that one selector serves.
+
+    records : HEAD records of all heads of the cache    numbers : which of them are its own
+    scale : for each of its own, what a plan makes of its share of the budget, 1 where there is none
+    head_dim, group : of each of its own
+    rest : for each of its own, address of (group + head_dim) f32 that `reallocation` may point at
+    """
+
+    records: np.ndarray
+    numbers: np.ndarray
+    scale: np.ndarray
+    head_dim: np.ndarray
+    group: np.ndarray
+    rest: np.ndarray
+
+    def set(self, **fields: Any) -> None:
+        """Set fields of the HEAD records."""
+        for name, values in fields.items():
+            self.records[name][self.numbers] = values
+
+    def get(self, field: str) -> np.ndarray:
+        """A field of the HEAD records, a copy."""
+        values: np.ndarray = self.records[field][self.numbers]
+        return values
+
+
+def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int = 1) -> np.ndarray:
+    """A share of n_tokens rows for each head, at least `least` and at most all of them: int64."""
+    rows = np.minimum(budget * scale, 1.0) * n_tokens
+    return np.clip(rows.astype(np.int64), min(least, n_tokens), n_tokens)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from octavo.cpu_kernels.select import native_select_all
 
 from ..document import Document
+from . import Heads, Keeps
 
 
 @dataclass(frozen=True)
 class Dense:
     """Attend every row that the layer's window shows."""
 
-    native_select = staticmethod(native_select_all)
+    keeps = Keeps.DOCUMENT
+    beside = ()
+    chunk_items = 0
     native_score = None
+    native_select = staticmethod(native_select_all)
+    native_settle = None
 
-    def configure(self, heads: np.ndarray, document: Document | None) -> None:
+    def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
         """Nothing to set."""

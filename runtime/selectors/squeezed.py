@@ -1,4 +1,4 @@
-"""Squeezed Attention: attend the clusters of keys that matter (Hooper et al. 2024, sections 3.2 and 3.3)."""
+"""Squeezed Attention: attend the clusters of keys that matter (Hooper et al. 2024, sections 3.2 to 3.4)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,98 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.cpu_kernels.clusters import native_score_clusters, native_select_clusters
+from octavo.cpu_kernels.clusters import (
+    native_score_clusters,
+    native_score_coarse_clusters,
+    native_select_clusters,
+    native_select_clusters_of_clusters,
+)
+from octavo.cpu_kernels.online import CHUNK_CLUSTERS, native_cluster_chunks
+from octavo.cpu_kernels.select import ITEMS_STEP
+from octavo.cpu_kernels.spans import CHUNK_ROWS
 
-from ..document import Document
+from ..document import Document, ThresholdCurve
+from . import Heads, Keeps
+
+#: Without a document: the share of its logarithmic error that a threshold makes good with each step, and the largest
+#: error that it believes, a factor; how far it may go from an even share of attention; and the least share of their
+#: budget that clusters get, where the rows that are always read take up all of it.
+_GAIN, _BELIEVED, _REACH, _LEAST = 0.3, 4.0, 100.0, 0.25
+
+
+class _Clusters:
+    """What one and two levels share."""
+
+    keeps = Keeps.DOCUMENT
+    beside = ("cluster_offset",)
+    chunk_items = ITEMS_STEP
+    native_settle = staticmethod(native_cluster_chunks)
 
 
 @dataclass(frozen=True)
-class Squeezed:
-    """Centroid lookup over a document's clusters; its exact rows and everything after it are always attended.
+class Squeezed(_Clusters):
+    """Centroid lookup over the clusters of a document, and of the tail, whose chunks are clustered as they fill.
+
+    The document's first and last rows, and the newest of the tail, are always attended.
 
     Parameters
     ----------
-    budget : share of the document's KV bytes that a step reads on average, the lookup included
+    budget : share of the KV bytes that a step reads on average, the lookup included
     """
 
     budget: float = 0.125
 
-    native_select = staticmethod(native_select_clusters)
     native_score = staticmethod(native_score_clusters)
+    native_select = staticmethod(native_select_clusters)
 
-    def configure(self, heads: np.ndarray, document: Document | None) -> None:
-        """Set one threshold for all heads, so that each takes what it needs of the budget."""
+    def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
+        """Set one threshold for all heads, so that each takes what it needs of the budget (section 3.3)."""
         if document is not None and document.curve is not None:
-            heads["threshold"] = document.curve.threshold(self.budget)
+            own.set(threshold=_thresholds(document.curve, self.budget, own.scale))
+        else:
+            _follow_budget(own, self.budget, n_tokens)
+
+
+@dataclass(frozen=True)
+class Squeezed2(_Clusters):
+    """`Squeezed` with two levels: a document's clusters are looked up in coarse clusters first (section 3.4)."""
+
+    budget: float = 0.125
+
+    native_score = staticmethod(native_score_coarse_clusters)
+    native_select = staticmethod(native_select_clusters_of_clusters)
+
+    def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
+        """Set the thresholds of both levels."""
+        if document is not None and document.two_level is not None:
+            levels = document.two_level
+            own.set(coarse_threshold=levels.thresholds(self.budget)[0])
+            own.set(threshold=_thresholds(levels.curve, self.budget, own.scale))
+        else:
+            _follow_budget(own, self.budget, n_tokens)
+
+
+def _thresholds(curve: ThresholdCurve, budget: float, scale: np.ndarray) -> np.ndarray:
+    """Thresholds for a budget that a plan scales: what the lookup leaves of it is scaled, so that the sum stays."""
+    curve.threshold(budget)  # refuses one that is too small
+    values, inverse = np.unique(scale, return_inverse=True)
+    return np.array([curve.threshold(curve.least + (budget - curve.least) * s) for s in values])[inverse]
+
+
+def _follow_budget(own: Heads, budget: float, n_tokens: int) -> None:
+    """Without a document to calibrate on: a threshold in proportion to an even share of attention.
+
+    It is raised while more of the clusters is read than the budget leaves for them, and lowered while less is; one for
+    all heads, as with a document. The error is of the last step, so it is all there is to remember.
+    """
+    stored, n_chunks = own.get("n_document") + own.get("n_tail"), own.get("n_clustered")
+    clustered = CHUNK_ROWS * n_chunks.sum()
+    factor = 1.0
+    if clustered:
+        row_bytes = own.get("value_offset") // CHUNK_ROWS  # a chunk's values follow its keys
+        lookup = n_chunks @ (CHUNK_CLUSTERS * own.head_dim / row_bytes)  # in rows: of a key and a value each
+        spare = budget * (own.scale @ stored) - (stored.sum() - clustered) - lookup
+        error = own.get("n_selected").sum() / max(spare, _LEAST * budget * clustered)
+        error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
+        factor = np.clip(own.get("threshold") * stored * error**_GAIN, 1 / _REACH, _REACH)
+    own.set(threshold=factor / n_tokens if budget < 1 else -1.0)

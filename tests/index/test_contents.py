@@ -83,8 +83,8 @@ def test_an_index_opened_twice_serves_two_contexts(llama, index, model_hash, dir
 def test_a_document_is_not_written_to(llama, index, model_hash):
     document, _ = open_index(index, model_hash)
     for layer in document.layers:
-        for array in (layer.keys, layer.values, layer.centroids, layer.cluster_starts):
-            assert not array.flags.writeable
+        for array in vars(layer).values():
+            assert isinstance(array, int) or not array.flags.writeable
     before = {file: sha256_of(file) for file in index.iterdir()}
     attached_logits(llama, document, "squeezed", 0.5)
     assert {file: sha256_of(file) for file in index.iterdir()} == before
@@ -112,6 +112,54 @@ def test_layers_hold_the_rows_of_the_document_sorted_by_cluster(llama, index, mo
             np.testing.assert_allclose(layer.centroids[head], means, atol=2e-3, rtol=2e-3)
 
 
+def test_the_order_restores_the_rows_of_the_document(llama, index, model_hash, tokens):
+    document, _ = open_index(index, model_hash)
+    evaluate_directly(llama, tokens)
+    for i, layer in enumerate(document.layers):
+        assert layer.order.dtype == np.int32
+        for stored, original in zip((layer.keys, layer.values), llama.context.cache.rows(i), strict=True):
+            for head, order in enumerate(layer.order):
+                np.testing.assert_array_equal(np.sort(order), np.arange(len(tokens)))
+                np.testing.assert_array_equal(stored[head], original[head, order])
+
+
+def test_coarse_clusters_are_made_of_whole_clusters(index, model_hash, tokens):
+    document, _ = open_index(index, model_hash)
+    for layer in document.layers:
+        assert layer.n_coarse == round(0.01 * SETTINGS.n_clustered(len(tokens)))
+        for head, coarse_starts in enumerate(layer.coarse_starts):
+            assert (coarse_starts[0], coarse_starts[-1]) == (0, layer.n_clusters)
+            assert (np.diff(coarse_starts) > 0).all()
+            rows = layer.cluster_starts[head][coarse_starts]
+            means = [layer.keys[head, a:b].astype(float).mean(axis=0) for a, b in pairwise(rows)]
+            np.testing.assert_allclose(layer.coarse_centroids[head], means, atol=2e-3, rtol=2e-3)
+
+
+def test_coarse_clusters_hold_clusters_that_point_the_same_way(index, model_hash):
+    document, _ = open_index(index, model_hash)
+    for layer in document.layers:
+        for centroids, starts in zip(layer.centroids.astype(float), layer.coarse_starts, strict=True):
+            directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
+            shuffled = np.random.default_rng(0).permutation(directions)
+            coherence, by_chance = (
+                np.mean([np.linalg.norm(each[a:b].mean(axis=0)) for a, b in pairwise(starts) if b > a + 1])
+                for each in (directions, shuffled)
+            )
+            assert coherence > 1.1 * by_chance
+
+
+def test_keys_of_a_coarse_cluster_lie_together():
+    """Four directions in two pairs: a cluster each, a coarse cluster for each pair, however many keys there are."""
+    pairs = np.repeat(np.eye(64, dtype=np.float32)[:2], 2, axis=0)
+    directions = pairs + 0.3 * np.eye(64, dtype=np.float32)[[2, 3, 4, 5]]
+    which = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [40, 2, 5, 10]))
+    clusters = cluster_keys(directions[which].astype(np.float16), 4, 2, SETTINGS)
+    assert clusters.coarse_starts.tolist() == [0, 2, 4]
+    of_clusters = [set(which[clusters.order[a:b]]) for a, b in pairwise(clusters.starts)]
+    assert [len(each) for each in of_clusters] == [1] * 4
+    assert {frozenset(a | b) for a, b in (of_clusters[:2], of_clusters[2:])} == {frozenset({0, 1}), frozenset({2, 3})}
+
+
 def in_one_order(rows):
     return rows[np.lexsort(rows.T)]
 
@@ -131,19 +179,21 @@ def test_clusters_hold_keys_that_point_the_same_way(index, model_hash):
 def test_keys_are_clustered_by_their_direction_whatever_their_length():
     directions, lengths = np.eye(64, dtype=np.float32)[:2], np.geomspace(0.1, 100, 20, dtype=np.float32)
     keys = (lengths[:, None, None] * directions).reshape(40, 64).astype(np.float16)
-    order, starts = cluster_keys(keys, 2, SETTINGS)
-    assert starts.tolist() == [0, 20, 40]
-    assert {tuple(sorted(set(part % 2))) for part in (order[:20], order[20:])} == {(0,), (1,)}
+    clusters = cluster_keys(keys, 2, 1, SETTINGS)
+    assert clusters.starts.tolist() == [0, 20, 40]
+    assert {tuple(sorted(set(part % 2))) for part in np.split(clusters.order, 2)} == {(0,), (1,)}
 
 
 def test_fewer_directions_than_clusters_leave_some_empty():
     keys = np.ones((30, 64), np.float16)
     with pytest.warns(UserWarning, match="distinct clusters"):
-        order, starts = cluster_keys(keys, 4, SETTINGS)
-    layer = sort_layer(keys[None], keys[None], [(order, starts)], ClusterSettings(exact_first=0, exact_last=0))
-    sizes = np.diff(starts)
+        clusters = cluster_keys(keys, 4, 3, SETTINGS)
+    layer = sort_layer(keys[None], keys[None], [clusters], ClusterSettings(exact_first=0, exact_last=0))
+    sizes, coarse_sizes = np.diff(clusters.starts), np.diff(clusters.starts[clusters.coarse_starts])
     assert sorted(sizes) == [0, 0, 0, 30]
+    assert sorted(coarse_sizes) == [0, 0, 30]
     np.testing.assert_array_equal(layer.centroids[0], np.where(sizes[:, None] > 0, 1, 0) * np.ones(64))
+    np.testing.assert_array_equal(layer.coarse_centroids[0], np.where(coarse_sizes[:, None] > 0, 1, 0) * np.ones(64))
 
 
 def test_the_prompt_head_is_a_part_of_the_index(llama, index, model_hash, tokens):

@@ -81,8 +81,12 @@ def test_a_short_document_is_attended_whole(llama, tmp_path, n_characters, budge
     text = text_of(n_characters)
     path = build(llama, tmp_path, text)
     document, manifest = open_index(path, library_of(llama, tmp_path).model_hash)
-    assert document.curve is None
-    assert [layer.n_clusters for layer in document.layers] == [0, 0, 0]
+    assert (document.curve, document.two_level) == (None, None)
+    for layer in document.layers:
+        assert (layer.n_clusters, layer.n_coarse) == (0, 0)
+        assert layer.coarse_centroids.shape == (2, 0, 64)
+        assert layer.coarse_starts.shape == (2, 1)
+        assert layer.order.shape == (2, 0)
     assert manifest["document"]["tokens"] == len(document.tokens)
     evaluate_directly(llama, document.tokens.tolist())
     expected = logits_after(llama)
@@ -143,6 +147,9 @@ def test_a_model_with_sliding_windows_gives_the_logits_of_the_document(gemma, tm
     kept = min(32, n_tokens)
     assert [layer.keys.shape[1] for layer in document.layers] == [kept] * 5 + [n_tokens]
     assert [layer.position for layer in document.layers[:5]] == [n_tokens - kept] * 5
+    clustered = [False] * 5 + [n_tokens >= SETTINGS.shortest]
+    assert [layer.order.shape[1] == n_tokens for layer in document.layers] == clustered
+    assert [layer.n_coarse > 0 for layer in document.layers] == clustered
     assert (document.layers[5].n_clusters > 0) == (n_tokens >= SETTINGS.shortest)
     evaluate_directly(gemma, document.tokens.tolist())
     expected = logits_after(gemma)

@@ -111,9 +111,9 @@ def test_keys_are_clustered_by_their_direction_whatever_their_scale():
     numbers = (127 * np.eye(HEAD_DIM, dtype=np.int8)[:2]).view(np.uint8)
     scales = np.geomspace(0.001, 1, 20, dtype=np.float32).view(np.uint8).reshape(20, 4)
     keys = np.array([[*direction, *scale] for scale in scales for direction in numbers], np.uint8)
-    order, starts = cluster_keys(keys, 2, SETTINGS)
-    assert starts.tolist() == [0, 20, 40]
-    assert {tuple(sorted(set(part % 2))) for part in (order[:20], order[20:])} == {(0,), (1,)}
+    clusters = cluster_keys(keys, 2, 1, SETTINGS)
+    assert clusters.starts.tolist() == [0, 20, 40]
+    assert {tuple(sorted(set(part % 2))) for part in np.split(clusters.order, 2)} == {(0,), (1,)}
 
 
 def test_an_index_takes_the_bytes_of_its_rows(index, of_f16, tmp_path, tokens):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from octavo.convert import files
 from octavo.convert.files import MANIFEST, read_json, sha256_of, write_json
 from octavo.convert.index import identity, open_index
 from octavo.convert.library import hash_text
+from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.runtime.document import DocumentLayer
 
 # The rules of convert/files.py.
 
@@ -70,7 +73,7 @@ def test_rule_2_it_is_written_under_another_name_synced_and_renamed(llama, tmp_p
 
 def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, tokens):
     manifest = json.loads((index / MANIFEST).read_text())
-    assert manifest["format_version"] == 1
+    assert manifest["format_version"] == 2
     assert manifest["model"] == {"name": "tiny.gguf", "sha256": sha256_of(llama.model_path)}
     assert manifest["document"] == {"name": NAME, "sha256": hash_text(TEXT), "tokens": len(tokens)}
     assert manifest["clustering"] == SETTINGS.as_json()
@@ -133,6 +136,35 @@ def test_rule_4_an_untouched_file_is_not_read_whole_unless_asked(copied_index, m
         open_index(copied_index, model_hash, thorough=True)
 
 
+def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_cluster(index, tokens):
+    for i in range(3):
+        arrays = arrays_of(index)[f"layer-00{i}.safetensors"]
+        assert arrays["position"].tolist() == [ANY_ORDER]
+        assert {field.name for field in fields(DocumentLayer)} == arrays.keys() | {"mass"}
+        assert arrays["order"].shape == (2, len(tokens))
+        for starts, coarse_starts in zip(arrays["cluster_starts"], arrays["coarse_starts"], strict=True):
+            assert (starts[0], starts[-1]) == (0, SETTINGS.n_clustered(len(tokens)))
+            assert (coarse_starts[0], coarse_starts[-1]) == (0, len(starts) - 1)
+            assert (np.diff(coarse_starts) >= 0).all()
+    assert arrays["coarse_centroids"].shape == (2, SETTINGS.n_coarse(len(tokens)), 64)
+
+
+def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, tokens):
+    arrays = arrays_of(index)["document.safetensors"]
+    document, _ = open_index(index, model_hash)
+    of_curves = {"budgets", "thresholds", "coarse_threshold", "two_level_budgets", "two_level_thresholds"}
+    assert arrays.keys() == of_curves | {"tokens", "mass.0", "mass.1", "mass.2"}
+    for i, layer in enumerate(document.layers):
+        assert layer.mass.dtype == np.float32
+        np.testing.assert_array_equal(layer.mass, arrays[f"mass.{i}"])
+    two_level = document.two_level
+    np.testing.assert_array_equal(document.curve.budgets, arrays["budgets"])
+    np.testing.assert_array_equal(document.curve.thresholds, arrays["thresholds"])
+    np.testing.assert_array_equal([two_level.coarse_threshold], arrays["coarse_threshold"])
+    np.testing.assert_array_equal(two_level.curve.budgets, arrays["two_level_budgets"])
+    np.testing.assert_array_equal(two_level.curve.thresholds, arrays["two_level_thresholds"])
+
+
 # Indexes that cannot be opened.
 
 
@@ -148,12 +180,12 @@ def test_the_index_of_another_model_is_refused(index):
 
 
 def test_an_index_of_another_format_is_refused(copied_index, model_hash):
-    write_json(copied_index / MANIFEST, read_json(copied_index / MANIFEST) | {"format_version": 2})
-    with pytest.raises(OctavoError, match="has format 2, and this octavo reads 1: index the document again"):
+    write_json(copied_index / MANIFEST, read_json(copied_index / MANIFEST) | {"format_version": 1})
+    with pytest.raises(OctavoError, match="has format 1, and this octavo reads 2: index the document again"):
         open_index(copied_index, model_hash)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 1}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 2}'])
 def test_a_manifest_that_is_damaged_is_told(copied_index, model_hash, content):
     (copied_index / MANIFEST).write_bytes(content)
     with pytest.raises(OctavoError, match="index the document again"):

@@ -5,7 +5,7 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_heads import transposed
+from kernel_heads import sums_of_chunks, transposed
 from kernel_inputs import BOTH, QUANTISED, SHAPE, Room, address, before_a_hole, halves, read_rows, store_rows
 
 from octavo.cpu_kernels import append
@@ -15,37 +15,36 @@ from octavo.cpu_kernels.spans import CHUNK_ROWS, HEAD, head_at
 
 
 @kernel
-def append_keys(shape, head, source, stride, n_tokens):
-    append.append_keys(shape, head_at(head)[0], source, stride, n_tokens)
-
-
-@kernel
-def append_values(shape, head, source, stride, n_tokens):
-    append.append_values(shape, head_at(head)[0], source, stride, n_tokens)
+def append_rows(shape, head, keys, key_stride, values, value_stride, n_tokens):
+    append.append_rows(shape, head_at(head)[0], keys, key_stride, values, value_stride, n_tokens)
 
 
 class Tail:
-    """Chunks that hold nothing yet. beside : whether they have pages and columns"""
+    """Chunks that hold nothing yet. beside : whether they have pages, columns and sums"""
 
     def __init__(self, shape, n_chunks, beside=True):
         self.shape, self.beside, rows_bytes = shape, beside, CHUNK_ROWS * shape.row_bytes
         self.key_offset, self.value_offset, self.page_offset = 64, 64 + rows_bytes, 64 + 2 * rows_bytes
         self.column_offset = self.page_offset + CHUNK_ROWS // PAGE_ROWS * 4 * shape.head_dim
-        size = self.column_offset + 2 * CHUNK_ROWS * shape.head_dim
+        self.sum_offset = self.column_offset + 2 * CHUNK_ROWS * shape.head_dim
+        size = self.sum_offset + 4 * shape.head_dim
         self.chunks = [Room(size) for _ in range(n_chunks)]
         self._table = before_a_hole(np.array([chunk.address for chunk in self.chunks], np.int64))
         self.record = np.zeros(1, HEAD)
         self.record["tail_chunks"] = address(self._table)
-        for name in ("key_offset", "value_offset", *(("page_offset", "column_offset") if beside else ())):
+        names = ("page_offset", "column_offset", "sum_offset") if beside else ()
+        for name in ("key_offset", "value_offset", *names):
             self.record[name] = getattr(self, name)
 
     def append(self, keys, values):
         """Rows of f16, with gaps between them."""
         self.record["n_tail"] += len(keys)
-        for kernel_, rows in ((append_keys, keys), (append_values, values)):
-            with_gaps = np.full((len(rows), rows.shape[1] + 3), np.nan, np.float16)
-            with_gaps[:, : rows.shape[1]] = rows
-            kernel_(self.shape, address(self.record), address(with_gaps), with_gaps.strides[0], len(rows))
+        with_gaps, sources = [], []
+        for gap, rows in ((3, keys), (5, values)):
+            with_gaps.append(np.full((len(rows), rows.shape[1] + gap), np.nan, np.float16))
+            with_gaps[-1][:, : rows.shape[1]] = rows
+            sources += [address(with_gaps[-1]), with_gaps[-1].strides[0]]
+        append_rows(self.shape, address(self.record), *sources, len(keys))
         for chunk in self.chunks:
             chunk.check()
 
@@ -79,6 +78,17 @@ class Tail:
             expected_columns[: len(filled)] = filled
         np.testing.assert_array_equal(pages, expected_pages)
         np.testing.assert_array_equal(columns, expected_columns)
+        self.check_sums(n_rows if self.beside else 0)
+
+    def check_sums(self, n_rows):
+        """That the sums are those of the first n_rows values as they are stored."""
+        values = read_rows(self.shape, self.rows(self.value_offset)[:n_rows])
+        expected = sums_of_chunks(values)
+        sums = self.part(self.sum_offset, np.float32, self.shape.head_dim)
+        if n_rows:
+            slack = 1e-6 * CHUNK_ROWS * np.abs(values).max()
+            np.testing.assert_allclose(sums[: len(expected)], expected, atol=slack)
+        assert np.isnan(sums[len(expected) :]).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -123,6 +133,22 @@ def test_a_tail_goes_on_from_where_it_was_cut(shape, n_kept):
     np.testing.assert_array_equal(pages[first:], expected[first:])
     assert (pages[:, 0] <= expected[:, 0]).all()  # a page that was cut may bound more than it holds
     assert (pages[:, 1] >= expected[:, 1]).all()
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("n_kept", [16, 250, 256, 300])
+def test_rows_that_are_taken_in_again_leave_nothing_of_those_that_were_cut(shape, n_kept):
+    """From the start of their chunk on: bounds and sums, too, are then as if the others had never come."""
+    rng, tail = np.random.default_rng(2), Tail(shape, 2)
+    tail.append(100 * halves(rng, 400, 64), 100 * halves(rng, 400, 64))
+    tail.record["n_tail"] = n_kept
+    append.native_take_in(shape).ctypes(address(tail.record), n_kept // CHUNK_ROWS * CHUNK_ROWS, n_kept, 0)
+    tail.append(halves(rng, 400 - n_kept, 64), halves(rng, 400 - n_kept, 64))
+    floats = read_rows(shape, tail.rows(tail.key_offset)[:400]).astype(np.float32)
+    pages = tail.part(tail.page_offset, np.float16, CHUNK_ROWS // PAGE_ROWS, 2, 64).reshape(-1, 2, 64)[:25]
+    np.testing.assert_array_equal(pages, oracle.page_bounds(floats, PAGE_ROWS).astype(np.float16))
+    np.testing.assert_array_equal(tail.part(tail.column_offset, np.float16, 64, CHUNK_ROWS), transposed(floats))
+    tail.check_sums(400)
 
 
 @pytest.mark.parametrize("shape", BOTH)

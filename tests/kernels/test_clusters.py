@@ -1,4 +1,7 @@
-"""Centroid lookup, on one level and on two: which clusters are selected, and what that counts as read."""
+"""Centroid lookup, on one level and on two: which clusters are selected, and what that counts as read.
+
+In most tests no chunk of the tail is clustered; the last ones are about those that are.
+"""
 
 import numpy as np
 import oracle
@@ -15,6 +18,8 @@ from octavo.cpu_kernels.clusters import (
     select_clusters_of_clusters,
 )
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.online import CHUNK_CLUSTERS, RECENT, SINKS, native_cluster_chunks
+from octavo.cpu_kernels.select import ITEMS_STEP, padded
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
@@ -27,7 +32,7 @@ class Clustered(Head):
     """A head whose document is clusters of these sizes and exact rows; `coarse`: clusters in each coarse cluster.
 
     Keys of a cluster lie around its centroid, which is their mean; an empty cluster's is 0. So are coarse centroids
-    the means of their clusters' keys.
+    the means of their clusters' keys. The tail's chunks that are due are clustered.
     """
 
     def __init__(self, rng, shape, sizes, n_exact=0, n_tail=1, coarse=(), **fields):
@@ -38,7 +43,8 @@ class Clustered(Head):
         for start, stop in zip(self.starts, self.starts[1:], strict=False):
             keys[start:stop] += normal(rng, shape.head_dim)
         n_document = len(keys) - n_tail
-        n_items = max(n_clusters, len(coarse))
+        n_chunks = -(-n_tail // CHUNK_ROWS)
+        n_items = padded(max(n_clusters, len(coarse))) + ITEMS_STEP * n_chunks
         super().__init__(shape, keys, normal(rng, *keys.shape), n_document, n_items, **fields)
         self.centroids = before_a_hole(self._means(self.starts))
         self.coarse_centroids = before_a_hole(self._means(self.starts[self.coarse_starts]))
@@ -50,7 +56,9 @@ class Clustered(Head):
             coarse_starts=address(self.coarse_starts),
             n_coarse=len(coarse),
         )
-        self.most = n_clusters + 2 + -(-n_tail // CHUNK_ROWS)  # spans
+        self.most = n_clusters + 2 + (CHUNK_CLUSTERS + 3) * n_chunks  # spans
+        native_cluster_chunks(shape).ctypes(self.address, 1, 0, 0)
+        self.first_ordered = n_document + CHUNK_ROWS * self.n_clustered
 
     def _means(self, starts):
         means = np.zeros((len(starts) - 1, self.shape.head_dim), np.float16)
@@ -59,11 +67,11 @@ class Clustered(Head):
         return means
 
     def selected(self, kernels, queries):
-        """The rows that are selected; checks that those of the tail, and only those, have positions."""
+        """The rows that are selected; checks that those of the tail in no cluster, and only those, have positions."""
         self.spans = self.score_and_select(*kernels, queries, self.most)
         rows = np.array(self.rows(self.spans), int)
         firsts = rows[np.cumsum([0, *self.spans["n_rows"][:-1]])]
-        assert ((self.spans["position"] != ANY_ORDER) == (firsts >= self.n_document)).all()
+        assert ((self.spans["position"] != ANY_ORDER) == (firsts >= self.first_ordered)).all()
         return rows.tolist()
 
     def importance(self, n_tokens):
@@ -71,8 +79,42 @@ class Clustered(Head):
         return self.scratch.floats(len(self.sizes)) / (self.shape.group * n_tokens)
 
     def expected(self, importance, threshold):
-        tail = range(self.n_document, self.n_document + self.n_tail)
-        return [*oracle.selected_rows(importance, threshold, self.starts, self.n_document).tolist(), *tail]
+        """`importance` : of the document's clusters, and then of the tail's"""
+        n_clusters, after = len(self.sizes), self.n_document
+        rows = oracle.selected_rows(importance[:n_clusters], threshold, self.starts, self.n_document).tolist()
+        for i, starts in enumerate(self.tail_starts()):
+            first = after + i * CHUNK_ROWS
+            own = importance[n_clusters + i * CHUNK_CLUSTERS :]
+            rows += range(first, first + starts[0])
+            for j in np.flatnonzero(own[:CHUNK_CLUSTERS] > threshold):
+                rows += range(first + starts[j], first + starts[j + 1])
+        return [*rows, *range(self.first_ordered, after + self.n_tail)]
+
+    def _beside(self):
+        return [chunk.bytes[int(self.record["cluster_offset"][0]) :] for chunk in self.chunks[: self.n_clustered]]
+
+    @property
+    def n_clustered(self):
+        return int(self.record["n_clustered"][0])
+
+    def tail_centroids(self):
+        """(n_clustered * CHUNK_CLUSTERS, head_dim)"""
+        size = CHUNK_CLUSTERS * self.shape.head_dim
+        parts = [part[: 2 * size].view(np.float16).reshape(CHUNK_CLUSTERS, -1) for part in self._beside()]
+        return np.concatenate([np.zeros((0, self.shape.head_dim), np.float16), *parts])
+
+    def tail_starts(self):
+        """(n_clustered, CHUNK_CLUSTERS + 1), rows of the chunk"""
+        size = CHUNK_CLUSTERS * self.shape.head_dim * 2
+        parts = [part[size : size + 4 * (CHUNK_CLUSTERS + 1)].view(np.int32) for part in self._beside()]
+        return np.reshape(parts, (-1, CHUNK_CLUSTERS + 1)).astype(int)
+
+    def all_importance(self, queries, kept=None, softcap=0.0):
+        """That of the document's clusters and the tail's together; `kept` : which of the document's take part."""
+        kept = np.ones(len(self.sizes), bool) if kept is None else kept
+        sizes = np.concatenate([np.where(kept, self.sizes, 0), np.diff(self.tail_starts()).ravel()])
+        centroids = np.concatenate([self.centroids, self.tail_centroids()])
+        return np.where(sizes > 0, oracle.centroid_importance(queries, centroids, sizes, softcap), 0)
 
 
 def between(importance, n):
@@ -113,7 +155,7 @@ def test_importance_is_that_of_the_paper(shape, n_tokens, softcap):
     shape=st.sampled_from([SHAPE, QUANTISED, Shape(72, 1)]),
     sizes=st.lists(st.sampled_from([0, 0, 1, 2, 3, 20]), min_size=1, max_size=40),
     n_exact=st.integers(0, 9),
-    n_tail=st.integers(1, 600),
+    n_tail=st.integers(1, CHUNK_ROWS + RECENT - 1),
     n_tokens=st.sampled_from([1, 1, 3]),
     keep=st.integers(0, 40),
     seed=st.integers(0, 2**32 - 1),
@@ -302,3 +344,100 @@ def test_all_coarse_clusters_kept_are_one_level(shape, n_tokens):
         from_one = head.importance(n_tokens)
         assert head.selected(TWO, queries) == one
         np.testing.assert_allclose(head.importance(n_tokens), from_one, rtol=1e-5)
+
+
+# Clusters of the tail.
+
+TAIL_SHAPES = shapes([(64, 1, F16), (64, 3, F16), (72, 4, Q8_0), (8, 8, F16)], groups=(1, 3, 4, 8))
+TAILS = [CHUNK_ROWS + RECENT, 2 * CHUNK_ROWS + RECENT - 1, 3 * CHUNK_ROWS + RECENT + 50]
+DOCUMENTS = {"no document": ([], []), "a document": (SIZES, COARSE), "17 clusters": ([3] * 17, [9, 8])}
+
+
+@pytest.mark.parametrize("shape", TAIL_SHAPES)
+@pytest.mark.parametrize("n_tokens", [1, 3])
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_clusters_of_the_tail_are_looked_up_with_those_of_the_document(shape, document, n_tokens, softcap):
+    rng = np.random.default_rng(20)
+    sizes, coarse = DOCUMENTS[document]
+    for n_tail in TAILS:
+        head = Clustered(rng, shape, sizes, 4 if sizes else 0, n_tail, coarse, softcap=softcap)
+        queries = queries_of(rng, shape, n_tokens)
+        importance = head.all_importance(queries, softcap=softcap)
+        for keep in (0, 1, 7, 20, len(importance)):
+            threshold = between(importance, keep)
+            head.set(threshold=threshold, bytes_read=0)
+            expected = head.expected(importance, threshold)
+            assert head.selected(ONE, queries) == expected
+            assert head.record["bytes_read"] == len(importance) * shape.head_dim * 2
+            own = importance[len(sizes) :] > threshold
+            assert head.record["n_selected"] == np.diff(head.tail_starts()).ravel()[own].sum()
+
+
+@pytest.mark.parametrize("shape", TAIL_SHAPES)
+@pytest.mark.parametrize("n_tokens", [1, 3])
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_on_two_levels_clusters_of_the_tail_are_on_the_second(shape, document, n_tokens, softcap):
+    rng = np.random.default_rng(21)
+    sizes, coarse = DOCUMENTS[document]
+    for n_tail in TAILS:
+        head = Clustered(rng, shape, sizes, 4 if sizes else 0, n_tail, coarse, softcap=softcap)
+        queries = queries_of(rng, shape, n_tokens)
+        of_coarse = np.diff(head.starts[head.coarse_starts])
+        least, kept = 1.0, np.zeros(0, bool)
+        for keep_coarse in (0, 1, len(coarse)):
+            if coarse:
+                among_coarse = oracle.centroid_importance(queries, head.coarse_centroids, of_coarse, softcap)
+                least = between(among_coarse, keep_coarse)
+                kept = kept_clusters(head, least, among_coarse)
+            importance = head.all_importance(queries, kept, softcap)
+            for keep in (1, 9, 30):
+                threshold = between(importance, keep)
+                head.set(coarse_threshold=least, threshold=threshold, bytes_read=0)
+                assert head.selected(TWO, queries) == head.expected(importance, threshold)
+                n_read = len(coarse) + kept.sum() + CHUNK_CLUSTERS * head.n_clustered
+                assert head.record["bytes_read"] == n_read * shape.head_dim * 2
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_scores_of_the_tail_do_not_depend_on_who_computes_them(shape):
+    rng = np.random.default_rng(22)
+    head = Clustered(rng, shape, SIZES, 2, 5 * CHUNK_ROWS + RECENT)
+    query = queries_of(rng, shape)[0]
+    items = np.arange(head.n_clustered)[:, None] * ITEMS_STEP + padded(len(SIZES)) + np.arange(CHUNK_CLUSTERS)
+    scores = [head.score(score_clusters, query, n_parts)[:, items].copy() for n_parts in THREADS]
+    expected = query.astype(np.float64) @ head.tail_centroids().astype(np.float64).T
+    np.testing.assert_allclose(scores[0].reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+    for others in scores[1:]:
+        np.testing.assert_array_equal(others, scores[0])
+
+
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+@pytest.mark.parametrize("position", [ANY_ORDER, 0])
+def test_a_document_without_clusters_is_attended_with_the_tail(kernels, position):
+    """Its rows are older than any batch, wherever they stand."""
+    rng = np.random.default_rng(23)
+    head = Clustered(rng, SHAPE, [], 300, TAILS[0], document_position=position, threshold=1e30)
+    rows = head.selected(kernels, queries_of(rng, SHAPE, 2))
+    assert rows == [*range(300), *range(300 + CHUNK_ROWS, 300 + TAILS[0])]
+
+
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+def test_sinks_are_attended_and_neighbours_are_one_span(kernels):
+    rng = np.random.default_rng(24)
+    head = Clustered(rng, SHAPE, [], 0, TAILS[2], threshold=1e30)
+    queries = queries_of(rng, SHAPE)
+    assert head.selected(kernels, queries) == [*range(SINKS), *range(3 * CHUNK_ROWS, TAILS[2])]
+    head.set(threshold=-1)
+    assert head.selected(kernels, queries) == list(range(TAILS[2]))
+    assert len(head.spans) == 4
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+def test_a_nan_in_a_centroid_of_the_tail_attends_everything(shape, kernels):
+    rng = np.random.default_rng(25)
+    head = Clustered(rng, shape, [9, 0, 9], 6, TAILS[0], coarse=[1, 2], coarse_threshold=-1, threshold=1e30)
+    head._beside()[0][2 * shape.head_dim :][:2] = 0xFF
+    assert head.selected(kernels, queries_of(rng, shape)) == list(range(24 + TAILS[0]))

@@ -2,26 +2,30 @@
 
 import numpy as np
 import oracle
+import papers
 import pytest
+from attending import attend_spans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_heads import Head, assert_largest, queries_of, random_head, transposed
 from kernel_inputs import (
     BOTH,
     QUANTISED,
+    SAME,
     SHAPE,
     THREADS,
     Room,
     address,
     normal,
     read_rows,
+    relative_error,
     rows_with_scores,
     shapes,
     store_rows,
 )
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.partial import append_to_columns, score_rows, select_rows
+from octavo.cpu_kernels.partial import append_to_columns, append_to_sum, reallocate, score_rows, select_rows
 from octavo.cpu_kernels.select import select_all
 from octavo.cpu_kernels.spans import CHUNK_ROWS
 
@@ -35,10 +39,9 @@ def oracle_scores(head, query, n_components):
 
 
 def select(head, queries, n_selected):
-    """The rows that are selected; there is a list of rows for the document and for each chunk."""
+    """The rows that are selected; there is a list of rows for each chunk."""
     head.set(n_selected=n_selected)
-    most = (head.n_document > 0) + len(head.chunks)
-    spans = head.score_and_select(score_rows, select_rows, queries, most)
+    spans = head.score_and_select(score_rows, select_rows, queries, len(head.chunks))
     assert (spans["rows"] != 0).all()
     return head.rows(spans)
 
@@ -89,20 +92,30 @@ def test_columns_show_a_nan(shape):
     assert (np.isnan(column) == np.isnan(read_rows(shape, keys)[0])).all()
 
 
+@pytest.mark.parametrize("shape", BOTH)
+def test_a_chunks_first_row_starts_its_sum(shape):
+    rng, room = np.random.default_rng(17), Room(4 * 64)
+    values = store_rows(shape, normal(rng, 20, 64))
+    for rows in (range(5), range(5, 20)):
+        for i, row in enumerate(rows):
+            append_to_sum(shape, address(values) + row * shape.row_bytes, room.address, i)
+        room.check()
+        expected = read_rows(shape, values)[rows].sum(axis=0)
+        np.testing.assert_allclose(room.floats(), expected, rtol=1e-5, atol=1e-5)
+
+
 # Scores.
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(
-    ("n_document", "n_tail"), [(0, 1), (0, 300), (1, 1), (256, 256), (250, 600), (257, 5), (700, 300)]
-)
-def test_scores_are_those_of_the_paper_whoever_computes_them(shape, n_document, n_tail):
+@pytest.mark.parametrize("n_rows", [1, 2, 255, 256, 257, 300, 512, 850, 1000])
+def test_scores_are_those_of_the_paper_whoever_computes_them(shape, n_rows):
     rng = np.random.default_rng(3)
-    head = random_head(rng, shape, n_document, n_tail)
+    head = random_head(rng, shape, 0, n_rows)
     query = queries_of(rng, shape)[0]
     for n_components in (1, 3, shape.head_dim // 2, shape.head_dim, 10 * shape.head_dim):
         head.set(n_components=n_components)
-        scores = [head.score(score_rows, query, n_parts)[:, head.row_items()].copy() for n_parts in THREADS]
+        scores = [head.score(score_rows, query, n_parts)[:, :n_rows].copy() for n_parts in THREADS]
         expected = oracle_scores(head, query, n_components)
         np.testing.assert_allclose(scores[0], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
         for others in scores[1:]:
@@ -157,20 +170,19 @@ def test_a_head_of_zeros_among_others_scores_0():
 def test_the_best_rows_of_the_group_are_selected(shape, softcap):
     rng = np.random.default_rng(8)
     n_components = shape.head_dim // 4
-    head = random_head(rng, shape, 300, 700, softcap=softcap, n_components=n_components, n_recent=3)
+    head = random_head(rng, shape, 0, 1000, softcap=softcap, n_components=n_components, n_recent=3)
     queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
     importance = oracle.shares(oracle.capped(oracle_scores(head, queries[0], n_components), softcap))
     importance = with_newest(importance, 3)
     for n_selected in (3, 4, 20, 500):
         assert_largest(select(head, queries, n_selected), importance, n_selected)
-        np.testing.assert_allclose(head.scratch.floats(head.n_items)[head.row_items()], importance, rtol=1e-4)
+        np.testing.assert_allclose(head.scratch.floats(1000), importance, rtol=1e-4)
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     shape=st.sampled_from([SHAPE, QUANTISED, ONE_HEAD]),
-    n_document=st.integers(0, 600),
-    n_tail=st.integers(1, 600),
+    n_rows=st.integers(1, 1200),
     n_recent=st.integers(1, 40),
     n_more=st.integers(0, 700),
     n_components=st.integers(1, 64),
@@ -178,10 +190,10 @@ def test_the_best_rows_of_the_group_are_selected(shape, softcap):
     softcap=st.sampled_from([0.0, 3.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_rows_of_any_head(shape, n_document, n_tail, n_recent, n_more, n_components, spread, softcap, seed):
+def test_rows_of_any_head(shape, n_rows, n_recent, n_more, n_components, spread, softcap, seed):
     rng = np.random.default_rng(seed)
-    head = random_head(rng, shape, n_document, n_tail, softcap=softcap, n_components=n_components, n_recent=n_recent)
-    queries, n_rows, n_selected = queries_of(rng, shape, spread=spread), n_document + n_tail, n_recent + n_more
+    head = random_head(rng, shape, 0, n_rows, softcap=softcap, n_components=n_components, n_recent=n_recent)
+    queries, n_selected = queries_of(rng, shape, spread=spread), n_recent + n_more
     chosen = select(head, queries, n_selected)
     assert len(chosen) == min(n_selected, n_rows)
     newest = list(range(max(0, n_rows - n_recent), n_rows))
@@ -193,56 +205,54 @@ def test_rows_of_any_head(shape, n_document, n_tail, n_recent, n_more, n_compone
 
 
 @pytest.mark.parametrize("shape", BOTH)
-@pytest.mark.parametrize(("n_document", "n_tail"), [(0, 1), (1, 1), (17, 16), (255, 257), (256, 256), (600, 700)])
-def test_all_rows_are_selected_and_gaps_are_not(shape, n_document, n_tail):
+@pytest.mark.parametrize("n_rows", [1, 2, 33, 255, 256, 257, 512, 1300])
+def test_all_rows_are_selected(shape, n_rows):
     rng = np.random.default_rng(9)
-    head = random_head(rng, shape, n_document, n_tail, n_components=9)
-    n_rows = n_document + n_tail
+    head = random_head(rng, shape, 0, n_rows, n_components=9)
     for n_selected in (n_rows, n_rows + 1, 10 * n_rows):
         assert select(head, queries_of(rng, shape), n_selected) == list(range(n_rows))
 
 
 def test_the_newest_rows_are_selected_even_where_fewer_are_asked_for():
     rng = np.random.default_rng(16)
-    head = random_head(rng, SHAPE, 20, 10, n_recent=15)
+    head = random_head(rng, SHAPE, 0, 30, n_recent=15)
     assert select(head, queries_of(rng, SHAPE), 4) == list(range(15, 30))
 
 
 @pytest.mark.parametrize("shape", BOTH)
-def test_gaps_take_no_rows_place(shape):
-    """Not even where most rows get a share of 0, as gaps do."""
+def test_what_fills_up_a_chunk_takes_no_rows_place(shape):
+    """Not even where most rows get a share of 0, as it does."""
     rng = np.random.default_rng(15)
-    head = random_head(rng, shape, 300, 300, n_components=9, n_recent=1)
+    head = random_head(rng, shape, 0, 600, n_components=9, n_recent=1)
     queries = queries_of(rng, shape, spread=100)
     for n_selected in range(1, 600, 17):
         assert len(select(head, queries, n_selected)) == n_selected
 
 
-@pytest.mark.parametrize("n_document", [0, 1, 255, 256, 257, 600])
+@pytest.mark.parametrize("n_rows", [1, 255, 256, 257, 600, 1200])
 @pytest.mark.parametrize("n_recent", [0, 1, 5, 9])
-def test_lists_name_rows_of_the_document_and_of_several_chunks(n_document, n_recent):
+def test_lists_name_rows_of_several_chunks(n_rows, n_recent):
     """Rows that score high lie on both sides of every border."""
-    n_rows = n_document + 600
-    borders = {0, n_document, n_document + CHUNK_ROWS, n_document + 2 * CHUNK_ROWS, n_rows}
+    borders = {*range(0, n_rows, CHUNK_ROWS), n_rows}
     high = sorted({row for border in borders for row in (border - 1, border) if 0 <= row < n_rows})
     query, keys = rows_with_scores(np.isin(np.arange(n_rows), high) * 10, 72)
-    head = Head(ONE_HEAD, keys, n_document=n_document, n_components=1, n_recent=n_recent)
-    newest = set(range(n_rows - n_recent, n_rows))
+    head = Head(ONE_HEAD, keys, n_components=1, n_recent=n_recent)
+    newest = set(range(max(0, n_rows - n_recent), n_rows))
     expected = sorted(newest | set(high))
     assert select(head, query[None, None], len(expected)) == expected
 
 
-def test_recent_rows_go_on_into_the_document():
+def test_recent_rows_go_on_into_the_chunk_before():
     rng = np.random.default_rng(10)
-    head = random_head(rng, SHAPE, 300, 4, n_components=9, n_recent=10)
-    assert select(head, queries_of(rng, SHAPE), 10) == list(range(294, 304))
+    head = random_head(rng, SHAPE, 0, 260, n_components=9, n_recent=10)
+    assert select(head, queries_of(rng, SHAPE), 10) == list(range(250, 260))
     head.set(n_recent=1000)
-    assert select(head, queries_of(rng, SHAPE), 1000) == list(range(304))
+    assert select(head, queries_of(rng, SHAPE), 1000) == list(range(260))
 
 
 def test_nothing_is_selected_of_nothing():
     rng = np.random.default_rng(11)
-    assert select(random_head(rng, SHAPE, 30, 4, n_components=9), queries_of(rng, SHAPE), 0) == []
+    assert select(random_head(rng, SHAPE, 0, 34, n_components=9), queries_of(rng, SHAPE), 0) == []
 
 
 @pytest.mark.parametrize(
@@ -255,17 +265,16 @@ def test_nothing_is_selected_of_nothing():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("n_document", [0, 2])
-def test_hostile_scores_select_the_best_row(scores, best, n_document):
+def test_hostile_scores_select_the_best_row(scores, best):
     query, keys = rows_with_scores(scores, 72)
-    head = Head(ONE_HEAD, keys, n_document=n_document, n_components=1, n_recent=1)
+    head = Head(ONE_HEAD, keys, n_components=1, n_recent=1)
     assert select(head, query[None, None], 2) == [*best, 3]
 
 
 @pytest.mark.parametrize("n_tokens", [2, 300])
 def test_a_batch_attends_everything(n_tokens):
     rng = np.random.default_rng(12)
-    head = random_head(rng, SHAPE, 100, 600, n_selected=1)
+    head = random_head(rng, SHAPE, 0, 700, n_selected=1)
     queries = queries_of(rng, SHAPE, n_tokens)
     spans = head.select(select_rows, queries, 5)
     np.testing.assert_array_equal(spans, head.select(select_all, queries, 5))
@@ -276,19 +285,97 @@ def test_a_batch_attends_everything(n_tokens):
 def test_a_query_of_nan_attends_everything(shape):
     """Where the NaN shows."""
     rng = np.random.default_rng(13)
-    head = random_head(rng, shape, 100, 300, n_components=9, n_recent=2, n_selected=5)
+    head = random_head(rng, shape, 0, 400, n_components=9, n_recent=2, n_selected=5)
     queries = queries_of(rng, shape)
     queries[0, 1, 5] = np.nan
     assert head.rows(head.score_and_select(score_rows, select_rows, queries, 3)) == list(range(400))
 
 
 @pytest.mark.parametrize("shape", BOTH)
-@pytest.mark.parametrize("row", [50, 150])
+@pytest.mark.parametrize("row", [50, 300])
 def test_a_key_of_nan_attends_everything(shape, row):
     """Where the NaN shows: its row is not passed over."""
     rng = np.random.default_rng(14)
     keys = normal(rng, 400, 64)
     keys[row] = np.nan
-    head = Head(shape, keys, n_document=100, n_components=9, n_recent=2, n_selected=5)
+    head = Head(shape, keys, n_components=9, n_recent=2, n_selected=5)
     spans = head.score_and_select(score_rows, select_rows, queries_of(rng, shape), 3)
     assert head.rows(spans) == list(range(400))
+
+
+# The mean value.
+
+
+def rest_of(head, queries, n_selected):
+    """The rows that are selected, and what is left for the mean value: each query head's share, and the mean."""
+    group, head_dim = head.shape.group, head.shape.head_dim
+    room = Room(4 * (group + head_dim))
+    head.set(reallocation=room.address)
+    rows = select(head, queries, n_selected)
+    room.check()
+    return rows, room.floats()[:group], room.floats()[group:]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_rows", [1, 255, 256, 257, 700])
+@pytest.mark.parametrize("softcap", [0.0, 1.0])
+def test_rows_that_are_left_out_leave_their_scores_to_the_mean(shape, n_rows, softcap):
+    rng = np.random.default_rng(18)
+    head = random_head(rng, shape, 0, n_rows, n_components=shape.head_dim // 4, n_recent=3, softcap=softcap)
+    queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
+    for n_selected in (1, 30, n_rows):
+        head.set(bytes_read=0)
+        rows, kept, mean = rest_of(head, queries, n_selected)
+        scores = oracle.capped(oracle_scores(head, queries[0], shape.head_dim // 4), softcap)
+        np.testing.assert_allclose(kept, papers.softmax(scores)[:, rows].sum(axis=1), rtol=1e-4)
+        np.testing.assert_allclose(mean, head.values.mean(axis=0), rtol=1e-4, atol=1e-5)
+        of_sums = len(head.chunks) * shape.head_dim * 4
+        assert head.record["bytes_read"] == n_rows * shape.head_dim // 4 * 2 + of_sums
+
+
+@pytest.mark.parametrize("n_tokens", [1, 5])
+def test_where_everything_is_attended_nothing_is_left(n_tokens):
+    rng = np.random.default_rng(19)
+    head = random_head(rng, SHAPE, 0, 300, n_components=9, n_recent=2, n_selected=5)
+    queries, room = queries_of(rng, SHAPE, n_tokens), Room(4 * (3 + 64))
+    if n_tokens == 1:
+        queries[0, 1, 5] = np.nan
+    head.set(reallocation=room.address)
+    head.score_and_select(score_rows, select_rows, queries, 4)
+    room.check()
+    assert room.floats()[:3].tolist() == [1, 1, 1]
+    assert np.isnan(room.floats()[3:]).all()
+    before = normal(rng, 3, 64)
+    out = Room(filled=before)
+    reallocate(SHAPE, room.address, out.address, 64 * 4)
+    assert (out.floats(3, 64) == before).all(), "the mean is not there, and not used"
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_a_value_of_nan_shows_in_the_mean(shape):
+    rng = np.random.default_rng(20)
+    values = normal(rng, 300, 64)
+    values[40, 7] = np.nan
+    head = Head(shape, normal(rng, 300, 64), values, n_components=9, n_recent=2)
+    mean = rest_of(head, queries_of(rng, shape), 5)[2]
+    assert (np.isnan(mean) == np.isnan(head.values[40])).all()
+
+
+@pytest.mark.parametrize("shape", [ONE_HEAD, SHAPE, Shape(64, 4), Shape(72, 8)], ids=str)
+@pytest.mark.parametrize("reallocates", [False, True])
+@pytest.mark.parametrize("n_rows", [30, 256, 600])
+def test_output_is_that_of_algorithm_1(shape, reallocates, n_rows):
+    rng, n_components, n_selected = np.random.default_rng(21), shape.head_dim // 4, 24
+    head = random_head(rng, shape, 0, n_rows, n_components=n_components, n_recent=6)
+    queries = queries_of(rng, shape, spread=1 / shape.head_dim)
+    room = Room(4 * (shape.group + shape.head_dim))
+    head.set(n_selected=n_selected, reallocation=room.address)
+    spans = head.score_and_select(score_rows, select_rows, queries, len(head.chunks))
+    rows = head.rows(spans)
+    out = attend_spans(shape, queries, spans, n_rows - 1)[0]
+    if reallocates:
+        reallocate(shape, room.address, address(out), shape.head_dim * 4)
+    query = queries[0].astype(np.float64) * np.sqrt(shape.head_dim)
+    expected = papers.sparq(query, head.keys, head.values, n_components, n_selected, 6, reallocates)
+    assert rows == expected[0].tolist()
+    assert relative_error(out, expected[1]) < 5 * SAME

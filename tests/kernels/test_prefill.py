@@ -1,6 +1,7 @@
 """Attention of a batch of tokens: causal, in windows, over any spans."""
 
 import numpy as np
+import oracle
 import pytest
 from attending import Decode, Prefill, random_prefill
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from kernel_inputs import (
     halves,
     normal,
     random_pieces,
+    read_rows,
     relative_error,
     rows_with_scores,
     shapes,
@@ -45,6 +47,18 @@ def test_prefill_of_lists_and_runs_is_that_of_their_rows(shape):
 @pytest.mark.parametrize("n_past", [0, 1, 64, 200])
 def test_prefill_inside_a_window(shape, n_past, window):
     assert random_prefill(np.random.default_rng(13), shape, 70, n_past, window=window).error() < SAME
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_each_span_has_a_window_of_its_own(shape):
+    """As sinks that all tokens see, before rows that leave their sight."""
+    rng = np.random.default_rng(19)
+    prefill = random_prefill(rng, shape, 90, 100, window=20, cuts=[7])
+    prefill.spans[1]["window"] = 0  # after the document's, which is empty
+    seen = oracle.visible(np.arange(100, 190), np.arange(190), 20) | (np.arange(190) < 7)
+    keys, values = (read_rows(shape, rows) for rows in (prefill.keys, prefill.values))
+    heads = [oracle.attention(prefill.query[:, g], keys, values, visible=seen) for g in range(3)]
+    assert relative_error(prefill.run(), np.stack(heads, axis=1)) < SAME
 
 
 @pytest.mark.parametrize("shape", BOTH)

@@ -75,14 +75,17 @@ def test_fill_sets_what_it_says(start, stop):
 
 
 def runs(spans, n_spans):
-    return [tuple(int(span[name]) for name in ("keys", "values", "n_rows", "position")) for span in spans[:n_spans]]
+    return [
+        tuple(int(span[name]) for name in ("keys", "values", "n_rows", "position", "window"))
+        for span in spans[:n_spans]
+    ]
 
 
 def test_a_run_that_follows_the_last_lengthens_it():
     spans = np.zeros(4, SPAN)
-    n = add_run(128, 1000, 5000, 3, ANY_ORDER, spans, 0)
-    n = add_run(128, 1000 + 3 * 128, 5000 + 3 * 128, 2, ANY_ORDER, spans, n)
-    assert runs(spans, n) == [(1000, 5000, 5, ANY_ORDER)]
+    n = add_run(128, 1000, 5000, 3, ANY_ORDER, 0, spans, 0)
+    n = add_run(128, 1000 + 3 * 128, 5000 + 3 * 128, 2, ANY_ORDER, 0, spans, n)
+    assert runs(spans, n) == [(1000, 5000, 5, ANY_ORDER, 0)]
 
 
 @pytest.mark.parametrize(
@@ -92,22 +95,22 @@ def test_a_run_that_follows_the_last_lengthens_it():
 )
 def test_other_runs_are_spans_of_their_own(keys, values, position):
     spans = np.zeros(4, SPAN)
-    n = add_run(128, 1000, 5000, 3, ANY_ORDER, spans, 0)
-    n = add_run(128, keys, values, 2, position, spans, n)
-    assert runs(spans, n) == [(1000, 5000, 3, ANY_ORDER), (keys, values, 2, position)]
+    n = add_run(128, 1000, 5000, 3, ANY_ORDER, 0, spans, 0)
+    n = add_run(128, keys, values, 2, position, 9, spans, n)
+    assert runs(spans, n) == [(1000, 5000, 3, ANY_ORDER, 0), (keys, values, 2, position, 9)]
 
 
 def test_runs_with_positions_are_not_joined():
     """The last has a position: what follows it in any order must stay visible to all."""
     spans = np.zeros(4, SPAN)
-    n = add_run(128, 1000, 5000, 3, 0, spans, 0)
-    assert add_run(128, 1384, 5384, 2, ANY_ORDER, spans, n) == 2
+    n = add_run(128, 1000, 5000, 3, 0, 0, spans, 0)
+    assert add_run(128, 1384, 5384, 2, ANY_ORDER, 0, spans, n) == 2
 
 
 @pytest.mark.parametrize("n_rows", [0, -3])
 def test_a_run_of_nothing_is_no_span(n_rows):
     spans = np.zeros(1, SPAN)
-    assert add_run(128, 1000, 5000, n_rows, ANY_ORDER, spans, 0) == 0
+    assert add_run(128, 1000, 5000, n_rows, ANY_ORDER, 0, spans, 0) == 0
     assert spans[0]["keys"] == 0
 
 
@@ -129,6 +132,7 @@ def test_dense_selects_the_tail_that_the_first_token_may_see(shape, n_tail, n_to
     first = max(0, first_token - window + 1) if window else 0
     assert head.rows(spans) == list(range(first, n_tail))
     assert (spans["position"] != ANY_ORDER).all()
+    assert (spans["window"] == window).all()
 
 
 @pytest.mark.parametrize("shape", BOTH)

@@ -1,0 +1,138 @@
+"""How good is a plan's order of heads? Passkeys of another novel, recalled with some heads streaming.
+
+    python benchmarks/retrieval_heads.py -m MODEL --novel NOVEL.txt [--texts 4] [--tokens 8192]
+        [--orders elimination,mass,random] [--prefill]
+
+`octavo profile -m MODEL` comes first. Heads are kept as retrieval heads in three orders: the plan's, by the attention
+that they pay to a passkey while it is recalled, and at random. Printed is the share of passkeys of which the model
+predicts every token, each after the right ones before it, and the share of all their tokens. Without --prefill a text
+is read once with full attention, and heads stream while it is recalled; with it they stream from the first token on, as
+in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from octavo.convert.heads import HIDDEN, LOGITS, Head, evaluate, full_heads, recall, streaming
+from octavo.convert.library import Library
+from octavo.convert.passkeys import PASSKEYS, Haystack, RecallText, passkey_text, recall_text, shipped_novel
+from octavo.runtime.llama import Llama
+from octavo.runtime.plan import Plan
+
+SHARES = (0.5, 0.25)
+RANDOM_ORDERS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", required=True, type=Path)
+    parser.add_argument("--novel", required=True, type=Path, help="a text with empty lines between paragraphs")
+    parser.add_argument("--index-dir", type=Path)
+    parser.add_argument("--texts", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--orders", default="elimination,mass,random")
+    parser.add_argument("--prefill", action="store_true")
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    plan = Library.of(arguments.model, arguments.index_dir).plan()
+    threads = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads}
+    llama = Llama(arguments.model, **threads)
+    texts = held_out(llama, arguments.novel, arguments.texts, arguments.tokens)
+    kept = settings(llama, plan, arguments.orders.split(","))
+    right: dict[str, list[np.ndarray]] = {name: [] for name in kept}
+    for text in texts:
+        llama.reset()
+        if not arguments.prefill:
+            read(llama, text)
+        for name, heads in kept.items():
+            if arguments.prefill:
+                fallen = [head for head in plan.elimination if head not in heads]
+                share = max(len(heads) - 0.5, 0) / len(plan.elimination)  # the runtime rounds up
+                own = replace(plan, elimination=(*fallen, *heads), retrieval_heads=share)
+                with_duo = Llama(arguments.model, attention="duo", plan=own, **threads)
+                read(with_duo, text)
+                right[name] += recalled(with_duo, text)
+                with_duo.close()
+            else:
+                others = set(plan.elimination) - set(heads)
+                with streaming(llama.context.cache, others, plan.n_sinks, plan.n_recent):
+                    right[name] += recalled(llama, text)
+    n_passkeys = sum(len(text.passkeys) for text in texts)
+    print(f"| retrieval heads | passkeys recalled whole, of {n_passkeys} | tokens |\n| --- | ---: | ---: |")
+    for name, keys in right.items():
+        print(f"| {name} | {np.mean([key.all() for key in keys]):.3f} | {np.concatenate(keys).mean():.3f} |")
+
+
+def held_out(llama: Llama, novel: Path, n_texts: int, n_tokens: int) -> list[RecallText]:
+    """Passkeys in another novel, of words that the plan's passkeys did not have."""
+    known = set(Haystack(llama, shipped_novel().read_text("utf-8")).words)
+    haystack = Haystack(llama, novel.read_text("utf-8"))
+    words = [word for word in haystack.common_words if word not in known]
+    return [passkey_text(haystack, n_tokens, np.random.default_rng(1000 + i), words) for i in range(n_texts)]
+
+
+def settings(llama: Llama, plan: Plan, wanted: Sequence[str]) -> dict[str, Sequence[Head]]:
+    """The retrieval heads of each row of the table."""
+    rng, heads = np.random.default_rng(0), full_heads(llama.context.cache)
+    orders: dict[str, Sequence[Head]] = {}
+    if "elimination" in wanted:
+        orders["elimination (the plan)"] = plan.elimination
+    if "mass" in wanted:
+        orders["attention mass"] = by_mass(llama, heads)
+    if "random" in wanted:
+        orders |= {f"random, {i + 1}": [heads[j] for j in rng.permutation(len(heads))] for i in range(RANDOM_ORDERS)}
+    kept: dict[str, Sequence[Head]] = {"100 %": heads}
+    for share in SHARES:
+        kept |= {f"{share:.0%}, {name}": order[-int(np.ceil(share * len(order))) :] for name, order in orders.items()}
+    return kept | {"none": []}
+
+
+def by_mass(llama: Llama, heads: Sequence[Head], n_texts: int = 2, n_tokens: int = 4096) -> list[Head]:
+    """Heads by how much attention they pay to a passkey while it is recalled, in the plan's texts; the most last."""
+    haystack = Haystack(llama, shipped_novel().read_text("utf-8"))
+    mass = dict.fromkeys(heads, 0.0)
+    for seed in range(n_texts):
+        text = recall_text(PASSKEYS, haystack, n_tokens, seed)
+        llama.reset()
+        read(llama, text)
+        tokens = text.tokens[text.n_read :]
+        with llama.context.captured_queries(len(tokens)) as queries:
+            evaluate(llama, tokens, np.ones(len(tokens), bool), lambda name: name == HIDDEN, lambda name, _: False)
+        asking, sources = text.recalled - 1, text.sources
+        key_of = np.repeat(np.arange(len(text.passkeys)), [len(key) for key in text.passkeys])
+        for node, captured in zip(llama.context.nodes, queries, strict=True):
+            keys = llama.context.cache.rows(node.kv_layer)[0].astype(np.float32)
+            for head in range(node.n_kv_head):
+                if (node.kv_layer, head) not in mass:
+                    continue
+                for passkey in range(len(text.passkeys)):
+                    own = np.flatnonzero(key_of == passkey)
+                    query = captured[head, asking[own] - text.n_read].transpose(1, 0, 2)
+                    scores = query @ keys[head].T
+                    scores[:, np.arange(len(keys[head])) > asking[own][:, None]] = -np.inf
+                    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                    share = weights[..., sources[own]].sum(axis=-1) / weights.sum(axis=-1)
+                    mass[node.kv_layer, head] += float(share.mean())
+    return sorted(heads, key=lambda head: mass[head])
+
+
+def read(llama: Llama, text: RecallText) -> None:
+    """Evaluate what is to be read of a text."""
+    llama.eval(text.tokens[: text.n_read])
+
+
+def recalled(llama: Llama, text: RecallText) -> list[np.ndarray]:
+    """For each passkey, which of its tokens the model predicts."""
+    right = recall(llama, text, logits=True)[LOGITS].argmax(axis=1) == np.array(text.tokens)[text.recalled]
+    bounds = np.cumsum([len(key) for key in text.passkeys])[:-1]
+    return np.split(right, bounds)
+
+
+if __name__ == "__main__":
+    main()

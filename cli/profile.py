@@ -1,0 +1,150 @@
+"""`octavo profile`: measure which layers and heads of a model matter, and write its plan."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .render import TaskProgress, notice, print_json, resumable, table
+
+_GROUPS = ("most important", "less important", "least important")
+_FIGURES = ("number", "similarity", "budget x")
+
+
+@click.command()
+@options.output_option("text")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the plan as a picture too.")
+@options.option(
+    "--texts",
+    env="TEXTS",
+    type=click.IntRange(1, 100),
+    default=2,
+    show_default=True,
+    help="Texts to measure with.",
+)
+@options.option(
+    "--tokens",
+    env="TOKENS",
+    type=click.IntRange(1, 1 << 20),
+    default=4096,
+    show_default=True,
+    help="Tokens of a text.",
+)
+@options.option(
+    "--rounds",
+    env="ROUNDS",
+    type=click.IntRange(1, 1000),
+    default=6,
+    show_default=True,
+    help="Rounds in which heads fall: more take longer and are more exact.",
+)
+@options.option(
+    "--sinks",
+    env="SINKS",
+    type=click.IntRange(1, 256),
+    default=128,
+    show_default=True,
+    help="First tokens that a streaming head sees.",
+)
+@options.option(
+    "--recent",
+    env="RECENT",
+    type=click.IntRange(1, 1 << 20),
+    default=256,
+    show_default=True,
+    help="Newest tokens that a streaming head sees.",
+)
+@options.option(
+    "--squeeze",
+    env="SQUEEZE",
+    type=options.Number(0, 1, min_open=True),
+    default=0.35,
+    show_default=True,
+    help="Share of their budget that the least important layers keep.",
+)
+@options.model
+@options.threads
+@options.index_dir
+def profile(
+    output: str,
+    plot: Path | None,
+    texts: int,
+    tokens: int,
+    rounds: int,
+    sinks: int,
+    recent: int,
+    squeeze: float,
+    model: Path | None,
+    threads: int,
+    index_dir: Path | None,
+) -> None:
+    """Measure which layers and heads of a model matter, once.
+
+    The plan is written beside the model; --attention plan and duo use it. Interrupted, the same command goes on where
+    it stopped.
+    """
+    from octavo.convert.profile import ProfileSettings
+    from octavo.convert.profile import profile as measured
+
+    if plot is not None:
+        from octavo.convert.plot import check_plot
+
+        check_plot(plot)
+    model_options = options.ModelOptions(model, threads, ctx_size=0, cache_type="f16", index_dir=index_dir)
+    library, settings = model_options.library(), ProfileSettings(texts, tokens, rounds, sinks, recent)
+    with resumable(), TaskProgress() as progress:
+        plan = measured(model_options.open(), library, settings, squeeze, progress, notice)
+    notice(f"The plan is {library.plan_path}")
+    if plot is not None:
+        from octavo.convert.plot import write_plot
+
+        write_plot(plan, plot)
+        notice(f"The picture is {plot}")
+    if output == "json":
+        print_json(plan)
+    else:
+        show(plan)
+
+
+def show(plan: dict[str, Any]) -> None:
+    """The plan in a few lines."""
+    layers, heads = plan["layers"], plan["heads"]
+    groups = [group for group in layers["group"] if group is not None]
+    last = max(groups, default=0)
+    rows = []
+    for group, number in sorted(Counter(groups).items()):
+        own = [i for i, other in enumerate(layers["group"]) if other == group]
+        similarity = sum(layers["similarity"][i] for i in own) / number
+        name = _GROUPS[-1] if group == last > 0 else _GROUPS[group]
+        rows.append([name, str(number), f"{similarity:.4f}", f"{layers['budget_scale'][own[0]]:.2f}", spans(own)])
+    sliding = [i for i, slides in enumerate(layers["slides"]) if slides]
+    if sliding:
+        rows.append(["slide", str(len(sliding)), "-", "1.00", spans(sliding)])
+    if rows:
+        table(["layers", *_FIGURES, "which"], rows, frozenset(_FIGURES))
+        click.echo()
+    n_heads = len(heads["elimination"])
+    n_retrieval = math.ceil(plan["retrieval_heads"] * n_heads)
+    click.echo(
+        f"{n_retrieval} of {n_heads} KV heads are retrieval heads; the others see {heads['n_sinks']} sinks and "
+        f"{heads['n_recent']} recent tokens."
+    )
+    click.echo(
+        f"Measured on {plan['task']}: with full attention the model recalls {plan['accuracy']:.1%} of the tokens."
+    )
+
+
+def spans(numbers: list[int]) -> str:
+    """Ascending numbers in short: 0-2, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,121 @@
+"""The papers' algorithms as they are printed, in NumPy float64 and for one KV head. Queries are not scaled."""
+
+import numpy as np
+
+
+def softmax(scores):
+    """Of each row."""
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def largest(values, k):
+    """The indices of the k largest, rising."""
+    return np.sort(np.argsort(-values, kind="stable")[:k])
+
+
+def sparq(queries, keys, values, r, k, n_recent, reallocate):
+    """SparQ Attention (Ribar et al. 2024), algorithm 1; which rows, and the output.
+
+    queries : (group, head_dim). As in the paper's appendix on grouped queries, components are chosen by the sum of |q|
+    over the group, and rows by the sum of the approximate scores; n_recent rows, the newest, are always among the k
+    """
+    queries, keys, values = (array.astype(np.float64) for array in (queries, keys, values))
+    head_dim, n_rows = queries.shape[1], len(keys)
+    # Step 1: approximate attention scores from r components.
+    magnitude = np.abs(queries)
+    i1 = largest(magnitude.sum(axis=0), r)
+    temperature = np.sqrt(head_dim * magnitude[:, i1].sum(axis=1) / magnitude.sum(axis=1))
+    approximate = softmax(queries[:, i1] @ keys[:, i1].T / temperature[:, None])
+    # Step 2: attention over the k rows with the largest approximate scores.
+    is_recent = np.arange(n_rows) >= n_rows - n_recent
+    i2 = largest(approximate.sum(axis=0) + 1e9 * is_recent, k)
+    output = softmax(queries @ keys[i2].T / np.sqrt(head_dim)) @ values[i2]
+    if not reallocate:
+        return i2, output
+    # Step 3: the mean value gets what the scores give to the other rows.
+    alpha = approximate[:, i2].sum(axis=1, keepdims=True)
+    return i2, alpha * output + (1 - alpha) * values.mean(axis=0)
+
+
+class H2O:
+    """Heavy hitters (Zhang et al. 2023), algorithm 1: what a KV head keeps of a sequence.
+
+    The cache evicts after a step, of one token or of a batch; a token counts as attended by itself.
+    """
+
+    def __init__(self, head_dim):
+        self.positions, self.keys, self.mass = np.zeros(0, int), np.zeros((0, head_dim)), np.zeros(0)
+        self.n_tokens = 0
+
+    def step(self, queries, keys, n_kept, n_recent):
+        """queries : (n_tokens, group, head_dim)    keys : (n_tokens, head_dim)    Returns the positions that stay."""
+        for query, key in zip(queries, keys, strict=True):
+            self.positions = np.append(self.positions, self.n_tokens)
+            self.keys = np.vstack([self.keys, key])
+            self.mass = np.append(self.mass, 0.0)
+            self.mass += softmax(query @ self.keys.T / np.sqrt(len(key))).sum(axis=0)
+            self.n_tokens += 1
+        is_recent = self.positions >= self.n_tokens - n_recent
+        stays = largest(np.where(is_recent, np.inf, self.mass), n_kept)
+        self.positions, self.keys, self.mass = self.positions[stays], self.keys[stays], self.mass[stays]
+        return self.positions
+
+
+def quest(queries, keys, values, page_rows, k):
+    """Quest (Tang et al. 2024), algorithm 1: the rows of the k pages with the largest upper bounds, and the output.
+
+    queries : (group, head_dim). The paper has one query head; the bounds of several are each made a softmax and added
+    up. The newest page, to which rows are still added, is always among the k
+    """
+    queries, keys, values = (array.astype(np.float64) for array in (queries, keys, values))
+    scale, group = np.sqrt(queries.shape[1]), len(queries)
+    pages = [np.arange(i, min(i + page_rows, len(keys))) for i in range(0, len(keys), page_rows)]
+    scores = np.zeros((group, len(pages)))
+    for page, rows in enumerate(pages):
+        low, high = keys[rows].min(axis=0), keys[rows].max(axis=0)
+        for g in range(group):
+            for i, q in enumerate(queries[g]):
+                scores[g, page] += max(q * low[i], q * high[i])
+    importance = scores[0] if group == 1 else softmax(scores / scale).sum(axis=0)
+    importance[-1] = np.inf
+    rows = np.concatenate([pages[page] for page in largest(importance, k)])
+    return rows, softmax(queries @ keys[rows].T / scale) @ values[rows]
+
+
+def importance_of(queries, centroids, sizes):
+    """Squeezed Attention (Hooper et al. 2024), section 3.2: S_i of the clusters, averaged over the query heads.
+
+    sizes : N_j, of each cluster
+    """
+    importance = np.zeros(len(centroids))
+    for query in queries.astype(np.float64) / np.sqrt(queries.shape[1]):
+        scores = np.exp(centroids.astype(np.float64) @ query)
+        importance += scores / sum(n * score for n, score in zip(sizes, scores, strict=True)) / len(queries)
+    return importance
+
+
+def squeezed(queries, keys, values, exact, clusters, centroids, threshold):
+    """One level, section 3.3: the rows of clusters above the threshold and those that are in no cluster; the output.
+
+    clusters : the rows of each    exact : rows that are always attended
+    """
+    importance = importance_of(queries, centroids, [len(rows) for rows in clusters])
+    kept = [rows for rows, share in zip(clusters, importance, strict=True) if share > threshold]
+    rows = np.sort(np.concatenate([*kept, exact]))
+    scores = queries.astype(np.float64) @ keys[rows].astype(np.float64).T / np.sqrt(queries.shape[1])
+    return rows, softmax(scores) @ values[rows].astype(np.float64)
+
+
+def squeezed_two_levels(
+    queries, keys, values, exact, clusters, centroids, threshold, coarse, coarse_centroids, coarse_threshold
+):
+    """Two levels, section 3.4: `squeezed` over the clusters of the coarse clusters above their own threshold.
+
+    coarse : the clusters of each coarse cluster
+    """
+    sizes = [sum(len(clusters[i]) for i in members) for members in coarse]
+    importance = importance_of(queries, coarse_centroids, sizes)
+    kept = [i for members, share in zip(coarse, importance, strict=True) if share > coarse_threshold for i in members]
+    inside = [clusters[i] for i in kept]
+    return squeezed(queries, keys, values, exact, inside, centroids[kept], threshold)
