@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from octavo.cpu_kernels.spans import CHUNK_ROWS
+
 from ..document import Document
 
 
@@ -95,7 +97,11 @@ class Heads:
         return values
 
 
-def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int = 1) -> np.ndarray:
+#: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
+LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
+
+
+def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) -> np.ndarray:
     """A share of n_tokens rows for each head, at least `least` and at most all of them: int64."""
     rows = np.minimum(budget * scale, 1.0) * n_tokens
     return np.clip(rows.astype(np.int64), min(least, n_tokens), n_tokens)

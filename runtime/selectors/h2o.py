@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from octavo.cpu_kernels.heavy import native_score_kept, native_select_kept, native_settle_heavy
 
 from ..document import Document
-from . import Heads, Keeps, rows_of_budget
+from . import LEAST_KEPT, Heads, Keeps, rows_of_budget
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class H2O:
 
     Parameters
     ----------
-    budget : share of the rows that is kept
+    budget : share of the rows that is kept; at least a chunk of them
     recent_share : of the kept rows, those that are the newest: a half in the paper, section 5
     """
 
@@ -36,5 +36,5 @@ class H2O:
 
     def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
         """Let the number of rows that are kept grow with the sequence."""
-        n_kept = rows_of_budget(self.budget, own.scale, n_tokens)
+        n_kept = rows_of_budget(self.budget, own.scale, n_tokens, LEAST_KEPT)
         own.set(n_selected=n_kept, n_recent=(self.recent_share * n_kept).astype(int))

@@ -9,7 +9,7 @@ import numpy as np
 from octavo.cpu_kernels.pages import PAGE_ROWS, native_score_pages, native_select_pages
 
 from ..document import Document
-from . import Heads, Keeps, rows_of_budget
+from . import LEAST_READ, Heads, Keeps, rows_of_budget
 
 #: Bounds, two vectors, over a page's keys and values.
 _LOOKUP = 1 / PAGE_ROWS
@@ -21,8 +21,8 @@ class Quest:
 
     Parameters
     ----------
-    budget : share of the KV bytes that a step reads in a layer that selects, the bounds included; one page is read
-        in any case. 1 reads everything
+    budget : share of the KV bytes that a step reads in a layer that selects, the bounds included; four pages are
+        read in any case. 1 reads everything
     dense_layers : first layers that attend everything; 2 in the paper, section 4.1
     """
 
@@ -39,5 +39,5 @@ class Quest:
     def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
         """Let the number of pages grow with the sequence."""
         share = self.budget * own.scale
-        n_rows = rows_of_budget(1.0, np.where(share < 1, np.maximum(share - _LOOKUP, 0), 1.0), n_tokens)
+        n_rows = rows_of_budget(1.0, np.where(share < 1, np.maximum(share - _LOOKUP, 0), 1.0), n_tokens, LEAST_READ)
         own.set(n_selected=np.maximum(np.rint(n_rows / PAGE_ROWS), 1) + (share >= 1))

@@ -9,7 +9,7 @@ import numpy as np
 from octavo.cpu_kernels.partial import native_score_rows, native_select_rows
 
 from ..document import Document
-from . import Heads, Keeps, rows_of_budget
+from . import LEAST_READ, Heads, Keeps, rows_of_budget
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SparQ:
     def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
         """Let the number of rows grow with the sequence."""
         share = self.budget * own.scale
-        n_selected = rows_of_budget(1.0, np.where(share < 1, share / 2, 1.0), n_tokens)
+        n_selected = rows_of_budget(1.0, np.where(share < 1, share / 2, 1.0), n_tokens, LEAST_READ)
         n_components = np.maximum(np.rint(share * own.head_dim), 1)
         n_recent = np.ceil(self.window_share * n_selected)
         reallocates = own.group == 1 if self.reallocate is None else self.reallocate

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from octavo.cpu_kernels.streaming import native_select_recent
 
 from ..document import Document
-from . import Heads, Keeps, rows_of_budget
+from . import LEAST_KEPT, Heads, Keeps, rows_of_budget
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Streaming:
     ----------
     n_sinks : first rows that are kept; 4 in the paper, section 3.2. With 0, a sliding window
     n_recent : newest rows that a token sees, its own included; 0 for what the budget leaves beside the sinks
-    budget : share of the rows that is kept, where n_recent is 0
+    budget : share of the rows that is kept, where n_recent is 0; at least a chunk of them
     """
 
     n_sinks: int = 4
@@ -34,5 +34,5 @@ class Streaming:
 
     def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
         """Let the window grow with the sequence, as a share of it."""
-        n_recent = self.n_recent or rows_of_budget(self.budget, own.scale, n_tokens, self.n_sinks + 1) - self.n_sinks
+        n_recent = self.n_recent or rows_of_budget(self.budget, own.scale, n_tokens, LEAST_KEPT) - self.n_sinks
         own.set(n_sinks=self.n_sinks, n_recent=n_recent)
