@@ -15,7 +15,7 @@ from .render import print_json, stream
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path))
 @click.argument("question")
-@options.output_option("text")
+@options.output_option("text", "json")
 @options.model_options
 @options.attention_options
 @options.sampling_options

@@ -45,38 +45,17 @@ _FILLS = {
 }
 
 
-class Depths(click.ParamType[list[int]]):
-    """Comma-separated token counts."""
-
-    name = "N,N,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        try:
-            depths = [int(part) for part in str(value).split(",")]
-        except ValueError:
-            depths = []
-        if not depths or min(depths) < 0:
-            self.fail(f"'{value}' is not a list of token counts, such as 0,2048,8000.", param, ctx)
-        return depths
-
-
-class Attentions(click.ParamType[list[str]]):
-    """Comma-separated methods."""
-
-    name = "NAME,NAME,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
-        one = options.Attention()
-        return [one.convert(name, param, ctx) for name in str(value).split(",")]
-
-
 @click.command()
 @options.model
 @options.threads
 @options.cache_type
 @click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
 @click.option(
-    "--depths", type=Depths(), default="2048,8000", show_default=True, help="Tokens in the cache before decoding."
+    "--depths",
+    type=options.Depths(least=0),
+    default="2048,8000",
+    show_default=True,
+    help="Tokens in the cache before decoding.",
 )
 @click.option(
     "--fill",
@@ -88,7 +67,7 @@ class Attentions(click.ParamType[list[str]]):
 )
 @click.option(
     "--attention",
-    type=Attentions(),
+    type=options.Attentions(),
     default="llama.cpp,dense,squeezed",
     show_default=True,
     help=f"Methods to compare: llama.cpp (the better of flash attention on and off; q8_0 needs it on), "
@@ -107,7 +86,7 @@ class Attentions(click.ParamType[list[str]]):
     help="Tokens decoded at each depth.",
 )
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
-@options.output_option("md")
+@options.output_option("md", "json")
 def bench(
     model: Path | None,
     threads: int,

@@ -14,7 +14,7 @@ from .render import TaskProgress, notice, print_json, resumable, size, table
 @click.command()
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--list", "list_all", is_flag=True, help="List the indexes of the model instead.")
-@options.output_option("text")
+@options.output_option("text", "json")
 @options.model_options
 def index(documents: tuple[Path, ...], list_all: bool, output: str, model_options: options.ModelOptions) -> None:
     """Read documents once, so that later questions start at once.

@@ -14,7 +14,7 @@ from .render import print_json, size
 
 @click.command()
 @click.argument("path", metavar="MODEL|INDEX", type=click.Path(path_type=Path))
-@options.output_option("text")
+@options.output_option("text", "json")
 def inspect(path: Path, output: str) -> None:
     """Say what a model or an index holds.
 

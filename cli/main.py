@@ -21,6 +21,7 @@ COMMANDS = {
     "index": "Read documents once, so that later questions start at once.",
     "profile": "Measure which layers and heads of a model matter, once.",
     "inspect": "Say what a model or an index holds.",
+    "eval": "Measure what each method and budget costs in quality.",
     "bench": "Time octavo against llama.cpp on a real text.",
 }
 

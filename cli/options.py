@@ -40,6 +40,8 @@ class ModelOptions:
     ctx_size: int
     cache_type: str
     index_dir: Path | None
+    rope_scaling: str | None = None
+    rope_scale: float | None = None
 
     def library(self) -> Library:
         """The indexes of this model."""
@@ -47,12 +49,14 @@ class ModelOptions:
 
         return Library.of(model_path(self.model), self.index_dir)
 
-    def open(self, attention: AttentionOptions | None = None) -> Llama:
-        """Load the model, attending densely where nothing else is said."""
+    def open(self, attention: AttentionOptions | None = None, **how: Any) -> Llama:
+        """Load the model, attending densely where nothing else is said. how : more arguments of `Llama`"""
         from octavo.cpu_kernels.compile import cache_folder
         from octavo.runtime.llama import KV_TYPES, Llama
 
-        how = attention.arguments(self.library()) if attention else {}
+        how |= attention.arguments(self.library()) if attention else {}
+        if (self.rope_scaling is None) != (self.rope_scale is None):
+            raise click.UsageError("--rope-scaling and --rope-scale go together: give both.")
         if not cache_folder().exists():
             notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
         return Llama(
@@ -63,6 +67,8 @@ class ModelOptions:
             n_threads_batch=self.threads,
             type_k=KV_TYPES[self.cache_type],
             type_v=KV_TYPES[self.cache_type],
+            rope_scaling=self.rope_scaling,
+            rope_scale=self.rope_scale or 1.0,
         )
 
 
@@ -129,6 +135,44 @@ class Attention(click.ParamType[str]):
             except OctavoError as problem:
                 self.fail(str(problem), param, ctx)
         return str(value)
+
+
+class Attentions(click.ParamType[list[str]]):
+    """Comma-separated methods."""
+
+    name = "NAME,NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        one = Attention()
+        return [one.convert(name, param, ctx) for name in str(value).split(",")]
+
+
+class Depths(click.ParamType[list[int]]):
+    """Comma-separated token counts, of at least `least`."""
+
+    name = "N,N,..."
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        try:
+            depths = [int(part) for part in str(value).split(",")]
+        except ValueError:
+            depths = []
+        if not depths or min(depths) < self.least:
+            self.fail(f"'{value}' is not a list of token counts, such as {self.least},2048,8000.", param, ctx)
+        return depths
+
+
+class Budgets(click.ParamType[list[float]]):
+    """Comma-separated shares, above 0 and at most 1."""
+
+    name = "SHARE,SHARE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        one = Number(0, 1, min_open=True)
+        return [one.convert(part, param, ctx) for part in str(value).split(",")]
 
 
 class TokenLimit(click.IntRange):
@@ -208,6 +252,18 @@ index_dir = option(
     type=click.Path(path_type=Path),
     help="Where indexes live.  [default: beside the model]",
 )
+rope_scaling = option(
+    "--rope-scaling",
+    env="ROPE_SCALING",
+    type=click.Choice(["linear", "yarn"]),
+    help="Stretch the model's positions, for texts longer than its context; see --rope-scale.",
+)
+rope_scale = option(
+    "--rope-scale",
+    env="ROPE_SCALE",
+    type=Number(min=1),
+    help="How far they are stretched: 2 doubles the context.",
+)
 attention = option(
     "--attention",
     env="ATTENTION",
@@ -266,8 +322,9 @@ seed = option(
 
 
 def model_options(command: Function) -> Function:
-    """-m, -t, -c, --cache-type and --index-dir, as one argument `model_options`."""
-    return _grouped(command, "model_options", ModelOptions, model, threads, ctx_size, cache_type, index_dir)
+    """-m, -t, -c, --cache-type, --index-dir and --rope-..., as one argument `model_options`."""
+    chosen = (model, threads, ctx_size, cache_type, index_dir, rope_scaling, rope_scale)
+    return _grouped(command, "model_options", ModelOptions, *chosen)
 
 
 def attention_options(command: Function) -> Function:
@@ -281,13 +338,13 @@ def sampling_options(command: Function) -> Function:
     return _grouped(command, "sampling_options", SamplingOptions, predict, temp, top_p, top_k, seed)
 
 
-def output_option(plain: str) -> Decorator[Any]:
-    """-o/--output: `plain` or json."""
+def output_option(*forms: str) -> Decorator[Any]:
+    """-o/--output: the first of the forms unless another is asked for."""
     return click.option(
         "-o",
         "--output",
-        type=click.Choice([plain, "json"]),
-        default=plain,
+        type=click.Choice(forms),
+        default=forms[0],
         show_default=True,
         help="What is printed.",
     )

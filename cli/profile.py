@@ -17,7 +17,7 @@ _FIGURES = ("number", "similarity", "budget x")
 
 
 @click.command()
-@options.output_option("text")
+@options.output_option("text", "json")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the plan as a picture too.")
 @options.option(
     "--texts",

@@ -56,9 +56,16 @@ def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "head": Prompt(llama).head(),
         "clustering": settings.as_json(),
-        "rope": [llama.context_params.rope_freq_base, llama.context_params.rope_freq_scale],
+        "rope": rope_settings(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),
     }
+
+
+def rope_settings(llama: Llama) -> list[float]:
+    """What positions depend on besides the model; how they are stretched goes without saying where they are not."""
+    params = llama.context_params
+    stretched = [params.rope_scaling_type] if params.rope_scaling_type > 0 else []
+    return [params.rope_freq_base, params.rope_freq_scale, *stretched]
 
 
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:

@@ -79,13 +79,27 @@ class Haystack:
 
     def tokens(self, n_tokens: int, rng: np.random.Generator) -> list[int]:
         """So many tokens from the beginning of some paragraph on; the novel's end is followed by its beginning."""
-        paragraphs = self.text.split(_BORDER)
-        at = int(rng.integers(len(paragraphs)))
-        tokens: list[int] = []
-        while len(tokens) < n_tokens:
-            tokens += self.pieces(paragraphs[at % len(paragraphs)] + _BORDER)
+        return [token for paragraph in self.passage(n_tokens, rng) for token in paragraph]
+
+    def passage(self, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
+        """The same, paragraph by paragraph; the last one is cut."""
+        at = int(rng.integers(len(self.paragraphs)))
+        paragraphs: list[list[int]] = []
+        while n_tokens > 0:
+            paragraphs.append(self.paragraphs[at % len(self.paragraphs)][:n_tokens])
+            n_tokens -= len(paragraphs[-1])
             at += 1
-        return tokens[:n_tokens]
+        return paragraphs
+
+    @cached_property
+    def paragraphs(self) -> list[list[int]]:
+        """The tokens of each paragraph, with the border after it."""
+        return [self.pieces(paragraph + _BORDER) for paragraph in self.text.split(_BORDER)]
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the whole novel."""
+        return sum(map(len, self.paragraphs))
 
     @cached_property
     def words(self) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import psutil
@@ -27,6 +28,19 @@ from .tail import CacheLayer, Rows, Tail
 
 #: Memory that is left to the rest of the machine.
 _SPARE_BYTES = 256 << 20
+
+#: Fields of HEAD records that are the step's own, whatever the cache holds.
+_OF_THE_STEP = ("scratch", "scratch_items", "bytes_read")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a cache held after some token, to go back to: `KVCache.checkpoint` takes it, `restore` goes there."""
+
+    n_tail: int
+    heads: np.ndarray
+    dropped: np.ndarray
+    chunks: list[list[np.ndarray | None]]
 
 
 class KVCache:
@@ -181,6 +195,22 @@ class KVCache:
         self.n_tail -= n_less
         self._unsettled = 0
         return True
+
+    def checkpoint(self) -> Checkpoint:
+        """A copy of all that came after the document: so one can go back where rows are evicted, too."""
+        chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
+        return Checkpoint(self.n_tail, self.heads.copy(), self._dropped.copy(), chunks)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a checkpoint that was taken with the same assignments and document."""
+        for name in self.heads.dtype.names or ():
+            if name not in _OF_THE_STEP:
+                self.heads[name] = checkpoint.heads[name]
+        for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
+            tail.restore(chunks)
+        self.n_tail, self._unsettled = checkpoint.n_tail, 0
+        self._dropped = checkpoint.dropped.copy()
+        self._n_chunks = np.array([len(tail.chunks) for tail in self.tails])
 
     def attach(self, document: Document | None) -> None:
         """Start over with a document, or with nothing."""

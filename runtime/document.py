@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import OctavoError
+from .errors import BudgetTooSmall
 from .rows import kv_type_of
 
 
@@ -72,12 +72,12 @@ class ThresholdCurve:
         return float(self.budgets[0])
 
     def threshold(self, budget: float) -> float:
-        """The threshold that spends `budget` on average. Raises OctavoError where the lookup alone costs more."""
+        """The threshold that spends `budget` on average. Raises BudgetTooSmall where the lookup alone costs more."""
         if budget >= 1:
             return -1.0
         least = self.least
         if budget < least:
-            raise OctavoError(
+            raise BudgetTooSmall(
                 f"A budget of {budget:g} is too small for this document: looking up its centroids and reading its "
                 f"last tokens takes {least:.3f}. Give --budget {np.ceil(least * 100) / 100:.2f} or more."
             )
@@ -101,7 +101,7 @@ class TwoLevelCurve:
     curve: ThresholdCurve
 
     def thresholds(self, budget: float) -> tuple[float, float]:
-        """The coarse and the fine threshold. Raises OctavoError where the lookup alone costs more than `budget`."""
+        """The coarse and the fine threshold. Raises BudgetTooSmall where the lookup alone costs more than `budget`."""
         return self.coarse_threshold if budget < 1 else -1.0, self.curve.threshold(budget)
 
 

@@ -3,3 +3,7 @@
 
 class OctavoError(Exception):
     """Something a user can act on: its message is a sentence that says what to do."""
+
+
+class BudgetTooSmall(OctavoError):
+    """A budget that looking up what matters would exceed."""

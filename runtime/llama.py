@@ -31,6 +31,13 @@ LLAMA_CPP = "llama.cpp"
 KV_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0}
 
 
+#: How positions can be stretched, and the numbers that llama.cpp has for that.
+ROPE_SCALING = {
+    "linear": llama_cpp.LLAMA_ROPE_SCALING_TYPE_LINEAR,
+    "yarn": llama_cpp.LLAMA_ROPE_SCALING_TYPE_YARN,
+}
+
+
 class Llama(llama_cpp.Llama):
     """Drop-in for `llama_cpp.Llama`: the same arguments and methods, on octavo's KV cache and attention.
 
@@ -44,6 +51,8 @@ class Llama(llama_cpp.Llama):
     n_ctx : longest sequence; 0, the default here, takes the model's own. It costs nothing until it is used.
     type_k, type_v : how keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0,
         which takes half the memory
+    rope_scaling, rope_scale : "linear" or "yarn", and how many times as long a text the positions are stretched to;
+        where n_ctx is 0, so is the context. llama.cpp's --rope-scaling and --rope-scale
 
     Raises OctavoError for a file that is no usable model, and for a model whose attention octavo cannot compute.
     """
@@ -60,6 +69,8 @@ class Llama(llama_cpp.Llama):
         n_batch: int = 512,
         type_k: int | None = None,
         type_v: int | None = None,
+        rope_scaling: str | None = None,
+        rope_scale: float = 1.0,
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
@@ -78,6 +89,8 @@ class Llama(llama_cpp.Llama):
             raise OctavoError(
                 "octavo's attention runs on the CPU: leave out n_gpu_layers, or use attention='llama.cpp'."
             )
+        if rope_scaling is not None:
+            arguments |= rope_arguments(rope_scaling, rope_scale)
         inner_n_ctx = n_ctx if native else n_batch
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if verbose else silent_llama_cpp()
@@ -94,7 +107,7 @@ class Llama(llama_cpp.Llama):
                 ) from problem
         self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
         if not native:
-            self._take_over(kv_type, n_ctx or self._model.n_ctx_train())
+            self._take_over(kv_type, n_ctx or int(self._model.n_ctx_train() * rope_scale))
 
     def _take_over(self, kv_type: str, n_ctx: int) -> None:
         """Replace the context that llama-cpp-python made by one on our attention."""
@@ -207,6 +220,16 @@ class Llama(llama_cpp.Llama):
         """Logits after the last evaluated token: (n_vocab,) f32, a copy."""
         return np.ctypeslib.as_array(self._ctx.get_logits_ith(-1), (self._n_vocab,)).copy()
 
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token's text; control tokens have none."""
+        buffer = ctypes.create_string_buffer(256)
+        size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, False)
+        return buffer.raw[: max(size, 0)]
+
+    def ends(self, token: int) -> bool:
+        """Whether a token ends what the model generates."""
+        return bool(llama_cpp.llama_vocab_is_eog(self._model.vocab, token))
+
     def save_state(self) -> LlamaState:
         """The state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
         if self.attention == LLAMA_CPP:
@@ -256,6 +279,16 @@ def check_model_file(path: str) -> None:
         raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
     if magic != b"GGUF":
         raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
+
+
+def rope_arguments(scaling: str, scale: float) -> dict[str, Any]:
+    """llama-cpp-python's arguments for stretched positions. Raises OctavoError for ways that there are not."""
+    if scaling not in ROPE_SCALING or not scale >= 1:
+        raise OctavoError(
+            f"Positions are stretched as {' or '.join(ROPE_SCALING)}, by 1 or more: not '{scaling}' by {scale:g}."
+        )
+    yarn = {"yarn_ext_factor": 1.0} if scaling == "yarn" else {}
+    return {"rope_scaling_type": ROPE_SCALING[scaling], "rope_freq_scale": 1 / scale, **yarn}
 
 
 def kv_type_named(type_k: int | None, type_v: int | None) -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import codecs
-import ctypes
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-
-import llama_cpp
 
 from .errors import OctavoError
 from .llama import Llama
@@ -57,7 +54,6 @@ class Session:
         self.prompt = Prompt(llama, self.has_document)
         self.timing = Timing()
         self._n_document = llama.n_tokens
-        self._vocab = llama_cpp.llama_model_get_vocab(llama.model)
         self._unread: list[int] = []  # sampled tokens that the model has not read yet
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
@@ -97,10 +93,10 @@ class Session:
             for token in tokens_out:
                 self._count_token(start)
                 self._unread = [token]
-                if llama_cpp.llama_vocab_is_eog(self._vocab, token):
+                if llama.ends(token):
                     self._unread = []
                     break
-                yield answer.add(self._piece(token))
+                yield answer.add(llama.piece(token))
                 if answer.stopped:
                     self._unread = []
                     self._forget(before + len(tokens) + answer.n_tokens)
@@ -116,12 +112,6 @@ class Session:
     def _forget(self, n_tokens: int) -> None:
         """Keep the first n_tokens tokens only."""
         self.llama.rewind(n_tokens)
-
-    def _piece(self, token: int) -> bytes:
-        """The bytes of a token; control tokens have none."""
-        buffer = ctypes.create_string_buffer(256)
-        size = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, False)
-        return buffer.raw[: max(size, 0)]
 
     def _count_token(self, start: float) -> None:
         now = time.perf_counter() - start

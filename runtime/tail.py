@@ -95,6 +95,11 @@ class Tail:
         for i in range(first, last):
             self.chunks[i], self.table[i] = None, 0
 
+    def restore(self, chunks: Sequence[np.ndarray | None]) -> None:
+        """Hold copies of these chunks."""
+        self.chunks = [None if chunk is None else chunk.copy() for chunk in chunks]
+        self.table[: len(chunks)] = [0 if chunk is None else chunk.ctypes.data for chunk in self.chunks]
+
     def rows(self, start: int, stop: int) -> list[Rows]:
         """Views of the keys and values from row `start` to `stop`, a chunk at a time, in the order in the chunk."""
         dtype, n_elements = self.format

@@ -1,0 +1,126 @@
+"""Needle: facts of one sentence in long prose, each in words of its own, asked for one by one.
+
+Quest (Tang et al. 2024, section 4.3), DuoAttention (Xiao et al. 2024, section 3.2) and SparQ hide one needle in a text.
+Here a text holds several, so that it is read once; what they say is drawn, so that it cannot be guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from octavo.convert.library import read_document
+from octavo.convert.passkeys import Haystack
+from octavo.runtime.llama import Llama
+from octavo.runtime.prompt import Prompt
+
+from ..prose import even_positions, hide
+from ..samples import Outcome, Sample, Text
+from . import Task, contains, novel
+
+#: What a needle says, up to the drawn word; the question; and the words.
+_FACTS = (
+    (
+        "The password of the lighthouse at Corvane is",
+        "What is the password of the lighthouse at Corvane?",
+        ("marmalade", "thunder", "velvet", "compass", "cinnamon", "anchor", "granite", "lantern"),
+    ),
+    (
+        "The favourite fruit of Doctor Halloran is the",
+        "What is the favourite fruit of Doctor Halloran?",
+        ("pineapple", "cherry", "banana", "peach", "lemon", "mango", "apricot", "grape"),
+    ),
+    (
+        "The ship that sank near Tresmoor was loaded with",
+        "What was the ship loaded with that sank near Tresmoor?",
+        ("copper", "cotton", "wool", "sugar", "timber", "coffee", "silver", "bricks"),
+    ),
+    (
+        "The blue box in the attic of Number Nine contains a",
+        "What does the blue box in the attic of Number Nine contain?",
+        ("violin", "telescope", "crown", "map", "sword", "mirror", "clock", "doll"),
+    ),
+    (
+        "Captain Ferris has a dog called",
+        "What is the dog of Captain Ferris called?",
+        ("Rusty", "Shadow", "Pepper", "Duke", "Biscuit", "Ginger", "Max", "Ranger"),
+    ),
+    (
+        "The secret ingredient of Nadia's soup is",
+        "What is the secret ingredient of Nadia's soup?",
+        ("ginger", "mustard", "honey", "garlic", "saffron", "vinegar", "mint", "butter"),
+    ),
+    (
+        "The winner of the chess tournament in Ostrava was born in",
+        "Where was the winner of the chess tournament in Ostrava born?",
+        ("Brazil", "Norway", "Egypt", "Canada", "India", "Japan", "Greece", "Kenya"),
+    ),
+    (
+        "The statue on Kestrel Bridge is made of",
+        "What is the statue on Kestrel Bridge made of?",
+        ("marble", "bronze", "glass", "iron", "wood", "clay", "steel", "gold"),
+    ),
+    (
+        "The gardener of Willowmere sold his house to a",
+        "To whom did the gardener of Willowmere sell his house?",
+        ("painter", "soldier", "teacher", "lawyer", "sailor", "nurse", "farmer", "priest"),
+    ),
+    (
+        "The wolves of Mount Asgarth are afraid of",
+        "What are the wolves of Mount Asgarth afraid of?",
+        ("music", "fire", "bells", "horses", "snow", "water", "smoke", "light"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Needle(Task):
+    """Facts at even places of a text.
+
+    Parameters
+    ----------
+    per_text : most facts in a text    n_tokens : most tokens of an answer
+    """
+
+    per_text: int = len(_FACTS)
+    n_tokens: int = 8
+
+    name = "needle"
+    metric = "found"
+    samples = 20
+    data = novel
+
+    def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
+        """Prose of `depth` tokens with facts in it, in another order in each text, and the questions."""
+        haystack, prompt, texts = Haystack(llama, read_document(data)), Prompt(llama), []
+        head = prompt.head()
+        for number in range(ceil(n_samples / self.per_text)):
+            rng = np.random.default_rng([seed, depth, number])
+            n = min(self.per_text, n_samples - number * self.per_text)
+            facts = [_FACTS[i] for i in rng.permutation(len(_FACTS))[:n]]
+            words = [str(rng.choice(words)) for _, _, words in facts]
+            hidden = [
+                (at, f"{begin} {word}.")
+                for at, (begin, _, _), word in zip(even_positions(n), facts, words, strict=True)
+            ]
+            tokens = head + hide(haystack, depth - len(head), hidden, rng)
+            blank = "" if prompt.has_template else " "
+            samples = [
+                Sample(
+                    prompt.first_question(question) + haystack.pieces(blank + begin),
+                    n_predict=self.n_tokens,
+                    stop="\n",
+                    answers=(word,),
+                    position=at,
+                )
+                for (at, _), (begin, question, _), word in zip(hidden, facts, words, strict=True)
+            ]
+            texts.append(Text(tokens, samples))
+        return texts
+
+    def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
+        """1 where the answer has the word."""
+        return {"score": contains(outcome.text, sample.answers)}
