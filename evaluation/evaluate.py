@@ -90,10 +90,11 @@ class Evaluation:
         for attention in settings.attentions:
             budgets = settings.budgets if parse(attention, settings.plan).has_budget else [1.0]
             self.runs += [run for budget in budgets if (run := Run(attention, budget)) not in self.runs]
-        self.results = Results(self._path(), self.header)
+        machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads}
+        self.results = Results(self._path(), {**self.depends_on, "machine": machine})
 
     @cached_property
-    def header(self) -> dict[str, Any]:
+    def depends_on(self) -> dict[str, Any]:
         """What a sample's figures depend on, besides the method."""
         return {
             "octavo": octavo.__version__,
@@ -104,10 +105,11 @@ class Evaluation:
             "data": {"name": self.settings.data.name, "sha256": sha256_of(self.settings.data)},
             "samples": self.settings.n_samples,
             "seed": self.settings.seed,
+            "plan": self.settings.plan and hashlib.sha256(repr(self.settings.plan).encode()).hexdigest()[:12],
         }
 
     def _path(self) -> Path:
-        identity = hashlib.sha256(json.dumps(self.header, sort_keys=True).encode()).hexdigest()[:12]
+        identity = hashlib.sha256(json.dumps(self.depends_on, sort_keys=True).encode()).hexdigest()[:12]
         return self.library.folder / "eval" / f"{self.task.name}-{identity}.jsonl"
 
     def run(self) -> dict[str, Any]:
@@ -122,9 +124,7 @@ class Evaluation:
             "task": self.task.name,
             "metric": self.task.metric,
             "higher_is_better": self.task.higher_is_better,
-            "model": self.header["model"],
-            **{name: self.header[name] for name in ("octavo", "data", "seed")},
-            "machine": {"cpu": cpu_name(), "threads": self.llama.context_params.n_threads},
+            **{name: self.results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
             "results": [row for run in self.runs for depth in _unique(texts) for row in self._rows(run, depth, texts)],
             "left_out": self._left_out(),
         }

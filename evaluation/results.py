@@ -24,11 +24,11 @@ _MATCHED, _SAMPLE = "matched", "sample"
 class Results:
     """The records of one evaluation.
 
-    header : what they depend on: another header is another file
+    header : what they depend on, the first line of the file
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path = path
+        self.path, self.header = path, header
         self.samples: dict[Key, dict[str, Any]] = {}
         self.budgets: dict[tuple[str, float, int], float | None] = {}
         with disk_errors(path):
@@ -43,7 +43,9 @@ class Results:
         """Take the records of the file; gives the whole lines."""
         text = self.path.read_text("utf-8")
         whole = text[: text.rfind("\n") + 1]
-        for line in whole.splitlines()[1:]:
+        lines = whole.splitlines()
+        self.header = json.loads(lines[0])
+        for line in lines[1:]:
             record = json.loads(line)
             if record["kind"] == _SAMPLE:
                 self.samples[_key(record)] = record

@@ -22,7 +22,7 @@ from ..samples import Outcome, Sample, Text
 from . import Task, contains, novel
 
 #: What a needle says, up to the drawn word; the question; and the words.
-_FACTS = (
+FACTS = (
     (
         "The password of the lighthouse at Corvane is",
         "What is the password of the lighthouse at Corvane?",
@@ -85,7 +85,7 @@ class Needle(Task):
     per_text : most facts in a text    n_tokens : most tokens of an answer
     """
 
-    per_text: int = len(_FACTS)
+    per_text: int = len(FACTS)
     n_tokens: int = 8
 
     name = "needle"
@@ -100,7 +100,7 @@ class Needle(Task):
         for number in range(ceil(n_samples / self.per_text)):
             rng = np.random.default_rng([seed, depth, number])
             n = min(self.per_text, n_samples - number * self.per_text)
-            facts = [_FACTS[i] for i in rng.permutation(len(_FACTS))[:n]]
+            facts = [FACTS[i] for i in rng.permutation(len(FACTS))[:n]]
             words = [str(rng.choice(words)) for _, _, words in facts]
             hidden = [
                 (at, f"{begin} {word}.")

@@ -15,6 +15,7 @@ import numpy as np
 
 from octavo.convert.library import read_document
 from octavo.convert.passkeys import Haystack
+from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import Llama
 
 from ..prose import BORDER, passage
@@ -29,7 +30,8 @@ class Repetition(Task):
     Parameters
     ----------
     n_cue, n_tokens : tokens of a passage that are given, and most that are to be repeated
-    per_text : passages of a text, at random places in as many equal parts of it
+    per_text : passages of a text, at random places in as many equal parts of its first half: what is near takes no
+        retrieval
     """
 
     n_cue: int = 32
@@ -50,10 +52,15 @@ class Repetition(Task):
             n = min(self.per_text, n_samples - number * self.per_text)
             paragraphs = passage(haystack, depth - len(head), rng)
             tokens = head + [token for paragraph in paragraphs for token in paragraph]
-            room = (depth - len(head)) // n - self.n_cue - self.n_tokens
+            size = (depth - len(head)) // 2 // n
+            room = size - self.n_cue - self.n_tokens
+            if room < 1:
+                raise OctavoError(
+                    f"{n} passages are too many for {depth:,} tokens: give larger --depths or fewer --samples."
+                )
             samples = []
             for part in range(n):
-                start = len(head) + part * ((depth - len(head)) // n) + int(rng.integers(max(room, 1)))
+                start = len(head) + part * size + int(rng.integers(room))
                 cue = start + self.n_cue
                 expected = llama.detokenize(tokens[cue : cue + self.n_tokens]).decode("utf-8", "replace")
                 samples.append(
