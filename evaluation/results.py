@@ -32,12 +32,9 @@ class Results:
         self.samples: dict[Key, dict[str, Any]] = {}
         self.budgets: dict[tuple[str, float, int], float | None] = {}
         with disk_errors(path):
-            if path.exists():
-                kept = self._read()
-                path.write_text(kept, "utf-8")
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(header) + "\n", "utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = self._read() if path.exists() else ""
+            path.write_text(kept or json.dumps(header) + "\n", "utf-8")
 
     def _read(self) -> str:
         """Take the records of the file; gives the whole lines."""
