@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +23,9 @@ from octavo.runtime.models import default_model
 
 PAGE = Path(__file__).parent.parent / "docs" / "evaluation.md"
 NOVEL = Path(__file__).parent.parent / "examples" / "emma.txt"
+
+#: What ends the place of a table, which `<!-- MODEL TASK -->` begins.
+END = "<!-- end -->"
 
 ALL = "dense,squeezed,squeezed2,quest,sparq,streaming,h2o,duo"
 NO_PLAN = "dense,squeezed,squeezed2,quest,sparq,streaming,h2o"
@@ -112,10 +114,11 @@ def main() -> None:
             blocks.setdefault(run.block, []).append(measured)
     page = PAGE.read_text("utf-8")
     for name, tables in blocks.items():
-        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not place.search(page):
+        before, found, rest = page.partition(f"<!-- {name} -->\n")
+        if not found:
             raise SystemExit(f"{PAGE.name} has no place for '{name}'.")
-        page = place.sub(lambda match, text="\n".join(tables): f"{match[1]}\n{text}\n{match[2]}", page)  # type: ignore[misc]
+        after = rest.partition(END)[2]
+        page = "\n".join([before + found, *tables, END + after])
     PAGE.write_text(page, "utf-8")
 
 

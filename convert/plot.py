@@ -26,24 +26,35 @@ def check_plot(path: Path) -> None:
         raise OctavoError(f"There is no folder {path.parent} to write {path.name} in.")
 
 
-def write_plot(plan: dict[str, Any], path: Path) -> None:
-    """Draw a plan as a PNG file. `check_plot` says whether that can be done."""
+def new_figure(width: float, height: float) -> Any:
+    """An empty picture, so many inches wide and high, that no window shows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    layers, heads = plan["layers"], plan["heads"]
-    figure = Figure(figsize=(max(7.0, 0.28 * len(layers["slides"]) + 2), 6.5), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a picture as a PNG file. Raises OctavoError where that fails."""
+    try:
+        figure.savefig(path, dpi=120, format="png")
+    except OSError as problem:
+        raise OctavoError(f"{path} cannot be written: {problem.strerror or problem}.") from problem
+
+
+def write_plot(plan: dict[str, Any], path: Path) -> None:
+    """Draw a plan as a PNG file. `check_plot` says whether that can be done."""
+    layers, heads = plan["layers"], plan["heads"]
+    figure = new_figure(max(7.0, 0.28 * len(layers["slides"]) + 2), 6.5)
     above, below = figure.subplots(2, 1, sharex=True)
     _draw_layers(above, layers)
     image = _draw_heads(below, heads, len(layers["slides"]))
     bar = figure.colorbar(image, ax=below, location="bottom", aspect=50, label="order in which heads fell")
     bar.set_ticks([1, len(heads["elimination"])], labels=["first", "last"])
     figure.suptitle(f"{plan['model']['name']}: what was measured ({plan['task']})")
-    try:
-        figure.savefig(path, dpi=120, format="png")
-    except OSError as problem:
-        raise OctavoError(f"{path} cannot be written: {problem.strerror or problem}.") from problem
+    save(figure, path)
 
 
 def _draw_layers(axes: Any, layers: dict[str, Any]) -> None:

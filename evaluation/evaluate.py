@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import octavo
-from octavo.convert.files import sha256_of
 from octavo.convert.index import rope_settings
-from octavo.convert.library import Library
+from octavo.convert.library import Library, hash_text
 from octavo.convert.progress import Progress
 from octavo.cpu_kernels.machine import cpu_name
 from octavo.runtime.document import Document
@@ -89,23 +88,25 @@ class Evaluation:
         self.runs = [Run(DENSE, 1.0)]
         for attention in settings.attentions:
             budgets = settings.budgets if parse(attention, settings.plan).has_budget else [1.0]
-            self.runs += [run for budget in budgets if (run := Run(attention, budget)) not in self.runs]
+            self.runs += [Run(attention, budget) for budget in budgets]
+        self.runs = list(dict.fromkeys(self.runs))
         machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads}
         self.results = Results(self._path(), {**self.depends_on, "machine": machine})
 
     @cached_property
     def depends_on(self) -> dict[str, Any]:
         """What a sample's figures depend on, besides the method."""
+        plan = self.settings.plan
         return {
             "octavo": octavo.__version__,
             "task": {"name": self.task.name, **vars(self.task)},
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "rope": rope_settings(self.llama),
             "cache_type": self.llama.context.kv_type,
-            "data": {"name": self.settings.data.name, "sha256": sha256_of(self.settings.data)},
+            "data": {"name": self.settings.data.name, "sha256": hash_text(self.task.content(self.settings.data))},
             "samples": self.settings.n_samples,
             "seed": self.settings.seed,
-            "plan": self.settings.plan and hashlib.sha256(repr(self.settings.plan).encode()).hexdigest()[:12],
+            **({"plan": hashlib.sha256(repr(plan).encode()).hexdigest()[:12]} if plan else {}),
         }
 
     def _path(self) -> Path:
@@ -126,7 +127,7 @@ class Evaluation:
             "higher_is_better": self.task.higher_is_better,
             **{name: self.results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
             "results": [row for run in self.runs for depth in _unique(texts) for row in self._rows(run, depth, texts)],
-            "left_out": self._left_out(),
+            "left_out": self._left_out(_unique(texts)),
         }
 
     def _texts(self) -> list[tuple[int, int, Text]]:
@@ -149,7 +150,7 @@ class Evaluation:
         missing = [run for run in self.runs if not self._done(run, depth, number, text)]
         if not missing:
             return
-        document = self._document(text, missing)
+        document = self._document(text)
         self.reader.attend(document, DENSE, 1.0)
         dense = self._answers(Run(DENSE, 1.0), depth, number, text, [])
         probe = _Probe(self.reader, text, dense)
@@ -165,10 +166,10 @@ class Evaluation:
         unreachable = self.results.budgets.get((run.attention, run.budget, depth), run.budget) is None
         return unreachable or all(key in self.results.samples for key in keys)
 
-    def _document(self, text: Text, runs: list[Run]) -> Document:
+    def _document(self, text: Text) -> Document:
         if text.document:
             return self.reader.index(self.library, text.name, text.document)
-        clusters = any("squeezed" in parse(run.attention, self.settings.plan).method for run in runs)
+        clusters = any("squeezed" in parse(run.attention, self.settings.plan).method for run in self.runs)
         return self.reader.read(text.tokens, clusters)
 
     def _answers(self, run: Run, depth: int, number: int, text: Text, dense: list[Outcome]) -> list[Outcome]:
@@ -209,7 +210,7 @@ class Evaluation:
     def _given(self, run: Run, depth: int, document: Document, probe: _Probe) -> float | None:
         """The budget with which a method reads the share that is asked for; None where it cannot."""
         known, key = self.results.budgets, (run.attention, run.budget, depth)
-        if key in known or not parse(run.attention, self.settings.plan).has_budget:
+        if key in known or run.budget == 1:
             return known.get(key, run.budget)
         ratios = [given / budget for (name, budget, _), given in known.items() if name == run.attention and given]
 
@@ -243,13 +244,13 @@ class Evaluation:
         row = {"attention": run.attention, "budget": run.budget, "depth": depth, **summary(own, dense)}
         return [{**row, "given_budget": round(given, 5) if given else None}]
 
-    def _left_out(self) -> list[dict[str, Any]]:
+    def _left_out(self, depths: list[int]) -> list[dict[str, Any]]:
         """Methods and budgets that could not be matched."""
         return [
             {"attention": run.attention, "budget": run.budget, "depth": depth}
             for run in self.runs
             for (attention, budget, depth), given in self.results.budgets.items()
-            if (attention, budget) == (run.attention, run.budget) and given is None
+            if (attention, budget) == (run.attention, run.budget) and depth in depths and given is None
         ]
 
 

@@ -12,8 +12,8 @@ from math import sqrt
 #: How near a share must come, how far it may be off where it comes no nearer, and how often it is measured at most.
 _NEAR, _FAR, _TRIES = 0.02, 0.1, 8
 
-#: Shares that are as near as this are the same.
-_SAME = 0.005
+#: A budget that is as much smaller should read less; shares that are as near as this are the same.
+_LESS, _SAME = 0.7, 0.005
 
 #: The smallest budget that is tried.
 _LEAST = 1 / 1024
@@ -45,9 +45,8 @@ def matched(measure: Callable[[float], float | None], target: float, start: floa
         if share is None:
             budget = sqrt(low * high)
             continue
-        stays = any(
-            budget < other and share > (1 - _SAME) * shares[other] for other in shares if shares[other] > target
-        )
+        over = [other for other in shares if shares[other] > target and budget < _LESS * other]
+        stays = any(share > (1 - _SAME) * shares[other] for other in over)
         shares[budget] = share
         if stays and share > target:
             break  # a smaller budget reads no less: what is always read takes up all of it

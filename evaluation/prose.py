@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
 
+from octavo.convert.library import read_document
 from octavo.convert.passkeys import Haystack
 from octavo.runtime.errors import OctavoError
+from octavo.runtime.llama import Llama
 
 BORDER = "\n\n"
 
 
-def passage(haystack: Haystack, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
+@dataclass(frozen=True)
+class Prose(Haystack):
+    """The text of a file."""
+
+    path: Path
+
+
+def prose_of(llama: Llama, path: Path) -> Prose:
+    """The text of a file, for a model."""
+    return Prose(llama, read_document(path), path)
+
+
+def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
     """So many tokens in a row, from some paragraph on. Raises OctavoError where there are not as many."""
     if n_tokens > haystack.n_tokens:
         raise OctavoError(
-            f"The data have {haystack.n_tokens:,} tokens, and this takes {n_tokens:,}: give a longer text with --data, "
-            "or smaller --depths."
+            f"{haystack.path} has {haystack.n_tokens:,} tokens, and this takes {n_tokens:,}: give a longer text with "
+            "--data, or smaller --depths."
         )
     return haystack.passage(n_tokens, rng)
 
@@ -28,7 +44,7 @@ def even_positions(n: int) -> list[float]:
     return [0.5] if n == 1 else [round(float(at), 4) for at in np.linspace(0.05, 0.95, n)]
 
 
-def hide(haystack: Haystack, n_tokens: int, hidden: Sequence[tuple[float, str]], rng: np.random.Generator) -> list[int]:
+def hide(haystack: Prose, n_tokens: int, hidden: Sequence[tuple[float, str]], rng: np.random.Generator) -> list[int]:
     """Prose of n_tokens tokens, with paragraphs hidden between its own, each where it is nearest to its position.
 
     hidden : positions from 0 to 1, rising, and paragraphs. Raises OctavoError where they do not fit.

@@ -44,7 +44,7 @@ class Reader:
         self._attending = None
         llama.reset()
         llama.set_attention("dense")
-        n_last = min(self.settings.exact_last, len(tokens) - 1)
+        n_last = max(1, min(self.settings.exact_last, len(tokens) - 1))
         self.progress.start(f"Reading {len(tokens):,} tokens", len(tokens), "tokens")
         self._evaluate(tokens[:-n_last])
         with llama.context.captured_queries(n_last) as queries:

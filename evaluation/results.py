@@ -7,6 +7,7 @@ budget that was matched. Records are added as they are measured; a last line tha
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,26 +33,25 @@ class Results:
         self.samples: dict[Key, dict[str, Any]] = {}
         self.budgets: dict[tuple[str, float, int], float | None] = {}
         with disk_errors(path):
-            if path.exists():
-                kept = self._read()
-                path.write_text(kept, "utf-8")
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(header) + "\n", "utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            self._read()
 
-    def _read(self) -> str:
-        """Take the records of the file; gives the whole lines."""
-        text = self.path.read_text("utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        lines = whole.splitlines()
-        self.header = json.loads(lines[0])
-        for line in lines[1:]:
-            record = json.loads(line)
+    def _read(self) -> None:
+        """Take the records of the file, and cut off a last line that is not whole."""
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+        if not whole:
+            self._append(self.header)
+            return
+        self.header, *records = map(json.loads, whole.splitlines())
+        for record in records:
             if record["kind"] == _SAMPLE:
                 self.samples[_key(record)] = record
             else:
                 self.budgets[record["attention"], record["budget"], record["depth"]] = record["given"]
-        return whole
 
     def add_sample(self, record: dict[str, Any]) -> None:
         """Add what was measured of a sample."""

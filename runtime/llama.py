@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -89,7 +90,7 @@ class Llama(llama_cpp.Llama):
             raise OctavoError(
                 "octavo's attention runs on the CPU: leave out n_gpu_layers, or use attention='llama.cpp'."
             )
-        if rope_scaling is not None:
+        if rope_scaling is not None or rope_scale != 1:
             arguments |= rope_arguments(rope_scaling, rope_scale)
         inner_n_ctx = n_ctx if native else n_batch
         quiet: contextlib.AbstractContextManager[list[str]]
@@ -107,7 +108,7 @@ class Llama(llama_cpp.Llama):
                 ) from problem
         self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
         if not native:
-            self._take_over(kv_type, n_ctx or int(self._model.n_ctx_train() * rope_scale))
+            self._take_over(kv_type, n_ctx or int(self._n_ctx_train() * rope_scale))
 
     def _take_over(self, kv_type: str, n_ctx: int) -> None:
         """Replace the context that llama-cpp-python made by one on our attention."""
@@ -136,6 +137,11 @@ class Llama(llama_cpp.Llama):
         self.input_ids = np.zeros(n_ctx, np.intc)
         if self._logits_all:
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
+
+    def _n_ctx_train(self) -> int:
+        """The model's own context. Not llama_model_n_ctx_train: YaRN multiplies that already."""
+        own = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
+        return int(own or self._model.n_ctx_train())
 
     def _inner_n_ctx(self, n_ctx: int) -> int:
         """Cells of llama.cpp's own cache: one batch, and more only where its RoPE factors depend on them (LongRoPE)."""
@@ -281,9 +287,9 @@ def check_model_file(path: str) -> None:
         raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
 
 
-def rope_arguments(scaling: str, scale: float) -> dict[str, Any]:
+def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
     """llama-cpp-python's arguments for stretched positions. Raises OctavoError for ways that there are not."""
-    if scaling not in ROPE_SCALING or not scale >= 1:
+    if scaling not in ROPE_SCALING or not 1 <= scale < math.inf:
         raise OctavoError(
             f"Positions are stretched as {' or '.join(ROPE_SCALING)}, by 1 or more: not '{scaling}' by {scale:g}."
         )

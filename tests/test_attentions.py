@@ -194,6 +194,55 @@ def test_rewinding_is_as_if_the_rest_had_not_come(gqa, attention, n_left):
     np.testing.assert_allclose(llama.logits(), fresh.logits(), atol=tolerance)
 
 
+@pytest.mark.parametrize("attention", ["streaming", "h2o", "duo", "plan+h2o", "quest", "squeezed"])
+def test_a_checkpoint_is_gone_back_to(model, attention):
+    """The same numbers each time, however much was read in between."""
+    llama, more = new_llama(model, attention), TOKENS[700:760]
+    llama.eval(TOKENS[:700])
+    checkpoint, kv_bytes = llama.context.cache.checkpoint(), llama.context.cache.kv_bytes
+    expected = logits_after(llama, more)
+    for between in ([], TOKENS[760:770], TOKENS[:900], []):
+        llama.eval(between)
+        restore(llama, checkpoint, 700)
+        assert llama.context.cache.n_tokens == 700
+        assert llama.context.cache.kv_bytes == kv_bytes
+        np.testing.assert_array_equal(logits_after(llama, more), expected)
+
+
+@pytest.mark.parametrize("attention", ["streaming", "h2o"])
+def test_a_checkpoint_is_gone_back_to_after_many_steps(gqa, attention):
+    """One token at a time: chunks are forgotten and made as in decoding."""
+    llama, more = new_llama(gqa, attention), TOKENS[500:520]
+    llama.eval(TOKENS[:500])
+    checkpoint = llama.context.cache.checkpoint()
+    expected = logits_after(llama, more)
+    for token in TOKENS[520:1100]:
+        llama.eval([token])
+    restore(llama, checkpoint, 500)
+    np.testing.assert_array_equal(logits_after(llama, more), expected)
+
+
+@pytest.mark.parametrize("attention", ["streaming", "h2o"])
+def test_a_checkpoint_holds_copies(gqa, attention):
+    """What is read after going back, and after the checkpoint was taken, does not change it."""
+    llama = new_llama(gqa, attention)
+    llama.eval(TOKENS[:700])
+    checkpoint = llama.context.cache.checkpoint()
+    before = [None if chunk is None else chunk.copy() for chunks in checkpoint.chunks for chunk in chunks]
+    heads = checkpoint.heads.copy()
+    for _ in range(2):
+        llama.eval(TOKENS[700:1300])
+        restore(llama, checkpoint, 700)
+    for chunk, copy in zip([chunk for chunks in checkpoint.chunks for chunk in chunks], before, strict=True):
+        np.testing.assert_array_equal(chunk, copy)
+    assert (checkpoint.heads == heads).all()
+
+
+def restore(llama, checkpoint, n_tokens):
+    llama.context.cache.restore(checkpoint)
+    llama.n_tokens = n_tokens
+
+
 @pytest.mark.parametrize("attention", ["streaming", "h2o", "quest", "sparq", "squeezed"])
 def test_an_interrupted_batch_leaves_what_was_there(gqa, attention, monkeypatch):
     budget = 1.0 if attention == "squeezed" else 0.3  # below, its threshold has a history

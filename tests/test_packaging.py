@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from octavo.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("cli", "convert", "cpu_kernels", "metal", "runtime", "examples")
+FOLDERS = ("cli", "convert", "cpu_kernels", "evaluation", "metal", "runtime", "examples")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_wheel_holds_every_module_and_no_tests(wheel):
 def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
-        "import octavo, octavo.cli.main, octavo.convert.bench as bench, octavo.runtime.llama;"
+        "import octavo, octavo.cli.main, octavo.convert.bench as bench, octavo.evaluation.evaluate;"
         "print(octavo.__file__); print(bench.default_text().exists())"
     )
     run = subprocess.run(

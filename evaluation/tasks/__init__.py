@@ -7,6 +7,7 @@ A task is a frozen dataclass of parameters; it says
   attention_too : whether it compares what attention gives in each layer
   own_depths : whether its texts are documents of users, to be indexed, that are as long as they are
   in_batches : whether prompts are read in batches, as `ask` does
+  content : all that texts are made of
   texts : makes texts and samples of the data, the same ones for the same seed
   score : what an outcome is worth, as "score", and what else there is to know of it
 """
@@ -42,6 +43,9 @@ class Task:
     own_depths: ClassVar[bool] = False
     in_batches: ClassVar[bool] = False
 
+    def content(self, data: Path) -> str:
+        return read_document(data)
+
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         raise NotImplementedError
 
@@ -59,6 +63,13 @@ def read_json(path: Path) -> Any:
         return json.loads(read_document(path))
     except ValueError as problem:
         raise OctavoError(f"{path} is not JSON: {problem}.") from problem
+
+
+def answers_of(given: Any) -> tuple[str, ...]:
+    """The answers of a question in JSON. Raises TypeError for anything but a list of texts."""
+    if not isinstance(given, list) or not all(isinstance(answer, str) for answer in given):
+        raise TypeError(given)
+    return tuple(given)
 
 
 def contains(text: str, answers: tuple[str, ...]) -> float:

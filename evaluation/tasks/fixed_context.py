@@ -7,6 +7,7 @@ there may be "file", the name of a text beside the JSON file.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 
 from ..samples import Outcome, Sample, Text
-from . import Task, questions, read_json
+from . import Task, answers_of, questions, read_json
 from .qa import answer_scores, words
 
 
@@ -42,6 +43,10 @@ class FixedContext(Task):
     own_depths = True
     in_batches = True
 
+    def content(self, data: Path) -> str:
+        """The documents and their questions: the texts may lie in other files."""
+        return json.dumps(read_documents(data))
+
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """The documents, each with n_samples of its questions, or all where it has no more; `depth` has no meaning."""
         prompt, texts = Prompt(llama), []
@@ -52,7 +57,7 @@ class FixedContext(Task):
                     prompt.first_question(asked[i]["question"]),
                     n_predict=self.n_tokens,
                     stop=prompt.stop or "",
-                    answers=tuple(asked[i]["answers"]),
+                    answers=asked[i]["answers"],
                 )
                 for i in chosen
             ]
@@ -75,12 +80,12 @@ def read_documents(data: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
             path = data.parent / each["file"] if "file" in each else None
             text = read_document(path) if path else str(each["document"])
             name = path.name if path else f"{data.stem}-{number + 1}"
-            asked = [
-                {"question": str(q["question"]), "answers": [str(a) for a in q["answers"]]} for q in each["questions"]
-            ]
+            asked = [{"question": str(q["question"]), "answers": answers_of(q["answers"])} for q in each["questions"]]
             if not asked or not all(q["answers"] for q in asked):
                 raise OctavoError(f"{data}: {name} has no questions, or one without an answer.")
             documents.append((name, text, asked))
+        if not documents:
+            raise TypeError(content)
     except (KeyError, TypeError) as problem:
         raise OctavoError(
             f'{data} holds no documents: give {{"document", "questions": [{{"question", "answers": [text]}}]}}, or a '

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.convert.library import read_document
-from octavo.convert.passkeys import Haystack
 from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 
-from ..prose import even_positions, hide
+from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
 from . import Task, contains, novel
 
@@ -95,7 +93,7 @@ class Needle(Task):
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Prose of `depth` tokens with facts in it, in another order in each text, and the questions."""
-        haystack, prompt, texts = Haystack(llama, read_document(data)), Prompt(llama), []
+        haystack, prompt, texts = prose_of(llama, data), Prompt(llama), []
         head = prompt.head()
         for number in range(ceil(n_samples / self.per_text)):
             rng = np.random.default_rng([seed, depth, number])

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.convert.library import read_document
-from octavo.convert.passkeys import Haystack
 from octavo.runtime.llama import Llama
 
-from ..prose import passage
+from ..prose import passage, prose_of
 from ..samples import Outcome, Sample, Text
 from . import Task, novel
 
@@ -53,7 +51,7 @@ def following(
     llama: Llama, data: Path, depth: int, n_samples: int, seed: int, n_tokens: int, per_text: int
 ) -> list[Text]:
     """Texts, and after each of them samples of n_tokens tokens that follow one another."""
-    haystack, texts = Haystack(llama, read_document(data)), []
+    haystack, texts = prose_of(llama, data), []
     head = haystack.head()
     for number in range(ceil(n_samples / per_text)):
         n = min(per_text, n_samples - number * per_text)

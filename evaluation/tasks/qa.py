@@ -23,7 +23,7 @@ from octavo.runtime.prompt import Prompt
 
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
-from . import Task, articles, read_json
+from . import Task, answers_of, articles, read_json
 
 #: Share of the tokens that were asked for which a text must have: whole paragraphs do not fill it.
 _FULL = 0.8
@@ -73,15 +73,23 @@ class QA(Task):
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Texts of at most `depth` tokens, of paragraphs in random order."""
         paragraphs = read_articles(data)
+        if not paragraphs:
+            raise OctavoError(f"{data} has no paragraph whose questions all have answers.")
         texts: list[Text] = []
         while n_samples > 0:
             rng = np.random.default_rng([seed, depth, len(texts)])
-            texts.append(self._text(llama, paragraphs, depth, min(self.per_text, n_samples), rng))
+            texts.append(self._text(llama, data, paragraphs, depth, min(self.per_text, n_samples), rng))
             n_samples -= len(texts[-1].samples)
         return texts
 
     def _text(
-        self, llama: Llama, paragraphs: Sequence[Paragraph], depth: int, n_samples: int, rng: np.random.Generator
+        self,
+        llama: Llama,
+        data: Path,
+        paragraphs: Sequence[Paragraph],
+        depth: int,
+        n_samples: int,
+        rng: np.random.Generator,
     ) -> Text:
         haystack, prompt = Haystack(llama, ""), Prompt(llama)
         tokens = prompt.head() if self.chat else haystack.head()
@@ -93,7 +101,7 @@ class QA(Task):
                 tokens = tokens + own
         if len(chosen) < 2 or len(tokens) < _FULL * depth:
             raise OctavoError(
-                f"The data make a text of {len(tokens):,} tokens and {len(chosen)} paragraphs, and {depth:,} tokens "
+                f"{data} makes a text of {len(tokens):,} tokens and {len(chosen)} paragraphs, and {depth:,} tokens "
                 "were asked for: give more with --data, or other --depths."
             )
         example = chosen.pop(int(rng.integers(len(chosen))))[1].draw(rng)
@@ -119,7 +127,7 @@ def read_articles(data: Path) -> list[Paragraph]:
             Paragraph(
                 title := article["title"].replace("_", " "),
                 str(paragraph["context"]),
-                tuple(Question(title, str(each["question"]), tuple(each["answers"])) for each in paragraph["qas"]),
+                tuple(Question(title, str(each["question"]), answers_of(each["answers"])) for each in paragraph["qas"]),
             )
             for article in read_json(data)
             for paragraph in article["paragraphs"]

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.convert.library import read_document
-from octavo.convert.passkeys import Haystack
 from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import Llama
 
-from ..prose import BORDER, passage
+from ..prose import BORDER, passage, prose_of
 from ..samples import Outcome, Sample, Text
 from . import Task, novel
 
@@ -45,19 +43,20 @@ class Repetition(Task):
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Texts of `depth` tokens, and the beginnings of some of their passages."""
-        haystack, texts = Haystack(llama, read_document(data)), []
+        haystack, texts = prose_of(llama, data), []
         head, border = haystack.head(), haystack.pieces(BORDER)
         for number in range(ceil(n_samples / self.per_text)):
             rng = np.random.default_rng([seed, depth, number])
             n = min(self.per_text, n_samples - number * self.per_text)
-            paragraphs = passage(haystack, depth - len(head), rng)
-            tokens = head + [token for paragraph in paragraphs for token in paragraph]
             size = (depth - len(head)) // 2 // n
             room = size - self.n_cue - self.n_tokens
             if room < 1:
                 raise OctavoError(
-                    f"{n} passages are too many for {depth:,} tokens: give larger --depths or fewer --samples."
+                    f"{n} passages of {self.n_cue + self.n_tokens} tokens are too much for the first half of {depth:,} "
+                    "tokens: give larger --depths or fewer --samples."
                 )
+            paragraphs = passage(haystack, depth - len(head), rng)
+            tokens = head + [token for paragraph in paragraphs for token in paragraph]
             samples = []
             for part in range(n):
                 start = len(head) + part * size + int(rng.integers(room))

@@ -1,0 +1,199 @@
+"""The result of `octavo eval` as a picture: score over what was read, and where in texts and layers it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from octavo.convert.plot import new_figure, save
+
+from .evaluate import DENSE
+from .tasks.agreement import Agreement
+from .tasks.needle import Needle
+from .tasks.passkey import Passkey
+
+Row = dict[str, Any]
+
+#: Tasks whose scores are drawn by position: those that hide something at even places of a text.
+_HIDING = (Passkey.name, Needle.name)
+
+#: Colour and marker of each method, the same in all pictures; and those that compositions take in turn.
+_STYLES = {
+    DENSE: ("#555555", ""),
+    "streaming": ("#e69f00", "s"),
+    "h2o": ("#56b4e9", "v"),
+    "quest": ("#0072b2", "o"),
+    "sparq": ("#009e73", "^"),
+    "squeezed": ("#d55e00", "D"),
+    "squeezed2": ("#cc79a7", "P"),
+    "duo": ("#6a3d9a", "X"),
+}
+_OTHERS = (("#8c6d31", "<"), ("#000000", "*"), ("#17becf", ">"), ("#ad1457", "p"), ("#7f7f00", "h"))
+
+_DRAWN = ("bytes_read_share", "score", "standard_error")
+_COLUMNS = 3  # of the panels of depths
+_PANEL, _MAP = (3.7, 3.0), (1.7, 1.9)  # inches
+_GRID, _NOTHING = "#e5e5e5", "#bbbbbb"
+
+
+def write_plot(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of an evaluation as a PNG file. `check_plot` says whether that can be done."""
+    save(draw(result), path)
+
+
+def draw(result: dict[str, Any]) -> Any:
+    """The picture of a result, a matplotlib figure: the trade-off, and scores by position or errors below it."""
+    rows: list[Row] = result["results"]
+    styles, depths = styles_of(row["attention"] for row in rows), _depths(rows)
+    with_positions = [row for row in rows if "by_position" in row] if result["task"] in _HIDING else []
+    errors = layer_errors(rows) if result["task"] == Agreement.name else {}
+    columns = min(len(depths), _COLUMNS)
+    width, heights = max(6.5, columns * _PANEL[0]), [-(-len(depths) // columns) * _PANEL[1] + 0.5]
+    if with_positions:
+        lines, maps = np.max(list(map_places(with_positions).values()), axis=0) + 1
+        width, heights = max(width, maps * _MAP[0] + 1.6), [*heights, lines * _MAP[1] + 0.6]
+    elif errors:
+        heights = [*heights, _PANEL[1]]
+    figure = new_figure(width, sum(heights) + 0.7)
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    _draw_trade_off(parts[0], result, columns, styles)
+    if with_positions:
+        _draw_heat_maps(parts[1], with_positions, result["metric"])
+    elif errors:
+        _draw_errors(parts[1], errors, depths[-1], styles)
+    names = f"{result['task']}: {result['model']['name']}, {result['data']['name']}"
+    figure.suptitle(fill(names, int(width * 10)))
+    return figure
+
+
+def styles_of(attentions: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The colour and the marker of each attention."""
+    unique = list(dict.fromkeys(attentions))
+    others = [name for name in unique if name not in _STYLES]
+    return {name: _STYLES.get(name) or _OTHERS[others.index(name) % len(_OTHERS)] for name in unique}
+
+
+def trade_off(rows: list[Row], depth: int) -> dict[str, list[Row]]:
+    """The rows of one depth by attention, those that read least first."""
+    own = [row for row in rows if row["depth"] == depth]
+    lines = {row["attention"]: [other for other in own if other["attention"] == row["attention"]] for row in own}
+    return {name: sorted(line, key=lambda row: row["bytes_read_share"]) for name, line in lines.items()}
+
+
+def share_ticks(shares: Iterable[float]) -> list[int]:
+    """Denominators of the ticks 1, 1/2, 1/4, ... down to the least share, at most seven of them."""
+    least = min((share for share in shares if share > 0), default=1.0)
+    n = max(round(-np.log2(least)), 1)
+    return [2**i for i in range(0, n + 1, -(-(n + 1) // 7))]
+
+
+def layer_errors(rows: list[Row]) -> dict[str, list[float]]:
+    """Each attention's errors by layer, at its smallest budget, at the largest depth. Dense has none."""
+    last = _depths(rows)[-1]
+    own = [row for row in rows if row["depth"] == last and row["attention"] != DENSE and "output_errors" in row]
+    smallest = {row["attention"]: row for row in sorted(own, key=lambda row: -row["budget"])}
+    return {name: smallest[name]["output_errors"] for name in dict.fromkeys(row["attention"] for row in own)}
+
+
+def position_edges(rows: list[Row]) -> np.ndarray:
+    """Where bins begin and end: (n_bins + 1,). One for each position if all rows have the same ones; else tenths."""
+    found = {tuple(sorted({position for position, _ in row["by_position"]})) for row in rows}
+    if len(found) > 1:
+        return np.arange(11) / 10
+    positions = np.array(found.pop())
+    return np.concatenate([[0.0], (positions[1:] + positions[:-1]) / 2, [1.0]])
+
+
+def heat_map(rows: list[Row], depths: list[int], edges: np.ndarray) -> np.ndarray:
+    """The mean score of each bin at each depth, of the rows of one run: (n_bins, n_depths); NaN where there is none."""
+    means = np.full((len(edges) - 1, len(depths)), np.nan)
+    for row in rows:
+        positions, scores = np.array(row["by_position"], np.float64).T
+        counts, sums = np.histogram(positions, edges)[0], np.histogram(positions, edges, weights=scores)[0]
+        np.divide(sums, counts, out=means[:, depths.index(row["depth"])], where=counts > 0)
+    return means
+
+
+def map_places(rows: list[Row]) -> dict[tuple[str, float], tuple[int, int]]:
+    """The line (its budget's; the first for none) and the column (its attention's) of each run's heat map."""
+    runs = dict.fromkeys((row["attention"], row["budget"]) for row in rows)
+    names, limited = list(dict.fromkeys(name for name, _ in runs)), {name for name, budget in runs if budget != 1}
+    budgets = sorted({budget for name, budget in runs if name in limited}, reverse=True)
+    return {run: (budgets.index(run[1]) if run[0] in limited else 0, names.index(run[0])) for run in runs}
+
+
+def _depths(rows: list[Row]) -> list[int]:
+    return sorted({row["depth"] for row in rows})
+
+
+def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: dict[str, tuple[str, str]]) -> None:
+    """A panel for each depth, with a line for each attention."""
+    rows, depths = result["results"], _depths(result["results"])
+    ticks = share_ticks(row["bytes_read_share"] for row in rows)
+    shares = [1 / ticks[-1], *(row["bytes_read_share"] for row in rows if row["bytes_read_share"] > 0)]
+    panels = figure.subplots(-(-len(depths) // columns), columns, sharey=True, squeeze=False)
+    handles = {}
+    for depth, axes in zip(depths, panels.flat, strict=False):
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(min(shares) / 1.2, max(1.0, *shares) * 1.2)
+        for name, line in trade_off(rows, depth).items():
+            colour, marker = styles[name]
+            share, score, error = np.array([[row[key] for key in _DRAWN] for row in line], np.float64).T  # None: NaN
+            if name == DENSE:
+                if not np.isnan(error[0]):
+                    axes.axhspan(score[0] - error[0], score[0] + error[0], color=colour, alpha=0.15, linewidth=0)
+                handles[name] = axes.axhline(score[0], color=colour, linestyle="--", label=name)
+            else:
+                handles[name] = axes.errorbar(share, score, error, color=colour, marker=marker, capsize=3, label=name)
+        axes.set_title(f"{depth:,} tokens", fontsize="medium")
+        axes.set_xticks([1 / tick for tick in ticks], labels=["1", *(f"1/{tick}" for tick in ticks[1:])])
+        axes.set_xlabel("share of the KV bytes that is read")
+        axes.grid(color=_GRID)
+    better = "higher" if result["higher_is_better"] else "lower"
+    for axes in panels[:, 0]:
+        axes.set_ylabel(f"{result['metric']}\n({better} is better)")
+    for axes in panels.flat[len(depths) :]:
+        axes.remove()
+    fitting = int(figure.bbox.width / figure.dpi / (0.7 + 0.1 * max(map(len, handles))))  # entries, of so many inches
+    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=max(min(len(handles), fitting), 1))
+
+
+def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
+    """A panel for each run, at its place; the numbers of the axes stand where no other panel is before."""
+    depths, edges, places = _depths(rows), position_edges(rows), map_places(rows)
+    used, panels, image = list(places.values()), [], None
+    grid = figure.add_gridspec(*(np.max(used, axis=0) + 1))
+    for (name, budget), (line, column) in places.items():
+        axes = figure.add_subplot(grid[line, column])
+        own = [row for row in rows if (row["attention"], row["budget"]) == (name, budget)]
+        columns = np.arange(len(depths) + 1) - 0.5
+        image = axes.pcolormesh(columns, edges, heat_map(own, depths, edges), cmap="RdYlBu", vmin=0, vmax=1)
+        axes.set_title(name if budget == 1 else f"{name}\nbudget {budget:g}", fontsize="medium")
+        axes.set_facecolor(_NOTHING)
+        axes.set_ylim(1, 0)  # a text begins above
+        axes.set_yticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"], fontsize="small")
+        labels = [f"{depth:,}" for depth in depths]
+        axes.set_xticks(range(len(depths)), labels, rotation=0 if len(depths) <= 2 else 90, fontsize="small")
+        axes.tick_params(labelleft=(line, column - 1) not in used, labelbottom=(line + 1, column) not in used)
+        panels.append(axes)
+    figure.supxlabel("tokens of the text (grey: not measured)", fontsize="medium")
+    figure.supylabel("position in the text", fontsize="medium")
+    figure.colorbar(image, ax=panels, label=f"{metric}: mean", aspect=30)
+
+
+def _draw_errors(figure: Any, errors: dict[str, list[float]], depth: int, styles: dict[str, tuple[str, str]]) -> None:
+    """A line for each attention, over layers."""
+    axes = figure.subplots()
+    for name, values in errors.items():
+        colour, marker = styles[name]
+        axes.plot(range(len(values)), values, color=colour, marker=marker, markersize=4, label=name)
+    axes.set_title(f"Each attention at its smallest budget, {depth:,} tokens", fontsize="medium")
+    axes.set(xlabel="layer", ylabel="error of attention's output,\nrelative to dense (lower is better)")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(color=_GRID)

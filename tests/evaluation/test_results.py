@@ -1,0 +1,177 @@
+"""What was measured, on disk; and its means, against numbers by hand."""
+
+import json
+from math import sqrt
+
+import pytest
+from evaluating import evaluation
+
+import octavo
+from octavo.evaluation.evaluate import TASKS
+from octavo.evaluation.results import Results, summary
+from octavo.runtime.errors import OctavoError
+from octavo.runtime.plan import Plan
+
+HEADER = {"task": {"name": "passkey"}, "samples": 2}
+
+
+def record(attention="dense", sample=0, **values):
+    given = {"budget": 1.0, "depth": 300, "text": 0, "score": 1.0, "written": "ein Schlüssel\u2028\n", "position": None}
+    counts = {"divergence": 0.0, "steps": 4, "bytes_read": 10, "dense_bytes": 10, "errors": None}
+    return {"attention": attention, "sample": sample, **given, **counts, **values}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "eval" / "passkey.jsonl"
+
+
+@pytest.fixture
+def written(path):
+    """The results of two samples and two budgets."""
+    results = Results(path, HEADER)
+    results.add_sample(record())
+    results.add_budget("quest", 0.25, 300, 0.21)
+    results.add_sample(record("quest", 1, budget=0.25, score=0.0))
+    results.add_budget("h2o", 0.25, 300, None)
+    return results
+
+
+def test_records_survive(path, written):
+    read = Results(path, HEADER)
+    assert {key: {**found, "kind": "sample"} for key, found in written.samples.items()} == read.samples
+    assert read.samples.keys() == {("dense", 1.0, 300, 0, 0), ("quest", 0.25, 300, 0, 1)}
+    assert read.budgets == written.budgets == {("quest", 0.25, 300): 0.21, ("h2o", 0.25, 300): None}
+
+
+def test_the_file_begins_with_what_it_depends_on(path, written):
+    lines = path.read_text("utf-8").splitlines()
+    assert json.loads(lines[0]) == HEADER
+    assert [json.loads(line)["kind"] for line in lines[1:]] == ["sample", "matched", "sample", "matched"]
+
+
+@pytest.mark.parametrize("n_lost", [1, 2, 30])
+def test_a_last_line_that_was_cut_off_does_not_count(path, written, n_lost):
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-n_lost])
+    read = Results(path, HEADER)
+    assert len(read.samples) == 2
+    assert read.budgets.keys() == {("quest", 0.25, 300)}
+    read.add_budget("h2o", 0.25, 300, None)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("n_left", [0, 5])
+def test_a_first_line_that_was_cut_off_is_written_again(path, n_left):
+    Results(path, HEADER)
+    path.write_bytes(path.read_bytes()[:n_left])
+    Results(path, HEADER).add_sample(record())
+    assert json.loads(path.read_text("utf-8").splitlines()[0]) == HEADER
+    assert len(Results(path, HEADER).samples) == 1
+
+
+def test_results_that_cannot_be_written_are_refused(tmp_path):
+    (tmp_path / "eval").write_text("a file")
+    with pytest.raises(OctavoError, match="cannot be used"):
+        Results(tmp_path / "eval" / "passkey.jsonl", HEADER)
+
+
+def test_what_samples_depend_on_is_in_the_name(llama, tmp_path):
+    short = tmp_path / "short.txt"
+    short.write_text("Another text. " * 200)
+    passkeys = {"task": "passkey", "depths": [600]}
+    ways = [{}, {"seed": 1}, {"n_samples": 3}, {"task": "perplexity"}, {"data": short}, passkeys]
+    assert len({evaluation(llama, tmp_path, **way).results.path for way in ways}) == len(ways)
+    same = [{"attentions": ["quest"]}, {"budgets": [0.5]}, {"depths": [400]}]
+    assert {evaluation(llama, tmp_path, **way).results.path for way in same} == {
+        evaluation(llama, tmp_path).results.path
+    }
+
+
+def test_a_plan_is_in_the_name(llama, tmp_path):
+    heads = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1))
+    plans = [Plan("-", "duo+squeezed", 0.5, 4, n_recent, (1.0,) * 3, heads) for n_recent in (20, 200)]
+    paths = {evaluation(llama, tmp_path, attentions=["duo"], plan=plan).results.path for plan in plans}
+    assert len(paths) == 2
+    assert evaluation(llama, tmp_path).results.path not in paths
+
+
+def test_a_documents_own_text_is_in_the_name(llama, tmp_path):
+    (tmp_path / "island.txt").write_text("An island. " * 20)
+    data = tmp_path / "data.json"
+    data.write_text('{"file": "island.txt", "questions": [{"question": "What?", "answers": ["An island"]}]}')
+    before = evaluation(llama, tmp_path, "fixed-context", data=data).results.path
+    (tmp_path / "island.txt").write_text("A rocket. " * 22)
+    assert evaluation(llama, tmp_path, "fixed-context", data=data).results.path != before
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_data_that_are_not_there_are_refused(llama, tmp_path, task):
+    with pytest.raises(OctavoError, match=r"nowhere cannot be opened: No such file or directory\."):
+        evaluation(llama, tmp_path, task, data=tmp_path / "nowhere")
+
+
+def test_another_model_has_another_name(llama, tmp_path):
+    stretched = octavo.Llama(llama.model_path, n_threads=2, rope_scaling="linear", rope_scale=2)
+    paths = {evaluation(each, tmp_path).results.path for each in (llama, stretched)}
+    assert len(paths) == 2
+
+
+# Means.
+
+
+def records(scores, **values):
+    return [record(sample=i, score=score, **values) for i, score in enumerate(scores)]
+
+
+def test_means_and_their_errors():
+    own, dense = records([0.0, 1.0, 1.0, 0.0]), records([1.0, 1.0, 1.0, 0.0])
+    row = summary(own, dense)
+    assert row["samples"] == 4
+    assert row["score"] == 0.5
+    assert row["standard_error"] == round(sqrt(4 * 0.25 / 3 / 4), 5)
+    assert row["difference"] == -0.25
+    assert row["difference_standard_error"] == round(sqrt((3 * 0.0625 + 0.5625) / 3 / 4), 5)
+    assert row["kl_divergence"] == 0
+    assert row["bytes_read_share"] == 1
+
+
+def test_one_sample_has_no_standard_error():
+    row = summary(records([0.5]), records([1.0]))
+    assert (row["score"], row["difference"]) == (0.5, -0.5)
+    assert row["standard_error"] is None
+    assert row["difference_standard_error"] is None
+
+
+def test_differences_are_of_pairs():
+    """The same spread in both: what differs is always the same."""
+    row = summary(records([0.1, 0.9, 0.4]), records([0.2, 1.0, 0.5]))
+    assert row["difference"] == -0.1
+    assert row["difference_standard_error"] == 0
+
+
+def test_divergence_is_of_steps_and_not_of_samples():
+    own = [record(sample=0, divergence=6.0, steps=3), record(sample=1, divergence=1.0, steps=7)]
+    assert summary(own, records([1.0, 1.0]))["kl_divergence"] == 0.7
+    assert summary([record(steps=0)], [record()])["kl_divergence"] == 0
+
+
+def test_the_share_is_of_bytes_and_not_of_samples():
+    own = [record(sample=0, bytes_read=10, dense_bytes=100), record(sample=1, bytes_read=60, dense_bytes=100)]
+    assert summary(own, records([1.0, 1.0]))["bytes_read_share"] == 0.35
+    assert summary([record(bytes_read=0, dense_bytes=0)], [record()])["bytes_read_share"] == 0
+
+
+def test_what_a_task_adds_is_in_the_row():
+    own = records([1.0, 0.0], exact_match=1.0, contains_answer=0.5, first_token_s=0.25, seconds=2.0, position=0.5)
+    row = summary(own, own)
+    assert [row[name] for name in ("exact_match", "contains_answer", "first_token_s", "seconds")] == [1, 0.5, 0.25, 2]
+    assert row["by_position"] == [[0.5, 1.0], [0.5, 0.0]]
+    assert "output_errors" not in row
+
+
+def test_output_errors_are_means_of_each_layer():
+    own = [record(sample=0, errors=[0.0, 0.2]), record(sample=1, errors=[0.5, 0.4])]
+    row = summary(own, own)
+    assert row["output_errors"] == [0.25, 0.3]
+    assert "by_position" not in row
