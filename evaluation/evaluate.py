@@ -64,10 +64,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """A method at a budget. budget : 1 for one that has none"""
+    """A method at a budget.
+
+    budget : 1 for one that has none    plan : which plan it goes by, where it needs one
+    """
 
     attention: str
     budget: float
+    plan: str = ""
+
+    @property
+    def name(self) -> str:
+        """What records call the method."""
+        return f"{self.attention}@{self.plan}" if self.plan else self.attention
 
 
 class Evaluation:
@@ -87,8 +96,9 @@ class Evaluation:
         self.reader = Reader(llama, progress, llama.context_params.n_threads)
         self.runs = [Run(DENSE, 1.0)]
         for attention in settings.attentions:
-            budgets = settings.budgets if parse(attention, settings.plan).has_budget else [1.0]
-            self.runs += [Run(attention, budget) for budget in budgets]
+            method = parse(attention, settings.plan)
+            plan = hashlib.sha256(repr(settings.plan).encode()).hexdigest()[:8] if method.needs_plan else ""
+            self.runs += [Run(attention, budget, plan) for budget in (settings.budgets if method.has_budget else [1.0])]
         self.runs = list(dict.fromkeys(self.runs))
         machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads}
         self.results = Results(self._path(), {**self.depends_on, "machine": machine})
@@ -96,7 +106,6 @@ class Evaluation:
     @cached_property
     def depends_on(self) -> dict[str, Any]:
         """What a sample's figures depend on, besides the method."""
-        plan = self.settings.plan
         return {
             "octavo": octavo.__version__,
             "task": {"name": self.task.name, **vars(self.task)},
@@ -106,7 +115,6 @@ class Evaluation:
             "data": {"name": self.settings.data.name, "sha256": hash_text(self.task.content(self.settings.data))},
             "samples": self.settings.n_samples,
             "seed": self.settings.seed,
-            **({"plan": hashlib.sha256(repr(plan).encode()).hexdigest()[:12]} if plan else {}),
         }
 
     def _path(self) -> Path:
@@ -162,8 +170,8 @@ class Evaluation:
                     self._answers(run, depth, number, text, dense)
 
     def _done(self, run: Run, depth: int, number: int, text: Text) -> bool:
-        keys = [(run.attention, run.budget, depth, number, i) for i in range(len(text.samples))]
-        unreachable = self.results.budgets.get((run.attention, run.budget, depth), run.budget) is None
+        keys = [(run.name, run.budget, depth, number, i) for i in range(len(text.samples))]
+        unreachable = self.results.budgets.get((run.name, run.budget, depth), run.budget) is None
         return unreachable or all(key in self.results.samples for key in keys)
 
     def _document(self, text: Text) -> Document:
@@ -181,12 +189,12 @@ class Evaluation:
             if not text.continues:
                 self.reader.back()
             reference = dense[i] if dense else outcome
-            if (run.attention, run.budget, depth, number, i) not in self.results.samples:
+            if (run.name, run.budget, depth, number, i) not in self.results.samples:
                 steps = outcome.comparable(reference, forced=bool(sample.continuation))
                 n_read = min(len(outcome.bytes_read), len(reference.bytes_read))
                 self.results.add_sample(
                     {
-                        "attention": run.attention,
+                        "attention": run.name,
                         "budget": run.budget,
                         "depth": depth,
                         "text": number,
@@ -209,10 +217,10 @@ class Evaluation:
 
     def _given(self, run: Run, depth: int, document: Document, probe: _Probe) -> float | None:
         """The budget with which a method reads the share that is asked for; None where it cannot."""
-        known, key = self.results.budgets, (run.attention, run.budget, depth)
+        known, key = self.results.budgets, (run.name, run.budget, depth)
         if key in known or run.budget == 1:
             return known.get(key, run.budget)
-        ratios = [given / budget for (name, budget, _), given in known.items() if name == run.attention and given]
+        ratios = [given / budget for (name, budget, _), given in known.items() if name == run.name and given]
 
         def share(budget: float) -> float | None:
             try:
@@ -225,23 +233,25 @@ class Evaluation:
         try:
             given = matched(share, run.budget, run.budget * (ratios[-1] if ratios else 1.0))
         except Unreachable as problem:
-            least = f" reads {problem.share:.3f} or more" if problem.share else " takes no such budget"
-            self.notice(f"{run.attention}{least} at {depth:,} tokens: {run.budget:g} is left out there.")
-        self.results.add_budget(run.attention, run.budget, depth, given)
+            least = f"read {problem.share:.3f} or more with every budget" if problem.share else "took no budget"
+            self.notice(
+                f"{run.attention} {least} that was tried at {depth:,} tokens: {run.budget:g} is left out there."
+            )
+        self.results.add_budget(run.name, run.budget, depth, given)
         return given
 
     def _rows(self, run: Run, depth: int, texts: list[tuple[int, int, Text]]) -> list[dict[str, Any]]:
         """The row of one method, budget and depth; none where it was left out."""
         places = [(number, i) for each, number, text in texts if each == depth for i in range(len(text.samples))]
         found = self.results.samples
-        if (run.attention, run.budget, depth, *places[0]) not in found:
+        if (run.name, run.budget, depth, *places[0]) not in found:
             return []
         own, dense = (
             [found[attention, budget, depth, number, i] for number, i in places]
-            for attention, budget in ((run.attention, run.budget), (DENSE, 1.0))
+            for attention, budget in ((run.name, run.budget), (DENSE, 1.0))
         )
-        given = self.results.budgets.get((run.attention, run.budget, depth), run.budget)
-        row = {"attention": run.attention, "budget": run.budget, "depth": depth, **summary(own, dense)}
+        given = self.results.budgets.get((run.name, run.budget, depth), run.budget)
+        row = {"attention": run.attention, "budget": run.budget, "depth": depth, **summary(own, dense, self.task.also)}
         return [{**row, "given_budget": round(given, 5) if given else None}]
 
     def _left_out(self, depths: list[int]) -> list[dict[str, Any]]:
@@ -250,7 +260,7 @@ class Evaluation:
             {"attention": run.attention, "budget": run.budget, "depth": depth}
             for run in self.runs
             for (attention, budget, depth), given in self.results.budgets.items()
-            if (attention, budget) == (run.attention, run.budget) and depth in depths and given is None
+            if (attention, budget) == (run.name, run.budget) and depth in depths and given is None
         ]
 
 

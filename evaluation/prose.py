@@ -53,8 +53,8 @@ def hide(haystack: Prose, n_tokens: int, hidden: Sequence[tuple[float, str]], rn
     n_own = n_tokens - sum(map(len, added))
     if n_own < n_tokens / 2:
         raise OctavoError(
-            f"{len(hidden)} paragraphs are too much to hide in {n_tokens:,} tokens: give larger --depths or fewer "
-            "--samples."
+            f"{len(hidden)} paragraphs are too much to hide in so few tokens ({n_tokens:,} beside the prompt's): give "
+            "larger --depths or fewer --samples."
         )
     paragraphs = passage(haystack, n_own, rng)
     ends = np.array(list(accumulate(map(len, paragraphs), initial=0))[:-1])

@@ -72,20 +72,17 @@ def _key(record: dict[str, Any]) -> Key:
     return record["attention"], record["budget"], record["depth"], record["text"], record["sample"]
 
 
-def summary(samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def summary(
+    samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]], also: Iterable[str] = ()
+) -> dict[str, Any]:
     """Means over the samples of one method, budget and depth, and how they differ from dense attention's.
 
-    samples, dense : records of the same samples, in the same order
+    samples, dense : records of the same samples, in the same order    also : figures of records to give the mean of
     """
     own, reference = list(samples), list(dense)
     scores = np.array([record["score"] for record in own])
     differences = scores - [record["score"] for record in reference]
     steps = sum(record["steps"] for record in own)
-    extra = {
-        name: round(float(np.mean([record[name] for record in own])), 5)
-        for name in own[0]
-        if name in ("exact_match", "contains_answer", "first_token_s", "seconds")
-    }
     row = {
         "samples": len(own),
         "score": round(float(scores.mean()), 5),
@@ -94,7 +91,7 @@ def summary(samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]]) 
         "difference_standard_error": _standard_error(differences),
         "kl_divergence": round(sum(record["divergence"] for record in own) / max(steps, 1), 6),
         "bytes_read_share": round(_sum(own, "bytes_read") / max(_sum(own, "dense_bytes"), 1), 5),
-        **extra,
+        **{name: round(float(np.mean([record[name] for record in own])), 5) for name in also},
     }
     if own[0].get("errors") is not None:
         row["output_errors"] = np.mean([record["errors"] for record in own], axis=0).round(5).tolist()

@@ -7,6 +7,7 @@ A task is a frozen dataclass of parameters; it says
   attention_too : whether it compares what attention gives in each layer
   own_depths : whether its texts are documents of users, to be indexed, that are as long as they are
   in_batches : whether prompts are read in batches, as `ask` does
+  also : what else of a sample is worth a mean
   content : all that texts are made of
   texts : makes texts and samples of the data, the same ones for the same seed
   score : what an outcome is worth, as "score", and what else there is to know of it
@@ -42,6 +43,7 @@ class Task:
     attention_too: ClassVar[bool] = False
     own_depths: ClassVar[bool] = False
     in_batches: ClassVar[bool] = False
+    also: ClassVar[tuple[str, ...]] = ()
 
     def content(self, data: Path) -> str:
         return read_document(data)

@@ -42,6 +42,7 @@ class FixedContext(Task):
     data = questions
     own_depths = True
     in_batches = True
+    also = ("exact_match", "contains_answer", "first_token_s", "seconds")
 
     def content(self, data: Path) -> str:
         """The documents and their questions: the texts may lie in other files."""

@@ -69,6 +69,7 @@ class QA(Task):
     metric = "F1"
     samples = 20
     data = articles
+    also = ("exact_match",)
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Texts of at most `depth` tokens, of paragraphs in random order."""

@@ -1,6 +1,7 @@
 """What was measured, on disk; and its means, against numbers by hand."""
 
 import json
+import re
 from math import sqrt
 
 import pytest
@@ -88,12 +89,16 @@ def test_what_samples_depend_on_is_in_the_name(llama, tmp_path):
     }
 
 
-def test_a_plan_is_in_the_name(llama, tmp_path):
+def test_methods_that_go_by_a_plan_are_named_by_it(llama, tmp_path):
     heads = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1))
     plans = [Plan("-", "duo+squeezed", 0.5, 4, n_recent, (1.0,) * 3, heads) for n_recent in (20, 200)]
-    paths = {evaluation(llama, tmp_path, attentions=["duo"], plan=plan).results.path for plan in plans}
-    assert len(paths) == 2
-    assert evaluation(llama, tmp_path).results.path not in paths
+    evaluations = [evaluation(llama, tmp_path, attentions=["duo", "quest"], plan=plan) for plan in plans]
+    first, second = ([run.name for run in each.runs] for each in evaluations)
+    assert first[0] == second[0] == "dense"
+    assert re.fullmatch("duo@[0-9a-f]{8}", first[1])
+    assert first[1] != second[1]
+    assert first[2] == second[2] == "quest"
+    assert {each.results.path for each in evaluations} == {evaluation(llama, tmp_path).results.path}
 
 
 def test_a_documents_own_text_is_in_the_name(llama, tmp_path):

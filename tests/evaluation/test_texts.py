@@ -249,7 +249,9 @@ def test_too_much_to_hide_is_refused(words):
     for task in (Passkey(), Needle()):
         sentence = refusal(lambda task=task: task.texts(words, novel, 200, 20, 0))
         assert re.fullmatch(
-            r"10 paragraphs are too much to hide in 1\d\d tokens: give larger --depths or fewer --samples\.", sentence
+            r"10 paragraphs are too much to hide in so few tokens \(1\d\d beside the prompt's\): give larger --depths "
+            r"or fewer --samples\.",
+            sentence,
         )
 
 
