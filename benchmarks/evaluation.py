@@ -29,6 +29,7 @@ END = "<!-- end -->"
 
 ALL = "dense,squeezed,squeezed2,quest,sparq,streaming,h2o,duo"
 SOME = "dense,squeezed,squeezed2,quest,sparq,streaming"
+FIVE = "dense,squeezed,quest,sparq,streaming"
 BUDGETS = "0.5,0.25,0.125"
 
 #: Documents for fixed-context at length: characters of the novel, a fact in each tenth of it.
@@ -37,7 +38,10 @@ FACT_DOCUMENTS = (30_000, 64_000)
 
 @dataclass(frozen=True)
 class Run:
-    """One command. model : "smollm2", "gemma" or "long"    depths : empty for a task's own"""
+    """One command.
+
+    model : "smollm2", "gemma" or "long"    depths : empty for a task's own    picture : file beside the page
+    """
 
     model: str
     task: str
@@ -46,6 +50,7 @@ class Run:
     attention: str = ALL
     budgets: str = BUDGETS
     more: tuple[str, ...] = ()
+    picture: str = ""
 
     @property
     def block(self) -> str:
@@ -63,22 +68,24 @@ class Run:
 RUNS = [
     Run("long", "passkey", "8000,16000", 20),
     Run("long", "passkey", "30000", 10, SOME),
-    Run("long", "needle", "8000,16000", 20),
+    Run("long", "needle", "8000,16000", 20, picture="needle.png"),
     Run("long", "needle", "30000", 10, SOME),
     Run("long", "repetition", "8000", 16),
     Run("long", "repetition", "16000", 16, SOME),
     Run("long", "repetition", "30000", 8, "dense,squeezed,squeezed2,quest,sparq", "0.5,0.25"),
     Run("smollm2", "agreement", "7600", 16, SOME),
-    Run("smollm2", "repetition", "7600", 16, SOME),
-    Run("smollm2", "qa", "2000", 80, SOME),
-    Run("gemma", "needle", "8000,30000", 10, SOME),
-    *(Run("smollm2", task, "2000", 16) for task in ("agreement", "repetition", "perplexity")),
-    *(Run("smollm2", task, "2000", 20) for task in ("passkey", "needle")),
-    Run("long", "fixed-context", "", 10, SOME, more=("--data", "facts.json")),
-    Run("gemma", "perplexity", "8000,30000", 8, SOME),
-    Run("smollm2", "perplexity", "7600", 16, SOME),
-    *(Run("smollm2", task, "7600", 10, SOME) for task in ("passkey", "needle", "qa")),
-    Run("smollm2", "fixed-context", "", 20, SOME),
+    Run("smollm2", "qa", "2000", 40, FIVE),
+    Run("smollm2", "repetition", "7600", 8, FIVE),
+    Run("gemma", "needle", "8000,30000", 10, FIVE),
+    *(Run("smollm2", task, "2000", 8) for task in ("agreement", "repetition", "perplexity")),
+    *(Run("smollm2", task, "2000", 10) for task in ("needle", "passkey")),
+    Run("long", "fixed-context", "", 10, FIVE, more=("--data", "facts.json")),
+    Run("smollm2", "perplexity", "7600", 8, FIVE),
+    Run("smollm2", "needle", "7600", 10, FIVE),
+    Run("gemma", "perplexity", "8000,30000", 8, FIVE),
+    Run("smollm2", "fixed-context", "", 10, FIVE),
+    Run("smollm2", "qa", "7600", 10, FIVE),
+    Run("smollm2", "passkey", "7600", 10, FIVE),
 ]
 
 
@@ -101,9 +108,12 @@ def measure(run: Run, model: Path, folder: Path) -> str:
     """Run a command; gives the command and its table."""
     octavo = Path(sys.executable).with_name("octavo")
     command = [str(octavo), *run.arguments, "-m", str(model), "--index-dir", str(folder)]
+    if run.picture:
+        command += ["--plot", str(PAGE.parent / run.picture)]
     print("octavo", *run.arguments, "-m", model.name, file=sys.stderr)
     table = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
-    return f"```\noctavo {' '.join(run.arguments)} -m {model.name}\n```\n\n{table.strip()}\n"
+    shown = f"\n![{run.block}]({run.picture})\n" if run.picture else ""
+    return f"```\noctavo {' '.join(run.arguments)} -m {model.name}\n```\n\n{table.strip()}\n{shown}"
 
 
 def main() -> None:
