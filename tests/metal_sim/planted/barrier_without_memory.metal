@@ -1,0 +1,18 @@
+// The barrier orders threads, but with mem_none not what they wrote.
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void planted(device const float *in [[buffer(0)]],
+                    device float *out [[buffer(1)]],
+                    uint i [[thread_index_in_threadgroup]],
+                    uint lane [[thread_index_in_simdgroup]],
+                    uint group [[threadgroup_position_in_grid]]) {
+    threadgroup float tile[64];
+    tile[i] = in[i];
+#ifdef FIXED
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+#else
+    threadgroup_barrier(mem_flags::mem_none);
+#endif
+    out[i] = tile[63 - i];
+}

@@ -1,0 +1,15 @@
+// A shift by as many bits as the type has.
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void planted(device const float *in [[buffer(0)]],
+                    device float *out [[buffer(1)]],
+                    uint i [[thread_index_in_threadgroup]],
+                    uint lane [[thread_index_in_simdgroup]],
+                    uint group [[threadgroup_position_in_grid]]) {
+#ifdef FIXED
+    out[i] = float(1u << (i & 31u));
+#else
+    out[i] = float(1u << i);
+#endif
+}
