@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .runtime.errors import OctavoError
+    from .errors import OctavoError
     from .runtime.llama import Llama
 
 __version__ = "0.1.0"
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return Llama
     if name == "OctavoError":
-        from .runtime.errors import OctavoError
+        from .errors import OctavoError
 
         return OctavoError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,6 +49,7 @@ _FILLS = {
 @options.model
 @options.threads
 @options.cache_type
+@options.device
 @click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
 @click.option(
     "--depths",
@@ -91,6 +92,7 @@ def bench(
     model: Path | None,
     threads: int,
     cache_type: str,
+    device: str,
     doc: Path | None,
     depths: list[int],
     fill: str,
@@ -116,7 +118,9 @@ def bench(
     text = None if fill == "random" else read_document(doc or default_text())
     path = options.model_path(model)
     measured = options.plan_for(attention, plan, Library.of(path))
-    settings = BenchSettings(depths, attention, budget, n_decode, threads, fill, cache_type, measured, retrieval_heads)
+    settings = BenchSettings(
+        depths, attention, budget, n_decode, threads, fill, cache_type, measured, retrieval_heads, device
+    )
     with TaskProgress() as progress:
         result = Bench(str(path), text, settings, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))

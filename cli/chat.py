@@ -75,7 +75,7 @@ class Conversation:
 
     def answer(self, question: str) -> None:
         """Stream an answer; Ctrl-C stops it, and what was given stays in the conversation."""
-        from octavo.runtime.errors import OctavoError
+        from octavo.errors import OctavoError
 
         try:
             with closing(self.session.ask(question)) as pieces:

@@ -20,7 +20,7 @@ def is_terminal() -> bool:
 
 def piped_lines() -> Iterator[str]:
     """Lines of standard input; one that ends with a backslash goes on in the next."""
-    from octavo.runtime.errors import OctavoError
+    from octavo.errors import OctavoError
 
     parts: list[str] = []
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import octavo
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 
 #: Each command's one-line help. Command NAME is the object NAME of the module octavo.cli.NAME.
 COMMANDS = {
@@ -23,6 +23,7 @@ COMMANDS = {
     "inspect": "Say what a model or an index holds.",
     "eval": "Measure what each method and budget costs in quality.",
     "bench": "Time octavo against llama.cpp on a real text.",
+    "doctor": "Check the kernels for Apple GPUs on this Mac.",
 }
 
 

@@ -42,6 +42,7 @@ class ModelOptions:
     index_dir: Path | None
     rope_scaling: str | None = None
     rope_scale: float | None = None
+    device: str = "auto"
 
     def library(self) -> Library:
         """The indexes of this model."""
@@ -69,6 +70,7 @@ class ModelOptions:
             type_v=KV_TYPES[self.cache_type],
             rope_scaling=self.rope_scaling,
             rope_scale=self.rope_scale or 1.0,
+            device=self.device,
         )
 
 
@@ -126,7 +128,7 @@ class Attention(click.ParamType[str]):
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from octavo.runtime.errors import OctavoError
+        from octavo.errors import OctavoError
         from octavo.runtime.methods import parse
 
         if value != LLAMA_CPP:
@@ -246,6 +248,14 @@ cache_type = option(
     show_default=True,
     help="How keys and values are stored: q8_0 takes half the memory.",
 )
+device = option(
+    "--device",
+    env="DEVICE",
+    type=click.Choice(["auto", "cpu", "metal"]),
+    default="auto",
+    show_default=True,
+    help="Where attention runs: auto is metal on a Mac with Apple silicon, where Metal has the attention.",
+)
 index_dir = option(
     "--index-dir",
     env="INDEX_DIR",
@@ -322,8 +332,8 @@ seed = option(
 
 
 def model_options(command: Function) -> Function:
-    """-m, -t, -c, --cache-type, --index-dir and --rope-..., as one argument `model_options`."""
-    chosen = (model, threads, ctx_size, cache_type, index_dir, rope_scaling, rope_scale)
+    """-m, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
+    chosen = (model, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
     return _grouped(command, "model_options", ModelOptions, *chosen)
 
 

@@ -69,6 +69,7 @@ _FIGURES = ("number", "similarity", "budget x")
 )
 @options.model
 @options.threads
+@options.device
 @options.index_dir
 def profile(
     output: str,
@@ -81,6 +82,7 @@ def profile(
     squeeze: float,
     model: Path | None,
     threads: int,
+    device: str,
     index_dir: Path | None,
 ) -> None:
     """Measure which layers and heads of a model matter, once.
@@ -95,7 +97,7 @@ def profile(
         from octavo.convert.plot import check_plot
 
         check_plot(plot)
-    model_options = options.ModelOptions(model, threads, ctx_size=0, cache_type="f16", index_dir=index_dir)
+    model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
     library, settings = model_options.library(), ProfileSettings(texts, tokens, rounds, sinks, recent)
     with resumable(), TaskProgress() as progress:
         plan = measured(model_options.open(), library, settings, squeeze, progress, notice)

@@ -24,9 +24,10 @@ import numpy as np
 import octavo
 from octavo.cpu_kernels.compile import F16
 from octavo.cpu_kernels.machine import cpu_name, read_bandwidth
+from octavo.errors import OctavoError
 from octavo.runtime.architecture import silent_llama_cpp
+from octavo.runtime.device import AUTO
 from octavo.runtime.document import DocumentLayer
-from octavo.runtime.errors import OctavoError
 from octavo.runtime.ggml import row_size
 from octavo.runtime.llama import KV_TYPES, LLAMA_CPP, Llama
 from octavo.runtime.plan import Plan
@@ -96,6 +97,7 @@ class BenchSettings:
     attentions : llama.cpp, and whatever methods.py knows; dense always runs, to compare with
     fill : "prefill", "copy" or "random": how the caches get there
     cache_type : "f16" or "q8_0": how all engines store keys and values; q8_0 with "prefill" only
+    device : where octavo attends, and llama.cpp as well
     """
 
     depths: list[int]
@@ -107,6 +109,7 @@ class BenchSettings:
     cache_type: str = F16
     plan: Plan | None = None
     retrieval_heads: float | None = None
+    device: str = AUTO
 
 
 class Bench:
@@ -127,7 +130,7 @@ class Bench:
             "type_v": self.kv_number,
         }
         self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
-        self.dense = Engine(DENSE, Llama(model_path, **self.options))
+        self.dense = Engine(DENSE, Llama(model_path, device=settings.device, **self.options))
         if settings.fill != "prefill":
             refuse_windows(self.dense.llama)
         self.rng = np.random.default_rng(self.clustering.seed)
@@ -137,6 +140,7 @@ class Bench:
             "plan": settings.plan,
             "retrieval_heads": settings.retrieval_heads,
             "budget": settings.budget,
+            "device": settings.device,
         }
         self.own = [
             Engine(name, Llama(model_path, attention=name, **own, **self.options))
@@ -165,12 +169,13 @@ class Bench:
 
     def _llama_cpp_engines(self) -> list[Engine]:
         n_ctx = -(-self.longest // 256) * 256
+        how = self.dense.llama.context.device.model_arguments(self.options)
         with silent_llama_cpp() as errors:
             try:
                 return [
                     Engine(
                         LLAMA_CPP,
-                        llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **self.options),
+                        llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **how),
                         flash_attention=flash,
                     )
                     for flash in ((True, False) if self.settings.cache_type == F16 else (True,))
@@ -203,6 +208,7 @@ class Bench:
             "model": model,
             "fill": settings.fill,
             "cache_type": settings.cache_type,
+            "device": self.dense.llama.context.device.name,
             "results": results,
         }
 

@@ -18,8 +18,8 @@ import numpy as np
 
 import octavo
 from octavo.cpu_kernels.compile import F16
+from octavo.errors import OctavoError
 from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve, TwoLevelCurve
-from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.plan import Plan, read_plan
 
 from .files import MANIFEST, read_json, read_manifest, sha256_of, write_json

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import octavo
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 
 PASSKEYS, REPETITION = "passkeys", "repetition"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 
 _NAMES = ("most important", "less important", "least important")
 _COLOURS = ("#b2182b", "#ef8a62", "#67a9cf")

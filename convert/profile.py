@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import octavo
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import Llama
 from octavo.runtime.plan import FORMAT_VERSION
 

@@ -24,10 +24,10 @@ import struct
 import llama_cpp
 import numpy as np
 
+from octavo.errors import OctavoError
 from octavo.runtime import ggml
 from octavo.runtime.architecture import silent_llama_cpp
 from octavo.runtime.cache import KVCache
-from octavo.runtime.errors import OctavoError
 from octavo.runtime.llama import Llama
 
 MAGIC = 0xAF143CD8

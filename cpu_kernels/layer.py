@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
+from .append import append_rows
 from .compile import Shape, kernel
 from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .memory import barrier, call_native, fetch_add, pointer, read_int64, write_int64
@@ -178,6 +179,22 @@ def settle_heads(heads, n_heads, n_tokens):
         settle = head_at(head_address)[0].settle
         if settle != 0:
             call_native(settle, head_address, n_tokens, 0, 0)
+
+
+@kernel
+def step_alone(shape, heads, n_kv_head, n_tokens, keys, values, softcap, work_address, out):
+    """One layer's step on this thread alone, without llama.cpp: store the new rows, then attend.
+
+    keys, values : addresses of (n_kv_head, n_tokens, head_dim) f16    out : of (n_tokens, query heads, head_dim) f32
+    """
+    stride = shape.head_dim * 2
+    for i in range(n_kv_head):
+        first = i * n_tokens * stride
+        head = head_at(heads + i * _HEAD_BYTES)[0]
+        append_rows(shape, head, keys + first, stride, values + first, stride, n_tokens)
+    head_step = shape.head_dim * 4
+    token_step = n_kv_head * shape.group * head_step
+    attend_layer(shape, heads, n_kv_head, n_tokens, softcap, work_address, 0, out, token_step, head_step, 0, 1)
 
 
 @kernel

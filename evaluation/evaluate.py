@@ -15,8 +15,8 @@ from octavo.convert.index import rope_settings
 from octavo.convert.library import Library, hash_text
 from octavo.convert.progress import Progress
 from octavo.cpu_kernels.machine import cpu_name
+from octavo.errors import BudgetTooSmall, OctavoError
 from octavo.runtime.document import Document
-from octavo.runtime.errors import BudgetTooSmall, OctavoError
 from octavo.runtime.llama import Llama
 from octavo.runtime.methods import parse
 from octavo.runtime.plan import Plan
@@ -100,7 +100,7 @@ class Evaluation:
             plan = hashlib.sha256(repr(settings.plan).encode()).hexdigest()[:8] if method.needs_plan else ""
             self.runs += [Run(attention, budget, plan) for budget in (settings.budgets if method.has_budget else [1.0])]
         self.runs = list(dict.fromkeys(self.runs))
-        machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads}
+        machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads, "device": llama.context.device.name}
         self.results = Results(self._path(), {**self.depends_on, "machine": machine})
 
     @cached_property

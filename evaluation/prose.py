@@ -11,7 +11,7 @@ import numpy as np
 
 from octavo.convert.library import read_document
 from octavo.convert.passkeys import Haystack
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import Llama
 
 BORDER = "\n\n"

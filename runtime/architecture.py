@@ -13,8 +13,10 @@ import numpy as np
 from llama_cpp import _internals as internals
 from llama_cpp._logger import llama_log_callback
 
+from octavo.cpu_kernels.compile import Shape
+from octavo.errors import OctavoError
+
 from . import ggml
-from .errors import OctavoError
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
@@ -41,6 +43,10 @@ class AttentionNode:
     softcap: float
     kv_layer: int
     appends: bool
+
+    def shape(self, kv_type: str) -> Shape:
+        """What its kernels are compiled for."""
+        return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type)
 
 
 def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionNode]:
@@ -133,9 +139,7 @@ def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, nam
 
 def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:
     """The window that a causal mask shows, 0 for none. mask : (n_tokens, n_cells) f16, -inf where not seen."""
-    n_cells = mask.ne[0]
-    memory = (ctypes.c_uint16 * (n_cells * n_tokens)).from_address(mask.data)
-    seen = np.frombuffer(memory, np.float16).reshape(n_tokens, n_cells)[:, :n_tokens] > -1
+    seen = ggml.strided(mask, np.float16, (n_tokens, n_tokens), (2 * mask.ne[0], 2)) > -1
     row, column = np.arange(n_tokens)[:, None], np.arange(n_tokens)[None]
     causal = column <= row
     if np.array_equal(seen, causal):

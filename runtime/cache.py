@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,14 +21,25 @@ from octavo.cpu_kernels.heavy import slots_of
 from octavo.cpu_kernels.layer import settle_heads
 from octavo.cpu_kernels.select import padded
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD
+from octavo.errors import OctavoError
 
 from .document import Document, DocumentLayer
-from .errors import OctavoError
+from .memory import CpuMemory, Memory
 from .selectors import Assignment, Heads, Keeps
 from .tail import CacheLayer, Rows, Tail
 
 #: Memory that is left to the rest of the machine.
 _SPARE_BYTES = 256 << 20
+
+#: Arrays of a document that are read where they are, and the fields of HEAD records that hold their addresses.
+_READ_IN_PLACE = {
+    "keys": "document_keys",
+    "values": "document_values",
+    "centroids": "centroids",
+    "cluster_starts": "cluster_starts",
+    "coarse_centroids": "coarse_centroids",
+    "coarse_starts": "coarse_starts",
+}
 
 #: Fields of HEAD records that are the step's own, whatever the cache holds.
 _OF_THE_STEP = ("scratch", "scratch_items", "bytes_read")
@@ -44,20 +56,28 @@ class Checkpoint:
 
 
 class KVCache:
-    """Keys and values of one sequence of at most n_ctx tokens."""
+    """Keys and values of one sequence of at most n_ctx tokens.
 
-    def __init__(self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment]) -> None:
+    first_heads : (n_layers,) number of each layer's first head    tables : (n_heads, n) int64, addresses of chunks
+    memory : of the device that attends; plain memory where it is the CPU
+    """
+
+    def __init__(
+        self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment], memory: Memory | None = None
+    ) -> None:
         self.layers = layers
+        self._memory: Memory = memory or CpuMemory()
         self.document: Document | None = None
         self.n_tail = 0  # tokens after the document
         self._unsettled = 0  # those of them whose step is not over
+        self._shared: dict[int, DocumentLayer] = {}  # where the device reads it
         self._n_chunks = self._dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
         first = np.cumsum([0] + [layer.n_kv_head for layer in layers])
         self.heads = np.zeros(first[-1], HEAD)
         self._layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
-        self._first = first
+        self._first, self.first_heads = first, first[:-1]
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
-        self._tables = np.zeros((first[-1], -(-n_ctx // CHUNK_ROWS) + 2), np.int64)
+        self.tables = np.zeros((first[-1], -(-n_ctx // CHUNK_ROWS) + 2), np.int64)
         self.arrange(assignments)
 
     def arrange(self, assignments: Sequence[Assignment]) -> None:
@@ -66,7 +86,9 @@ class KVCache:
         self.heads[:] = 0
         head_dim = np.array([layer.head_dim for layer in self.layers])[self._layer_of]
         group = np.array([layer.group for layer in self.layers])[self._layer_of]
-        self._rest = np.zeros((len(self.heads), (group + head_dim).max()), np.float32)
+        rest_bytes = 4 * int((group + head_dim).max())
+        self._rest = self._memory.allocate(len(self.heads) * rest_bytes).reshape(len(self.heads), rest_bytes)
+        self._rest[:] = 0
         rest = self._rest.ctypes.data + np.arange(len(self.heads)) * self._rest.strides[0]
         self.served = [
             Heads(self.heads, a.heads, a.scale, head_dim[a.heads], group[a.heads], rest[a.heads]) for a in assignments
@@ -83,7 +105,7 @@ class KVCache:
                 ("settle", selector.native_settle),
             ):
                 record[name] = native(layer.shape).address if native else 0
-            self.tails.append(Tail(layer, selector.keeps, selector.beside, record, self._tables[number]))
+            self.tails.append(Tail(layer, selector, record, self.tables[number], self._memory))
         self.evicts = any(a.selector.keeps.evicts for a in assignments)
         self._heavy = np.array([tail.keeps is Keeps.HEAVY for tail in self.tails])
         self._recent = np.array([tail.keeps is Keeps.RECENT for tail in self.tails])
@@ -233,6 +255,8 @@ class KVCache:
         for tail in self.tails:
             tail.shrink(0)
         self._n_chunks = np.zeros(len(self.tails), np.int64)
+        self._shared = {}
+        self._memory.release()
         if document is None:
             return
         self._prepare(self.n_tokens)
@@ -240,12 +264,19 @@ class KVCache:
             layer = int(self._layer_of[number])
             head, stored = number - int(self._first[layer]), document.layers[layer]
             if tail.keeps is Keeps.DOCUMENT:
-                _point_at(tail.record, stored, head)
+                _point_at(tail.record, self._share(layer, stored), head)
                 tail.record["tail_position"] = self.n_document
             else:
                 self._copy_rows(tail, stored, head)
         self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
+
+    def _share(self, layer: int, stored: DocumentLayer) -> DocumentLayer:
+        """A document's layer where the device reads it."""
+        if layer not in self._shared:
+            arrays: dict[str, Any] = {name: self._memory.share(getattr(stored, name)) for name in _READ_IN_PLACE}
+            self._shared[layer] = replace(stored, **arrays)
+        return self._shared[layer]
 
     def _copy_rows(self, tail: Tail, stored: DocumentLayer, head: int) -> None:
         """Copy what a head keeps of a document into its tail."""
@@ -351,14 +382,8 @@ def _positions(stored: DocumentLayer, head: int) -> np.ndarray:
 
 def _point_at(record: np.ndarray, stored: DocumentLayer, head: int) -> None:
     """Have a HEAD record read a document where it is."""
-    for name, array in (
-        ("document_keys", stored.keys),
-        ("document_values", stored.values),
-        ("centroids", stored.centroids),
-        ("cluster_starts", stored.cluster_starts),
-        ("coarse_centroids", stored.coarse_centroids),
-        ("coarse_starts", stored.coarse_starts),
-    ):
-        record[name] = array.ctypes.data + head * array.strides[0]
+    for name, field in _READ_IN_PLACE.items():
+        array = getattr(stored, name)
+        record[field] = array.ctypes.data + head * array.strides[0]
     record["n_document"], record["document_position"] = stored.keys.shape[1], stored.position
     record["n_clusters"], record["n_coarse"] = stored.n_clusters, stored.n_coarse

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import BudgetTooSmall
+from octavo.errors import BudgetTooSmall
+
 from .rows import kv_type_of
 
 

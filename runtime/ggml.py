@@ -10,9 +10,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import llama_cpp
+import numpy as np
 from llama_cpp._ggml import libggml
 
-from .errors import OctavoError
+from octavo.errors import OctavoError
 
 MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 64
 TYPE_F32, TYPE_F16, TYPE_Q8_0 = 0, 1, 8
@@ -117,6 +118,49 @@ def check_layout() -> Operations:
         raise OctavoError(_mismatch()) from problem
     finally:
         free(context)
+
+
+def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
+    """The first bytes of a tensor, wherever it is: (n_bytes,) uint8. A view where the CPU can read it, else a copy."""
+    if _is_host(tensor):
+        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(tensor.data))
+    copied = np.empty(n_bytes, np.uint8)
+    _accessors().get(ctypes.byref(tensor), copied.ctypes.data, 0, n_bytes)
+    return copied
+
+
+def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Elements of a tensor, from its first on: bytes as for `bytes_of`."""
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    return np.ndarray(shape, dtype, bytes_of(tensor, last + np.dtype(dtype).itemsize), 0, strides)
+
+
+def write(tensor: Tensor, values: np.ndarray) -> None:
+    """Overwrite the beginning of a tensor, wherever it is. values : C-contiguous"""
+    if _is_host(tensor):
+        ctypes.memmove(tensor.data, values.ctypes.data, values.nbytes)
+    else:
+        _accessors().set(ctypes.byref(tensor), values.ctypes.data, 0, values.nbytes)
+
+
+def _is_host(tensor: Tensor) -> bool:
+    """Whether the CPU can use a tensor's address."""
+    buffer = tensor.view_src.contents.buffer if tensor.view_src else tensor.buffer
+    return bool(_accessors().is_host(buffer))
+
+
+class _Accessors(NamedTuple):
+    get: Any
+    set: Any
+    is_host: Any
+
+
+@cache
+def _accessors() -> _Accessors:
+    """ggml's functions that read and write a tensor of any backend."""
+    access = (None, ctypes.POINTER(Tensor), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+    get, put = (_function(f"ggml_backend_tensor_{name}", *access) for name in ("get", "set"))
+    return _Accessors(get, put, _function("ggml_backend_buffer_is_host", ctypes.c_bool, ctypes.c_void_p))
 
 
 def row_size(tensor_type: int, n_elements: int) -> int:

@@ -14,12 +14,13 @@ import numpy as np
 from llama_cpp.llama import LlamaState
 
 from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.errors import OctavoError
 
 from . import ggml
 from .architecture import attention_nodes, silent_llama_cpp
 from .context import Context
+from .device import AUTO, CPU, Device, UnsupportedModel, choose
 from .document import Document
-from .errors import OctavoError
 from .methods import Method, assign, parse
 from .plan import Plan
 from .selectors import Assignment
@@ -52,6 +53,8 @@ class Llama(llama_cpp.Llama):
     n_ctx : longest sequence; 0, the default here, takes the model's own. It costs nothing until it is used.
     type_k, type_v : how keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0,
         which takes half the memory
+    device : where attention runs, "cpu" or "metal"; "auto", the default, takes Metal on Apple silicon, where it has the
+        attention. On Metal llama.cpp runs there as well, unless n_gpu_layers says otherwise
     rope_scaling, rope_scale : "linear" or "yarn", and how many times as long a text the positions are stretched to;
         where n_ctx is 0, so is the context. llama.cpp's --rope-scaling and --rope-scale
 
@@ -70,6 +73,7 @@ class Llama(llama_cpp.Llama):
         n_batch: int = 512,
         type_k: int | None = None,
         type_v: int | None = None,
+        device: str = AUTO,
         rope_scaling: str | None = None,
         rope_scale: float = 1.0,
         verbose: bool = False,
@@ -82,22 +86,36 @@ class Llama(llama_cpp.Llama):
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
-            parse(attention, plan)
+            chosen = choose(device, attention, plan)
             kv_type = kv_type_named(type_k, type_v)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
-        if not native and arguments.get("n_gpu_layers"):
-            raise OctavoError(
-                "octavo's attention runs on the CPU: leave out n_gpu_layers, or use attention='llama.cpp'."
-            )
         if rope_scaling is not None or rope_scale != 1:
             arguments |= rope_arguments(rope_scaling, rope_scale)
-        inner_n_ctx = n_ctx if native else n_batch
+        self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
+        self._rope_scale = rope_scale
+        arguments |= {"n_ctx": n_ctx if native else n_batch, "n_batch": n_batch, "verbose": verbose}
+        if native:
+            self._load(path, arguments)
+            return
+        try:
+            self._load(path, chosen.model_arguments(arguments))
+            self._take_over(kv_type, n_ctx, chosen)
+        except UnsupportedModel:
+            if device != AUTO:
+                raise
+            self.close()
+            chosen = choose(CPU, attention, plan)
+            self._load(path, chosen.model_arguments(arguments))
+            self._take_over(kv_type, n_ctx, chosen)
+
+    def _load(self, path: str, arguments: dict[str, Any]) -> None:
+        """Have llama-cpp-python load the model. Raises OctavoError where it cannot."""
         quiet: contextlib.AbstractContextManager[list[str]]
-        quiet = contextlib.nullcontext([]) if verbose else silent_llama_cpp()
+        quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         with quiet as errors:
             try:
-                super().__init__(path, n_ctx=inner_n_ctx, n_batch=n_batch, verbose=verbose, **arguments)
+                super().__init__(path, **arguments)
             except ValueError as problem:
                 if not str(problem).startswith("Failed to load model"):
                     raise
@@ -106,12 +124,10 @@ class Llama(llama_cpp.Llama):
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
                     f"know.{reason} Download it again, or give another with -m."
                 ) from problem
-        self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
-        if not native:
-            self._take_over(kv_type, n_ctx or int(self._n_ctx_train() * rope_scale))
 
-    def _take_over(self, kv_type: str, n_ctx: int) -> None:
-        """Replace the context that llama-cpp-python made by one on our attention."""
+    def _take_over(self, kv_type: str, n_ctx: int, device: Device) -> None:
+        """Replace the context that llama-cpp-python made by one on our attention. n_ctx : 0 is the model's own"""
+        n_ctx = n_ctx or int(self._n_ctx_train() * self._rope_scale)
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
         nodes = attention_nodes(self._model, params)
@@ -126,6 +142,7 @@ class Llama(llama_cpp.Llama):
                     n_ctx=n_ctx,
                     assign=self._assign,
                     kv_type=kv_type,
+                    device=device,
                     verbose=self.verbose,
                 )
             )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import OctavoError
+from octavo.errors import OctavoError
+
 from .plan import Plan
 from .selectors import Assignment, Selector
 from .selectors.dense import Dense
@@ -96,6 +97,12 @@ def parse(attention: str, plan: Plan | None = None) -> Method:
     if scales and method == "dense":
         raise OctavoError(f"'{attention}' has no budget for the plan's layers to scale: add a method, as plan+quest.")
     return Method(method, streams, scales)
+
+
+def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
+    """The name of an attention's method, and whether the Metal kernels have it."""
+    name = parse(attention, plan).method
+    return name, _METHODS[name](1.0).metal is not None
 
 
 def layer_scales(scales: Sequence[float], slides: Sequence[bool], budget: float) -> np.ndarray:

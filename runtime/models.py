@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from .errors import OctavoError
+from octavo.errors import OctavoError
 
 
 def default_model() -> Path:

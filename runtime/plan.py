@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import OctavoError
+from octavo.errors import OctavoError
+
 from .tail import CacheLayer
 
 FORMAT_VERSION = 1

@@ -1,9 +1,12 @@
 """The seam in llama.cpp: its graph computes everything but attention, and calls us for that.
 
 With flash attention on, every attention of every architecture is one GGML_OP_FLASH_ATTN_EXT node. llama.cpp's public
-`cb_eval` asks about each node before it is computed: there, a native function turns an attention node into a
+`cb_eval` asks about each node before it is computed. On the CPU, a native function there turns an attention node into a
 GGML_OP_CUSTOM node that calls `run_layer`, and answers "not needed". So the graph still runs in one piece on ggml's own
 threads, which run our kernels too: no second thread pool, and no Python inside a step.
+
+For a device of its own (`STEP.attend`), it answers "needed": llama.cpp computes the graph up to that node, attention
+over the batch alone included, waits, and says so; then the device computes the node anew and overwrites it.
 
 An attention node's inputs, all views:
   src[0] queries, f32, ne = [head_dim, n_tokens, n_head, 1]    src[4] sinks, f32 for each query head, or null
@@ -14,6 +17,7 @@ and its output is f32, ne = [head_dim, n_head, n_tokens, 1].
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from typing import Any
 
@@ -45,6 +49,8 @@ STEP = np.dtype(
         ("n_layers", "i8"),
         ("flash_attention", "i8"),  # numbers of these operations
         ("custom", "i8"),
+        ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node once
+        #                    llama.cpp has, and says whether to go on; or 0 where nodes become ours before that
         ("observer", "i8"),  # address of a C function of (node, ask, 0, 0), which answers in our place; or 0
     ],
     align=True,
@@ -70,14 +76,28 @@ _NE, _NB, _OP, _SRC, _DATA = ggml.NE, ggml.NB, ggml.OP, ggml.SRC, ggml.DATA
 _FUNCTION, _N_TASKS, _USER_DATA = ggml.CUSTOM_FUNCTION, ggml.CUSTOM_N_TASKS, ggml.CUSTOM_USER_DATA
 _ALL_THREADS = ggml.ALL_THREADS
 
+#: What STEP's `attend` and `observer` are in Python.
+Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
+
+
+def new_step(n_layers: int) -> np.ndarray:
+    """A STEP of n_layers attention nodes, an array of one. Raises OctavoError where llama.cpp is of another version."""
+    step = np.zeros(1, STEP)
+    step["n_layers"] = n_layers
+    step["flash_attention"], step["custom"] = ggml.check_layout()
+    return step
+
 
 @native_callback(types.boolean(types.voidptr, types.boolean, types.voidptr))
 def take_over(node_pointer, ask, step_pointer):
     """cb_eval: make the attention nodes ours. A reused graph has them already."""
     step = carray(step_pointer, (1,), STEP)[0]
     node = address_of(node_pointer)
-    if ask and read_int32(node + _OP) == step.flash_attention:
-        if step.next_layer < step.n_layers:
+    is_attention = read_int32(node + _OP) == step.flash_attention
+    if is_attention and not ask and step.attend != 0:
+        return call_native(step.attend, node, step.next_layer - 1, 0, 0) != 0
+    if is_attention and ask:
+        if step.next_layer < step.n_layers and step.attend == 0:
             layer_address = step.layers + step.next_layer * _LAYER_BYTES
             layer = carray(pointer(layer_address), (1,), LAYER)[0]
             write_int32(node + _OP, step.custom)
@@ -85,6 +105,8 @@ def take_over(node_pointer, ask, step_pointer):
             write_int32(node + _N_TASKS, _ALL_THREADS)
             write_int64(node + _USER_DATA, layer_address)
         step.next_layer += 1
+        if step.attend != 0:  # who observes is not asked about it
+            return True
     if step.observer != 0:
         return call_native(step.observer, node, int64(ask), 0, 0) != 0
     return not ask

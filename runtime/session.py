@@ -7,7 +7,8 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from .errors import OctavoError
+from octavo.errors import OctavoError
+
 from .llama import Llama
 from .prompt import Prompt
 

@@ -12,10 +12,11 @@ from octavo.cpu_kernels.chunks import chunk_layout
 from octavo.cpu_kernels.compile import F16, Shape
 from octavo.cpu_kernels.online import order_of
 from octavo.cpu_kernels.spans import CHUNK_ROWS
+from octavo.errors import OctavoError
 
-from .errors import OctavoError
+from .memory import Memory
 from .rows import row_bytes, row_format
-from .selectors import Keeps
+from .selectors import Keeps, Selector
 
 #: Stored keys and values (see rows.py).
 Rows = tuple[np.ndarray, np.ndarray]
@@ -57,10 +58,14 @@ class Tail:
     """The chunks of one KV head.
 
     record : its HEAD record, a view of one    table : where the addresses of its chunks go
+    memory : where its chunks are
     """
 
-    def __init__(self, layer: CacheLayer, keeps: Keeps, beside: Sequence[str], record: np.ndarray, table: np.ndarray):
-        self.keeps, self.record, self.table = keeps, record, table
+    def __init__(
+        self, layer: CacheLayer, selector: Selector, record: np.ndarray, table: np.ndarray, memory: Memory
+    ) -> None:
+        self.keeps, self.record, self.table, self.memory = selector.keeps, record, table, memory
+        beside = selector.beside
         self.shape, self.window = layer.shape, layer.window
         self.format = row_format(layer.head_dim, layer.kv_type)
         offsets, self.chunk_bytes = chunk_layout(self.shape, beside)
@@ -82,12 +87,19 @@ class Tail:
     def grow(self, n_chunks: int) -> None:
         """Make room for so many chunks."""
         while len(self.chunks) < n_chunks:
-            chunk = np.empty(self.chunk_bytes, np.uint8)
-            self.table[len(self.chunks)] = chunk.ctypes.data
-            self.chunks.append(chunk)
+            self._add(None)
+
+    def _add(self, content: np.ndarray | None) -> None:
+        """Add a chunk, a copy of another if one is given."""
+        chunk = self.memory.allocate(self.chunk_bytes)
+        if content is not None:
+            chunk[:] = content
+        self.table[len(self.chunks)] = chunk.ctypes.data
+        self.chunks.append(chunk)
 
     def shrink(self, n_chunks: int) -> None:
         """Free all chunks but the first n_chunks."""
+        self.table[n_chunks : len(self.chunks)] = 0
         del self.chunks[n_chunks:]
 
     def drop(self, first: int, last: int) -> None:
@@ -97,8 +109,12 @@ class Tail:
 
     def restore(self, chunks: Sequence[np.ndarray | None]) -> None:
         """Hold copies of these chunks."""
-        self.chunks = [None if chunk is None else chunk.copy() for chunk in chunks]
-        self.table[: len(chunks)] = [0 if chunk is None else chunk.ctypes.data for chunk in self.chunks]
+        self.shrink(0)
+        for chunk in chunks:
+            if chunk is None:
+                self.chunks.append(None)
+            else:
+                self._add(chunk)
 
     def rows(self, start: int, stop: int) -> list[Rows]:
         """Views of the keys and values from row `start` to `stop`, a chunk at a time, in the order in the chunk."""

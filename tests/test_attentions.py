@@ -7,7 +7,7 @@ from indexing import build, library_of
 
 import octavo
 from octavo.convert.index import open_index
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.plan import Plan
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three

@@ -9,9 +9,9 @@ import pytest
 
 from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
+from octavo.errors import OctavoError
 from octavo.runtime.cache import KVCache
 from octavo.runtime.document import Document, DocumentLayer
-from octavo.runtime.errors import OctavoError
 from octavo.runtime.methods import assign
 from octavo.runtime.rows import as_floats, kv_type_of
 from octavo.runtime.tail import CacheLayer
@@ -101,9 +101,9 @@ def test_memory_grows_by_chunks(cache, n_rows):
 def test_growing_leaves_what_is_there_in_place(cache):
     rows = random_rows(cache, CHUNK_ROWS)
     cache.append_rows(rows)
-    before = cache._tables[:, 0].copy()
+    before = cache.tables[:, 0].copy()
     cache.reserve(2 * CHUNK_ROWS)
-    assert (cache._tables[:, 0] == before).all()
+    assert (cache.tables[:, 0] == before).all()
     cache.truncate(CHUNK_ROWS)
     assert_holds(cache, rows)
 
@@ -130,7 +130,7 @@ def test_head_records_lead_to_each_row(cache):
     """A kernel finds row r of a head in chunk r // CHUNK_ROWS, at the head's offset."""
     rows = random_rows(cache, 600)
     cache.append_rows(rows)
-    tables = iter(cache._tables)
+    tables = iter(cache.tables)
     for i in range(len(cache.layers)):
         for h, head in enumerate(cache.layer_heads(i)):
             table = next(tables)

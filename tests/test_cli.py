@@ -96,7 +96,7 @@ def test_version():
 def test_each_shared_option_names_its_environment_variable():
     text = octavo("ask", "--help").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
-    names = "MODEL THREADS CTX_SIZE CACHE_TYPE INDEX_DIR ATTENTION BUDGET PLAN RETRIEVAL_HEADS "
+    names = "MODEL THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET PLAN RETRIEVAL_HEADS "
     names += "PREDICT TEMP TOP_P TOP_K SEED ROPE_SCALING ROPE_SCALE"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
@@ -106,6 +106,13 @@ def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
     text = " ".join(octavo(command, "--help").stdout.split())
     assert "--cache-type [f16|q8_0] How keys and values are stored: q8_0 takes half the memory." in text
     assert "[env var: OCTAVO_CACHE_TYPE; default: f16]" in text
+
+
+@pytest.mark.parametrize("command", ["ask", "chat", "index", "bench", "profile", "eval"])
+def test_each_command_that_runs_a_model_has_its_device(command):
+    text = " ".join(octavo(command, "--help").stdout.split())
+    assert "--device [auto|cpu|metal] Where attention runs" in text
+    assert "[env var: OCTAVO_DEVICE; default: auto]" in text
 
 
 # Bad use: exit code 2

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from octavo.cli.chat import Conversation
 from octavo.cli.main import cli
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.session import Timing
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"

@@ -6,8 +6,8 @@ import llama_cpp
 import pytest
 
 import octavo
+from octavo.errors import OctavoError
 from octavo.runtime import ggml
-from octavo.runtime.errors import OctavoError
 
 #: `check_layout`, every time it is called.
 check = ggml.check_layout.__wrapped__

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.cli.options import ATTENTIONS
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.methods import WORDS, Method, assign, layer_scales, parse
 from octavo.runtime.plan import Plan, read_plan
 from octavo.runtime.selectors.dense import Dense

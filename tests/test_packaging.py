@@ -32,7 +32,11 @@ def test_wheel_holds_every_module_and_no_tests(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
     examples = {path.relative_to(ROOT) for path in (ROOT / "examples").iterdir()}
-    expected = {f"octavo/{path.as_posix()}" for path in modules | examples} | {"octavo/__init__.py", "octavo/py.typed"}
+    shaders = {path.relative_to(ROOT) for path in (ROOT / "metal").glob("*.metal")}
+    expected = {f"octavo/{path.as_posix()}" for path in modules | examples | shaders} | {
+        "octavo/__init__.py",
+        "octavo/py.typed",
+    }
     assert names == expected
 
 

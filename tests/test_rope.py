@@ -7,7 +7,7 @@ import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.index import identity
 from octavo.convert.library import Library
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import rope_arguments
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 300).tolist()

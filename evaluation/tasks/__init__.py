@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import octavo
 from octavo.convert.library import read_document
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import Llama
 
 from ..samples import Outcome, Sample, Text

@@ -16,7 +16,7 @@ import numpy as np
 
 from octavo.convert.index import document_tokens
 from octavo.convert.library import read_document
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.convert.passkeys import Haystack
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import Llama
 from octavo.runtime.prompt import Prompt
 

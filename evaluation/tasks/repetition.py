@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.runtime.errors import OctavoError
+from octavo.errors import OctavoError
 from octavo.runtime.llama import Llama
 
 from ..prose import BORDER, passage, prose_of

@@ -4,6 +4,7 @@ A selector is a frozen dataclass of parameters, and says
   native_score, native_select, native_settle : its compiled functions for a shape (see cpu_kernels/select.py); all but
       the second may be None
   keeps, beside : what is stored of a head (see `Keeps`, and cpu_kernels/chunks.py for what can lie beside its rows)
+  metal : what it is for the Metal kernels; None where they do not have it
   chunk_items : what it scores in a chunk of the tail: rows, pages or clusters
   prepare : before each step, fills its fields of the HEAD records
 """
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from octavo.cpu_kernels.spans import CHUNK_ROWS
+from octavo.metal.records import Method
 
 from ..document import Document
 
@@ -46,6 +48,9 @@ class Selector(Protocol):
 
     @property
     def chunk_items(self) -> int: ...
+
+    @property
+    def metal(self) -> Method | None: ...
 
     @property
     def native_score(self) -> Any: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.cpu_kernels.select import native_select_all
+from octavo.metal.records import Method
 
 from ..document import Document
 from . import Heads, Keeps
@@ -17,6 +18,7 @@ class Dense:
     keeps = Keeps.DOCUMENT
     beside = ()
     chunk_items = 0
+    metal = Method.ALL
     native_score = None
     native_select = staticmethod(native_select_all)
     native_settle = None

@@ -30,6 +30,7 @@ class H2O:
     keeps = Keeps.HEAVY
     beside = ("slot_offset",)
     chunk_items = 256
+    metal = None
     native_score = staticmethod(native_score_kept)
     native_select = staticmethod(native_select_kept)
     native_settle = staticmethod(native_settle_heavy)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.cpu_kernels.pages import PAGE_ROWS, native_score_pages, native_select_pages
+from octavo.metal.records import Method
 
 from ..document import Document
 from . import LEAST_READ, Heads, Keeps, rows_of_budget
@@ -32,6 +33,7 @@ class Quest:
     keeps = Keeps.ORDER
     beside = ("page_offset",)
     chunk_items = 16
+    metal = Method.PAGES
     native_score = staticmethod(native_score_pages)
     native_select = staticmethod(native_select_pages)
     native_settle = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.cpu_kernels.partial import native_score_rows, native_select_rows
+from octavo.metal.records import Method
 
 from ..document import Document
 from . import LEAST_READ, Heads, Keeps, rows_of_budget
@@ -32,6 +33,7 @@ class SparQ:
     keeps = Keeps.ORDER
     beside = ("column_offset", "sum_offset")
     chunk_items = 256
+    metal = Method.ROWS
     native_score = staticmethod(native_score_rows)
     native_select = staticmethod(native_select_rows)
     native_settle = None

@@ -15,6 +15,7 @@ from octavo.cpu_kernels.clusters import (
 from octavo.cpu_kernels.online import CHUNK_CLUSTERS, native_cluster_chunks
 from octavo.cpu_kernels.select import ITEMS_STEP
 from octavo.cpu_kernels.spans import CHUNK_ROWS
+from octavo.metal.records import Method
 
 from ..document import Document, ThresholdCurve
 from . import Heads, Keeps
@@ -47,6 +48,7 @@ class Squeezed(_Clusters):
 
     budget: float = 0.125
 
+    metal = Method.CLUSTERS
     native_score = staticmethod(native_score_clusters)
     native_select = staticmethod(native_select_clusters)
 
@@ -64,6 +66,7 @@ class Squeezed2(_Clusters):
 
     budget: float = 0.125
 
+    metal = Method.COARSE
     native_score = staticmethod(native_score_coarse_clusters)
     native_select = staticmethod(native_select_clusters_of_clusters)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.cpu_kernels.streaming import native_select_recent
+from octavo.metal.records import Method
 
 from ..document import Document
 from . import LEAST_KEPT, Heads, Keeps, rows_of_budget
@@ -28,6 +29,7 @@ class Streaming:
     keeps = Keeps.RECENT
     beside = ()
     chunk_items = 0
+    metal = Method.RECENT
     native_score = None
     native_select = staticmethod(native_select_recent)
     native_settle = None

@@ -9,8 +9,8 @@ from evaluating import documents_of, evaluate, evaluation, timeless
 from indexing import Recorded
 
 import octavo
+from octavo.errors import OctavoError
 from octavo.evaluation.reader import Reader
-from octavo.runtime.errors import OctavoError
 
 METHODS = ["squeezed", "streaming", "quest", "sparq", "h2o"]
 #: A text that is long enough to be clustered, and a budget that all of them reach.

@@ -8,9 +8,9 @@ import pytest
 from evaluating import evaluation
 
 import octavo
+from octavo.errors import OctavoError
 from octavo.evaluation.evaluate import TASKS
 from octavo.evaluation.results import Results, summary
-from octavo.runtime.errors import OctavoError
 from octavo.runtime.plan import Plan
 
 HEADER = {"task": {"name": "passkey"}, "samples": 2}

@@ -6,6 +6,7 @@ import pytest
 from evaluating import PROSE, WRITTEN, decoded, documents_of, fact, write_json
 
 from octavo.convert.library import read_document
+from octavo.errors import OctavoError
 from octavo.evaluation.prose import BORDER
 from octavo.evaluation.tasks import articles, novel
 from octavo.evaluation.tasks.agreement import Agreement
@@ -15,7 +16,6 @@ from octavo.evaluation.tasks.passkey import Passkey
 from octavo.evaluation.tasks.perplexity import Perplexity
 from octavo.evaluation.tasks.qa import QA, read_articles
 from octavo.evaluation.tasks.repetition import Repetition
-from octavo.runtime.errors import OctavoError
 
 DEPTH = 3000
 BY_NAME = {"ids": lambda task: task.name}

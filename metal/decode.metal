@@ -1,0 +1,237 @@
+// Attention of one new token over spans: flash-decoding.
+//
+// The rows of all KV heads are cut into n_shares shares of the same size, however uneven the heads are; a share is of
+// one head, so the last of each head may be smaller. A threadgroup attends a share and leaves a partial result: for
+// each query head its weighted values, its largest score and its sum of weights. merge_shares joins them.
+// The same as cpu_kernels/decode.py.
+
+constant constexpr uint MOST_SIMDS = 8;
+constant constexpr uint PARTIAL = HEAD_DIM + 2;  // f32 of a query head's partial result
+
+// The shares of one head: their first place among all, and how many there are.
+struct Shares {
+    uint first;
+    uint count;
+};
+
+inline uint rows_of_share(device const Selected *selected, constant Step &step) {
+    uint total = 0;
+    for (uint i = 0; i < step.n_kv_head; i++) {
+        total += uint(selected[i].n_rows);
+    }
+    return max(1u, (total + step.n_shares - 1) / step.n_shares);
+}
+
+inline Shares shares_of(device const Selected *selected, uint number, uint n_rows) {
+    Shares shares = {0, 0};
+    for (uint i = 0; i <= number; i++) {
+        shares.first += shares.count;
+        shares.count = (uint(selected[i].n_rows) + n_rows - 1) / n_rows;
+    }
+    return shares;
+}
+
+// The span that holds a row, which counts over all spans: the last that begins at or before it.
+inline int find_span(device const Span *spans, int n_spans, int row) {
+    int low = 0, high = n_spans;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (spans[middle].first <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+// What lanes of a slot have gathered: their part of the weighted values, and what all of them know alike.
+struct Gathered {
+    float values[GROUP][8];
+    float largest[GROUP];
+    float weights[GROUP];
+};
+
+inline void start(thread Gathered &own) {
+    for (uint g = 0; g < GROUP; g++) {
+        for (uint i = 0; i < 8; i++) {
+            own.values[g][i] = 0.0f;
+        }
+        own.largest[g] = LOWEST_SCORE;
+        own.weights[g] = 0.0f;
+    }
+}
+
+// Add one row, or nothing where a slot has none.
+inline void gather(thread const float (&scores)[GROUP], thread const float (&value)[8], float value_scale,
+                   bool has_row, thread Gathered &own) {
+    for (uint g = 0; g < GROUP; g++) {
+        float largest = has_row ? max(own.largest[g], scores[g]) : own.largest[g];
+        float shrink = exp(own.largest[g] - largest);
+        float weight = has_row ? exp(scores[g] - largest) : 0.0f;
+        own.largest[g] = largest;
+        own.weights[g] = own.weights[g] * shrink + weight;
+        for (uint i = 0; i < 8; i++) {
+            own.values[g][i] = fma(weight * value_scale, value[i], own.values[g][i] * shrink);
+        }
+    }
+}
+
+// Join what the slots of a simd group have gathered, in all of its lanes.
+inline void join_slots(thread Gathered &own) {
+    for (uint g = 0; g < GROUP; g++) {
+        float largest = simd_max(own.largest[g]);
+        float shrink = exp(own.largest[g] - largest);
+        own.largest[g] = largest;
+        own.weights[g] *= shrink;
+        for (uint i = 0; i < 8; i++) {
+            own.values[g][i] *= shrink;
+        }
+        for (ushort step = SLOT; step < LANES; step *= 2) {
+            own.weights[g] += simd_shuffle_xor(own.weights[g], step);
+            for (uint i = 0; i < 8; i++) {
+                own.values[g][i] += simd_shuffle_xor(own.values[g][i], step);
+            }
+        }
+    }
+}
+
+// threadgroups (n_shares + n_kv_head), at most MOST_SIMDS simd groups each
+kernel void attend_shares(device const Head *heads [[buffer(0)]],
+                          constant Step &step [[buffer(1)]],
+                          device const float *all_queries [[buffer(2)]],
+                          device const Span *all_spans [[buffer(3)]],
+                          device const Selected *selected [[buffer(4)]],
+                          device float *partials [[buffer(5)]],
+                          uint3 place [[threadgroup_position_in_grid]],
+                          uint index [[thread_index_in_threadgroup]],
+                          uint lane [[thread_index_in_simdgroup]],
+                          uint simd [[simdgroup_index_in_threadgroup]],
+                          uint n_simds [[simdgroups_per_threadgroup]]) {
+    threadgroup float joined[MOST_SIMDS][HEAD_DIM];
+    threadgroup float largest[MOST_SIMDS];
+    threadgroup float weights[MOST_SIMDS];
+    uint n_rows = rows_of_share(selected, step), number = 0;
+    Shares shares = shares_of(selected, number, n_rows);
+    while (place.x >= shares.first + shares.count) {
+        number++;
+        if (number == step.n_kv_head) {
+            return;  // there is room for one share more than is needed for each head
+        }
+        shares = shares_of(selected, number, n_rows);
+    }
+    device const Span *spans = all_spans + number * step.span_capacity;
+    int n_spans = selected[number].n_spans;
+    int first = int((place.x - shares.first) * n_rows);
+    int stop = min(first + int(n_rows), selected[number].n_rows);
+
+    uint slot = lane / SLOT, part = lane % SLOT;
+    float query[GROUP][8], scores[GROUP], key[8], value[8];
+    load_queries(all_queries + number * GROUP * HEAD_DIM, part, query);
+    Gathered own;
+    start(own);
+    int at = find_span(spans, n_spans, min(first + int(simd * SLOTS + slot), stop - 1));
+    for (int base = first + int(simd * SLOTS); base < stop; base += int(n_simds * SLOTS)) {
+        int row = base + int(slot);
+        bool has_row = row < stop;
+        float key_scale = 1.0f, value_scale = 1.0f;
+        clear(key);
+        clear(value);
+        if (has_row) {
+            while (row >= spans[at].first + spans[at].n_rows) {
+                at++;
+            }
+            long within = row - spans[at].first;
+            if (spans[at].rows) {
+                within = spans[at].rows[within] % int(CHUNK_ROWS);
+            }
+            device const uchar *key_row = spans[at].keys + within * ROW_BYTES;
+            device const uchar *value_row = spans[at].values + within * ROW_BYTES;
+            key_scale = scale_of(key_row);
+            value_scale = scale_of(value_row);
+            if (part < PARTS) {
+                load_elements(key_row, part, key);
+                load_elements(value_row, part, value);
+            }
+        }
+        dot_slot(query, key, scores);
+        for (uint g = 0; g < GROUP; g++) {
+            scores[g] = capped(scores[g] * key_scale, step.softcap);
+        }
+        gather(scores, value, value_scale, has_row, own);
+    }
+    join_slots(own);
+
+    // Simd groups are joined one query head after another.
+    for (uint g = 0; g < GROUP; g++) {
+        if (lane == 0) {
+            largest[simd] = own.largest[g];
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        float top = simd_max(lane < n_simds ? largest[lane] : LOWEST_SCORE);
+        float shrink = exp(own.largest[g] - top);
+        if (lane == 0) {
+            weights[simd] = own.weights[g] * shrink;
+        }
+        if (lane < PARTS) {
+            for (uint i = 0; i < 8; i++) {
+                joined[simd][8 * lane + i] = own.values[g][i] * shrink;
+            }
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        device float *partial = partials + (place.x * GROUP + g) * PARTIAL;
+        for (uint column = index; column < HEAD_DIM; column += n_simds * LANES) {
+            float sum = 0.0f;
+            for (uint i = 0; i < n_simds; i++) {
+                sum += joined[i][column];
+            }
+            partial[column] = sum;
+        }
+        if (index == 0) {
+            float sum = 0.0f;
+            for (uint i = 0; i < n_simds; i++) {
+                sum += weights[i];
+            }
+            partial[HEAD_DIM] = top;
+            partial[HEAD_DIM + 1] = sum;
+        }
+    }
+}
+
+// Join the partial results of a query head; then what SparQ gives to the mean value.
+// threadgroups (GROUP, n_kv_head)
+kernel void merge_shares(device const Head *heads [[buffer(0)]],
+                         constant Step &step [[buffer(1)]],
+                         device const Selected *selected [[buffer(4)]],
+                         device const float *partials [[buffer(5)]],
+                         device float *out [[buffer(6)]],
+                         device const float *sinks [[buffer(7)]],
+                         uint3 place [[threadgroup_position_in_grid]],
+                         uint index [[thread_index_in_threadgroup]],
+                         uint n_simds [[simdgroups_per_threadgroup]]) {
+    uint g = place.x, number = place.y, query_head = number * GROUP + g;
+    Shares shares = shares_of(selected, number, rows_of_share(selected, step));
+    float top = step.has_sinks ? sinks[query_head] : LOWEST_SCORE;
+    for (uint i = shares.first; i < shares.first + shares.count; i++) {
+        top = max(top, partials[(i * GROUP + g) * PARTIAL + HEAD_DIM]);
+    }
+    float total = step.has_sinks ? exp(sinks[query_head] - top) : 0.0f;
+    for (uint i = shares.first; i < shares.first + shares.count; i++) {
+        device const float *partial = partials + (i * GROUP + g) * PARTIAL;
+        total += exp(partial[HEAD_DIM] - top) * partial[HEAD_DIM + 1];
+    }
+    device const float *rest = heads[number].reallocation;
+    float kept = rest ? rest[g] : 1.0f;
+    for (uint column = index; column < HEAD_DIM; column += n_simds * LANES) {
+        float sum = 0.0f;
+        for (uint i = shares.first; i < shares.first + shares.count; i++) {
+            device const float *partial = partials + (i * GROUP + g) * PARTIAL;
+            sum += exp(partial[HEAD_DIM] - top) * partial[column];
+        }
+        float value = sum / total;
+        if (kept < 1.0f) {
+            value = kept * value + (1.0f - kept) * rest[GROUP + column];
+        }
+        out[query_head * HEAD_DIM + column] = value;
+    }
+}

@@ -1,0 +1,89 @@
+"""The GPU of a Mac: its device and its queue, through pyobjc. Nothing here is imported where there is no Metal."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, NamedTuple
+
+from octavo.errors import OctavoError
+
+
+class Frameworks(NamedTuple):
+    """What pyobjc gives.
+
+    Metal : the module of pyobjc-framework-Metal, or one with the same names
+    autorelease_pool : a context at whose end the objects are freed that Metal made in it
+    """
+
+    Metal: Any
+    autorelease_pool: Callable[[], AbstractContextManager[Any]]
+
+
+def frameworks() -> Frameworks:
+    """Import Metal. Raises ImportError where pyobjc-framework-Metal is not installed. Tests put another one here."""
+    import Metal
+    import objc
+
+    return Frameworks(Metal, objc.autorelease_pool)
+
+
+class Gpu:
+    """A Mac's GPU and the queue that all contexts of a process share.
+
+    Raises OctavoError where there is none, or none that has simd groups and GPU addresses (Apple silicon, macOS 13).
+    """
+
+    def __init__(self, frameworks: Frameworks) -> None:
+        self.Metal, self.autorelease_pool = frameworks
+        with self.autorelease_pool():
+            self.device = self.Metal.MTLCreateSystemDefaultDevice()
+            if self.device is None:
+                raise OctavoError("This Mac has no GPU that Metal knows: use --device cpu.")
+            needed = self.Metal.MTLGPUFamilyApple7, self.Metal.MTLGPUFamilyMetal3
+            if not all(self.device.supportsFamily_(family) for family in needed):
+                raise OctavoError(
+                    f"octavo's Metal kernels need Apple silicon and macOS 13 or newer, and {self.device.name()} is "
+                    "not that: use --device cpu."
+                )
+            self.queue = self.device.newCommandQueue()
+        if self.queue is None:
+            raise OctavoError(f"Metal gives no command queue on {self.device.name()}: use --device cpu.")
+        self.libraries: dict[Any, Any] = {}  # compiled, by shape (see library.py)
+
+    @property
+    def name(self) -> str:
+        """What Metal calls it, such as "Apple M2"."""
+        return str(self.device.name())
+
+
+@cache
+def open_gpu() -> Gpu:
+    """The GPU of this machine. Raises OctavoError, which says what to do, where there is none."""
+    try:
+        found = frameworks()
+    except ImportError as problem:
+        if platform.system() == "Darwin":
+            advice = "install pyobjc-framework-Metal with pip, or use --device cpu"
+        else:
+            advice = "it needs a Mac with Apple silicon; use --device cpu"
+        raise OctavoError(f"There is no Metal here: {advice}.") from problem
+    return Gpu(found)
+
+
+def is_available() -> bool:
+    """Whether this is Apple silicon with a GPU that octavo can use."""
+    if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+        return False
+    try:
+        open_gpu()
+    except OctavoError:
+        return False
+    return True
+
+
+def reason(error: Any) -> str:
+    """What an NSError says."""
+    return "Metal does not say why" if error is None else str(error.localizedDescription()).strip()

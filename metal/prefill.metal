@@ -1,0 +1,155 @@
+// Attention of a batch of tokens over spans, causal, in tiles of queries.
+//
+// A threadgroup attends TILE_QUERIES queries, neighbours among the (n_tokens, GROUP) of a KV head, QUERIES of them each
+// simd group. Blocks of BLOCK rows are brought into threadgroup memory as f16 and shared by all. A lane scores one row
+// for each query; then lanes take columns of the values. The same as cpu_kernels/prefill.py.
+
+constant constexpr uint TILE_SIMDS = 4;
+constant constexpr uint QUERIES = 8;  // of a simd group
+constant constexpr uint TILE_QUERIES = TILE_SIMDS * QUERIES;
+constant constexpr uint BLOCK = HEAD_DIM <= 128 ? 32 : 16;
+constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a row in a block: neighbours lie in other banks
+constant constexpr uint COLUMNS = (HEAD_DIM + LANES - 1) / LANES;  // of a lane
+
+// Bring a block's rows of keys or values into threadgroup memory, and the scales of all, all threads together; 0 where
+// there is none.
+inline void load_block(device const uchar *rows, uint n_rows, threadgroup half4 *block, threadgroup float *scales,
+                       uint index, uint n_threads) {
+    for (uint i = index; i < BLOCK * PARTS; i += n_threads) {
+        uint row = i / PARTS, part = i % PARTS;
+        float values[8];
+        clear(values);
+        if (row < n_rows) {
+            load_elements(rows + row * ROW_BYTES, part, values);
+        }
+        threadgroup half4 *place = block + row * STRIDE + 2 * part;
+        place[0] = half4(float4(values[0], values[1], values[2], values[3]));
+        place[1] = half4(float4(values[4], values[5], values[6], values[7]));
+        if (part == 0) {
+            scales[row] = row < n_rows ? scale_of(rows + row * ROW_BYTES) : 0.0f;
+        }
+    }
+}
+
+// Whether a token sees a row of a span.
+inline bool sees(device const Span &span, int row, int position) {
+    if (span.position == ANY_ORDER) {
+        return true;
+    }
+    int distance = position - (span.position + row);
+    return distance >= 0 && (span.window == 0 || distance < span.window);
+}
+
+// Products of a simd group's queries with a lane's row of a block.
+inline void score_block(device const float *queries, int first, int n_queries, threadgroup const half4 *row,
+                        thread float (&scores)[QUERIES]) {
+    device const float4 *own[QUERIES];
+    for (uint i = 0; i < QUERIES; i++) {
+        own[i] = reinterpret_cast<device const float4 *>(queries + min(first + int(i), n_queries - 1) * HEAD_DIM);
+        scores[i] = 0.0f;
+    }
+    for (uint column = 0; column < HEAD_DIM / 4; column++) {
+        float4 key = float4(row[column]);
+        for (uint i = 0; i < QUERIES; i++) {
+            scores[i] += dot(own[i][column], key);
+        }
+    }
+}
+
+// threadgroups (tiles, n_kv_head), TILE_SIMDS simd groups each
+kernel void attend_tiles(device const Head *heads [[buffer(0)]],
+                         constant Step &step [[buffer(1)]],
+                         device const float *all_queries [[buffer(2)]],
+                         device const Span *all_spans [[buffer(3)]],
+                         device const Selected *selected [[buffer(4)]],
+                         device float *out [[buffer(6)]],
+                         device const float *sinks [[buffer(7)]],
+                         uint3 place [[threadgroup_position_in_grid]],
+                         uint index [[thread_index_in_threadgroup]],
+                         uint lane [[thread_index_in_simdgroup]],
+                         uint simd [[simdgroup_index_in_threadgroup]],
+                         uint n_simds [[simdgroups_per_threadgroup]]) {
+    threadgroup half4 keys[BLOCK * STRIDE];
+    threadgroup half4 values[BLOCK * STRIDE];
+    threadgroup float key_scales[BLOCK];
+    threadgroup float value_scales[BLOCK];
+    device const Head &head = heads[place.y];
+    device const Span *spans = all_spans + place.y * step.span_capacity;
+    device const float *queries = all_queries + place.y * step.n_tokens * GROUP * HEAD_DIM;
+    int n_queries = int(step.n_tokens * GROUP), tile = int(place.x * TILE_QUERIES);
+    int first = tile + int(simd * QUERIES);
+    int oldest = int(head.tail_position + head.n_tail) - int(step.n_tokens);  // position of the first token
+    int first_position = oldest + tile / int(GROUP);
+    int last_position = oldest + (min(tile + int(TILE_QUERIES), n_queries) - 1) / int(GROUP);
+
+    float sums[QUERIES][COLUMNS], largest[QUERIES], weights[QUERIES], scores[QUERIES];
+    for (uint i = 0; i < QUERIES; i++) {
+        int query = first + int(i);
+        bool has_sink = step.has_sinks && query < n_queries;
+        largest[i] = has_sink ? sinks[place.y * GROUP + uint(query) % GROUP] : LOWEST_SCORE;
+        weights[i] = has_sink ? 1.0f : 0.0f;
+        for (uint column = 0; column < COLUMNS; column++) {
+            sums[i][column] = 0.0f;
+        }
+    }
+    for (int s = 0; s < selected[place.y].n_spans; s++) {
+        device const Span &span = spans[s];
+        for (int block = 0; block < span.n_rows; block += int(BLOCK)) {
+            if (span.position != ANY_ORDER) {
+                int row = span.position + block;
+                if (row > last_position) {
+                    break;  // all that follows comes after the tile
+                }
+                if (span.window > 0 && first_position - (row + int(BLOCK) - 1) >= span.window) {
+                    continue;  // no token of the tile sees as far back
+                }
+            }
+            uint n_rows = uint(min(int(BLOCK), span.n_rows - block));
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            load_block(span.keys + long(block) * ROW_BYTES, n_rows, keys, key_scales, index, n_simds * LANES);
+            load_block(span.values + long(block) * ROW_BYTES, n_rows, values, value_scales, index, n_simds * LANES);
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            score_block(queries, first, n_queries, keys + min(lane, BLOCK - 1) * STRIDE, scores);
+            for (uint i = 0; i < QUERIES; i++) {
+                int position = oldest + min(first + int(i), n_queries - 1) / int(GROUP);
+                bool visible = lane < n_rows && sees(span, block + int(lane), position);
+                float score = visible ? capped(scores[i] * key_scales[lane], step.softcap) : LOWEST_SCORE;
+                float top = max(largest[i], simd_max(score));
+                float shrink = exp(largest[i] - top);
+                scores[i] = visible ? exp(score - top) : 0.0f;
+                largest[i] = top;
+                weights[i] = weights[i] * shrink + simd_sum(scores[i]);
+                for (uint column = 0; column < COLUMNS; column++) {
+                    sums[i][column] *= shrink;
+                }
+            }
+            threadgroup const half *elements = reinterpret_cast<threadgroup const half *>(values);
+            for (uint row = 0; row < n_rows; row++) {
+                float own[COLUMNS];
+                for (uint column = 0; column < COLUMNS; column++) {
+                    uint at = column * LANES + lane;
+                    own[column] = at < HEAD_DIM ? float(elements[4 * row * STRIDE + at]) * value_scales[row] : 0.0f;
+                }
+                for (uint i = 0; i < QUERIES; i++) {
+                    float weight = simd_shuffle(scores[i], ushort(row));
+                    for (uint column = 0; column < COLUMNS; column++) {
+                        sums[i][column] = fma(weight, own[column], sums[i][column]);
+                    }
+                }
+            }
+        }
+    }
+    for (uint i = 0; i < QUERIES; i++) {
+        int query = first + int(i);
+        if (query < n_queries) {
+            uint token = uint(query) / GROUP, query_head = place.y * GROUP + uint(query) % GROUP;
+            device float *row = out + (token * step.n_kv_head * GROUP + query_head) * HEAD_DIM;
+            for (uint column = 0; column < COLUMNS; column++) {
+                uint at = column * LANES + lane;
+                if (at < HEAD_DIM) {
+                    row[at] = weights[i] > 0.0f ? sums[i][column] / weights[i] : 0.0f;
+                }
+            }
+        }
+    }
+}
