@@ -1,0 +1,75 @@
+"""`octavo doctor`: whether octavo's kernels run on this machine as they should."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .render import TaskProgress, notice, print_json, table
+
+
+@click.command()
+@click.option("--metal", is_flag=True, required=True, help="Examine the kernels for Apple GPUs.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="octavo-metal.json",
+    show_default=True,
+    help="Write all that was found there, to be sent along with a question.",
+)
+@options.output_option("text", "json")
+def doctor(metal: bool, report: Path, output: str) -> None:
+    """Check the kernels for Apple GPUs on this Mac.
+
+    Compiles every shader, compares every method with the CPU, and times every kernel. Takes some minutes. Ends with exit code 1 where something is wrong.
+    """
+    from octavo.convert.doctor import PLAN, Doctor
+    from octavo.convert.files import disk_errors
+
+    with TaskProgress() as progress:
+        examination = Doctor(progress, PLAN)
+        with disk_errors(report):
+            report.touch()
+        found = examination.run()
+    with disk_errors(report):
+        report.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    if output == "json":
+        print_json(found)
+    else:
+        _show(found)
+    notice(f"The report is {report}")
+    if not found["ok"]:
+        raise click.exceptions.Exit(1)
+
+
+def _show(found: dict[str, Any]) -> None:
+    """The report, for people."""
+    machine = found["machine"]
+    click.echo(f"{machine['gpu']}, {machine['system']}: reads {found['read_bandwidth_gb_s']:.0f} GB/s\n")
+    wrong = [row for row in found["kernels"] + found["comparisons"] if row["problem"]]
+    for row in wrong:
+        what = row.get("kernel") or f"{row['attention']}, {row['tokens']} tokens"
+        click.echo(f"head_dim {row['head_dim']}, group {row['group']}, {row['kv_type']}: {what}: {row['problem']}")
+    compared = [row["largest_error"] for row in found["comparisons"] if "largest_error" in row]
+    click.echo(f"{len(found['kernels'])} kernels compiled, {len(compared)} steps compared, {len(wrong)} problems.")
+    if compared:
+        click.echo(f"The largest error is {max(compared):.1e} of an output's largest element.\n")
+    columns = ["attention", "head_dim", "stored as", "rows", "kernel", "ms", "of read bandwidth"]
+    table(columns, [_cells(row) for row in found["times"]], frozenset(columns[3:]) - {"kernel"})
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    share = row.get("share_of_read_bandwidth")
+    return [
+        row["attention"],
+        str(row["head_dim"]),
+        row["kv_type"],
+        f"{row['rows']:,}",
+        row["kernel"],
+        f"{row['ms']:.3f}",
+        "-" if share is None else f"{share:.2f}",
+    ]
