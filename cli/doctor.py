@@ -25,8 +25,8 @@ from .render import TaskProgress, notice, print_json, table
 def doctor(metal: bool, report: Path, output: str) -> None:
     """Check the kernels for Apple GPUs on this Mac.
 
-    Compiles every shader, compares every method with the CPU, and times every kernel. Takes some minutes. Ends with exit
-    code 1 where something is wrong.
+    Compiles every shader, compares every method with the CPU, and times every kernel. Takes some minutes. Ends with
+    exit code 1 where something is wrong.
     """
     from octavo.convert.doctor import PLAN, Doctor
     from octavo.convert.files import disk_errors
