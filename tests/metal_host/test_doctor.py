@@ -11,6 +11,7 @@ from octavo.cli import main as cli_main
 from octavo.convert import doctor
 from octavo.convert.progress import Silent
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.metal import gpu
 
 HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
 PLAN = doctor.Plan((HALVES, BYTES), (HALVES, BYTES), (HALVES,), n_kv_head=1, n_rows=256, bandwidth_bytes=1 << 16)
@@ -18,11 +19,18 @@ KERNELS = {"append_rows", "score_items", "keep_clusters", "score_kept", "select_
 KERNELS |= {"merge_shares", "attend_tiles"}
 
 
-@pytest.fixture(scope="module")
-def report(simulated):
+@pytest.fixture(autouse=True, scope="module")
+def _quick():
+    """Fewer runs and threads than a GPU gets."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr("octavo.metal.attention._TIMED_RUNS", 1)
-        return doctor.Doctor(Silent(), PLAN).run()
+        monkeypatch.setattr("octavo.metal.bandwidth._GROUPS", 4)
+        yield
+
+
+@pytest.fixture(scope="module")
+def report(simulated):
+    return doctor.Doctor(Silent(), PLAN).run()
 
 
 def test_a_sound_gpu_has_no_problems(report):
@@ -92,9 +100,11 @@ def test_the_command_writes_its_report(simulated, monkeypatch, tmp_path):
     assert json.loads(path.read_text())["ok"]
 
 
-def test_without_a_gpu_there_is_one_sentence_and_no_report(tmp_path):
+def test_without_a_gpu_there_is_one_sentence_and_no_report(metal, monkeypatch, tmp_path):
+    metal.has_device = False
+    gpu.open_gpu.cache_clear()
     path = tmp_path / "report.json"
     shown = CliRunner().invoke(cli_main.cli, ["doctor", "--metal", "--report", str(path)])
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert shown.stderr.startswith("Error: There is no Metal here: ")
+    assert shown.stderr.startswith("Error: This Mac has no GPU that Metal knows")
     assert not path.exists()
