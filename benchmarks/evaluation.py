@@ -83,13 +83,9 @@ RUNS = [
     *(Run("smollm2", task, "2000", 8) for task in ("agreement", "repetition", "perplexity")),
     *(Run("smollm2", task, "2000", 10) for task in ("needle", "passkey")),
     Run("long", "fixed-context", "", 10, FIVE, more=("--data", "facts.json")),
+    Run("gemma", "perplexity", "8000", 8, FIVE, "0.5"),
+    Run("gemma", "perplexity", "30000", 8, "dense,squeezed,quest,sparq", "0.5,0.25"),
     Run("smollm2", "perplexity", "7600", 8, FIVE),
-    Run("smollm2", "needle", "7600", 10, FIVE),
-    Run("gemma", "perplexity", "8000,30000", 8, FIVE, "0.5,0.25"),
-    Run("gemma", "needle", "30000", 10, "dense,squeezed,quest,sparq", "0.125"),
-    Run("smollm2", "fixed-context", "", 10, FIVE),
-    Run("smollm2", "qa", "7600", 10, FIVE),
-    Run("smollm2", "passkey", "7600", 10, FIVE),
 ]
 
 
