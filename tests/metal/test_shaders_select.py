@@ -170,6 +170,13 @@ def test_of_equal_ones_the_first_are_selected(method):
         assert rows == [*range(7), 98, 99]
 
 
+def test_of_equal_components_the_first_are_chosen():
+    head = random_head(np.random.default_rng(15), Shape(64, 3), 0, 300, n_components=4, n_selected=20)
+    queries = np.full((1, 3, 64), 0.1, np.float32)
+    importance = oracle.shares(oracle.partial_scores(queries[0], head.keys.astype(np.float16), 4))
+    assert_largest(np.array(selected(head, Method.ROWS, queries)[0]), importance, 20)
+
+
 @pytest.mark.parametrize("high", [[0], [255], [256], [599], [0, 255, 256, 511, 512, 599]], ids=str)
 def test_rows_on_both_sides_of_a_border_are_found(high):
     query, keys = rows_with_scores(np.isin(np.arange(600), high) * 1e4, 72)
