@@ -77,6 +77,13 @@ def test_streaming_attends_sinks_and_the_newest_rows(shape, n_tail, n_sinks, n_r
         assert relative_error(out[:, g], expected) < 1e-4
 
 
+def test_rows_that_are_gone_are_not_attended():
+    """A window that grows may reach farther back than what is still there."""
+    rng = np.random.default_rng(16)
+    head = random_head(rng, Shape(64, 3), 0, 700, n_sinks=4, n_recent=600, n_dropped=256)
+    assert selected(head, Method.RECENT, queries_of(rng, head.shape))[0] == [*range(4), *range(256, 700)]
+
+
 @of_both
 @pytest.mark.parametrize("window", [1, 30, 500])
 @pytest.mark.parametrize("n_tokens", [1, 40])
@@ -145,7 +152,8 @@ def test_the_best_rows_are_selected(shape, softcap):
 def test_what_is_left_out_goes_to_the_mean_value(shape):
     rng = np.random.default_rng(4)
     for n_tail, n_selected in ((600, 50), (33, 33)):
-        head = random_head(rng, shape, 0, n_tail, n_components=9, n_recent=3, n_selected=n_selected)
+        keys, values = normal(rng, n_tail, shape.head_dim), normal(rng, n_tail, shape.head_dim) + 3
+        head = Head(shape, keys, values, n_components=9, n_recent=3, n_selected=n_selected)
         layer = Layer([head], [Method.ROWS])
         layer.reallocates()
         queries = queries_of(rng, shape)
