@@ -9,7 +9,6 @@ import numpy as np
 
 from octavo.cpu_kernels.decode import partial_size
 from octavo.cpu_kernels.layer import WORK, scratch_bytes, step_alone
-from octavo.cpu_kernels.select import padded, selection_scratch_bytes
 from octavo.cpu_kernels.spans import SPAN
 from octavo.errors import OctavoError
 
@@ -17,6 +16,7 @@ from . import device, seam
 from .architecture import AttentionNode
 from .cache import KVCache
 from .memory import CpuMemory, Memory
+from .scratch import Scratch
 from .selectors import Assignment
 
 
@@ -58,7 +58,7 @@ class CpuDevice:
         interruption: device.Interruption,
     ) -> CpuAttention:
         """Its part of a context."""
-        return CpuAttention(cache, nodes, kv_type, n_ubatch, n_threads)
+        return CpuAttention(cache, memory, nodes, kv_type, n_ubatch, n_threads)
 
 
 class CpuAttention:
@@ -67,7 +67,13 @@ class CpuAttention:
     interruptible = 8
 
     def __init__(
-        self, cache: KVCache, nodes: Sequence[AttentionNode], kv_type: str, n_ubatch: int, n_threads: int
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
     ) -> None:
         self._cache, self._nodes = cache, nodes
         self._shapes = [node.shape(kv_type) for node in nodes]
@@ -77,7 +83,7 @@ class CpuAttention:
         self._layers = np.zeros(len(nodes), seam.LAYER)
         self._buffers = self._allocate(n_ubatch, n_threads)
         self._fill_tables()
-        self.rearranged()
+        self._scratch = Scratch(cache, memory, nodes)
 
     def _allocate(self, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
         """Memory that the step works in."""
@@ -105,29 +111,15 @@ class CpuAttention:
             layer["scale"], layer["softcap"] = node.scale, node.softcap
 
     def rearranged(self) -> None:
-        """The cache serves other selectors: their scratch is not known to be enough."""
-        self._n_items = self._n_spans = -1
+        """The cache serves other selectors."""
+        self._scratch.forget()
 
     def start(self, n_tokens: int) -> None:
         """Begin with the first node."""
-        self._make_room()
+        if self._scratch.make_room():
+            self._spans = np.empty((self._n_kv_head, self._scratch.n_spans), SPAN)
+            self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
         self._work["arrived"] = self.step["next_layer"] = 0
-
-    def _make_room(self) -> None:
-        """Have enough memory for selectors to write in, and some for the steps to come."""
-        n_items, n_spans = self._cache.max_items, self._cache.max_spans
-        if n_items <= self._n_items and n_spans <= self._n_spans:
-            return
-        self._n_items, self._n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
-        size = selection_scratch_bytes(max(shape.group for shape in self._shapes), self._n_items)
-        scratch = np.empty((self._n_kv_head, size), np.uint8)
-        spans = np.empty((self._n_kv_head, self._n_spans), SPAN)
-        self._cache.heads["scratch_items"] = self._n_items
-        for node in self._nodes:
-            addresses = scratch.ctypes.data + np.arange(node.n_kv_head) * scratch.strides[0]
-            self._cache.layer_heads(node.kv_layer)["scratch"] = addresses
-        self._work["spans"], self._work["span_capacity"] = spans.ctypes.data, spans.shape[1]
-        self._selection_buffers = scratch, spans  # kept alive
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """One node's step on given inputs, on this thread alone."""

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.select import padded, selection_scratch_bytes
 from octavo.cpu_kernels.spans import CHUNK_ROWS
 from octavo.cpu_kernels.streaming import native_select_recent
 from octavo.errors import OctavoError
@@ -29,6 +28,7 @@ from . import device, ggml, seam
 from .architecture import AttentionNode
 from .cache import KVCache
 from .memory import Memory as AnyMemory
+from .scratch import Scratch
 from .selectors import Assignment
 
 #: All of a model's layers: what llama.cpp takes any negative number for.
@@ -108,11 +108,11 @@ class MetalAttention:
         self._gpu, self._cache, self.memory, self._nodes = gpu, cache, memory, nodes
         self._interruption = interruption
         self._shapes = [node.shape(kv_type) for node in nodes]
-        self._n_kv_head = max(node.n_kv_head for node in nodes)
         for shape in self._shapes:
             library(gpu, shape)
         self._heads = GpuHeads(memory, *cache.tables.shape)
         self.work = Work(memory, self._shapes, [node.n_kv_head for node in nodes], n_ubatch)
+        self._scratch = Scratch(cache, memory, nodes)
         self._captured: list[np.ndarray] | None = None
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
@@ -121,8 +121,8 @@ class MetalAttention:
         self.rearranged()
 
     def rearranged(self) -> None:
-        """The cache serves other selectors: their scratch is not known to be enough."""
-        self._n_items = self._n_spans = -1
+        """The cache serves other selectors."""
+        self._scratch.forget()
         self._select = np.zeros(0, np.int64)  # what `_methods` was found for
         self._method_of: dict[tuple[int, Shape], int] = {}
         for assignment in self._cache.assignments:
@@ -139,7 +139,8 @@ class MetalAttention:
         """Give the GPU the records of all heads as they are now."""
         cache, self._problem = self._cache, None
         self.memory.tidy()
-        self._make_room()
+        if self._scratch.make_room():
+            self.work.make_room(self._scratch.n_spans)
         heads = cache.heads
         if not np.array_equal(heads["select"], self._select):
             self._select, self._methods = heads["select"].copy(), self._find_methods()
@@ -171,21 +172,6 @@ class MetalAttention:
                     self._method_of[key] = Method.RECENT  # while a profile has any head stream
                 numbers.append(self._method_of[key])
         return np.array(numbers, np.int64)
-
-    def _make_room(self) -> None:
-        """Have enough memory for selectors to write in, and some for the steps to come."""
-        n_items, n_spans = self._cache.max_items, self._cache.max_spans
-        if n_items <= self._n_items and n_spans <= self._n_spans:
-            return
-        self._n_items, self._n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
-        size = selection_scratch_bytes(max(shape.group for shape in self._shapes), self._n_items)
-        size = -(-size // 64) * 64
-        self._scratch = self.memory.allocate(self._n_kv_head * size)
-        self.work.make_room(self._n_spans)
-        self._cache.heads["scratch_items"] = self._n_items
-        for node in self._nodes:
-            addresses = self._scratch.ctypes.data + np.arange(node.n_kv_head) * size
-            self._cache.layer_heads(node.kv_layer)["scratch"] = addresses
 
     def called(self, node_address: int, number: int) -> bool:
         """Attention node `number` is due. False abandons the graph."""
