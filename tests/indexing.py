@@ -101,3 +101,16 @@ class Recorded:
     def done_before(self):
         """For each task, how much was there when it began."""
         return [report[-1] for report in self.reports if isinstance(report, tuple)]
+
+
+class Entered:
+    """A progress as a context."""
+
+    def __init__(self, progress):
+        self.progress = progress
+
+    def __enter__(self):
+        return self.progress
+
+    def __exit__(self, *problem):
+        return False

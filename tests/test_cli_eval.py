@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from evaluating import documents_of
-from indexing import Recorded
+from indexing import Entered, Recorded
 
 import octavo as package
 from octavo.cli import main as cli_main
@@ -138,19 +138,6 @@ def test_an_interrupted_evaluation_says_that_it_goes_on(on_tiny, monkeypatch):
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
     assert octavo("agreement", *on_tiny, *QUICK).exit_code == 0
-
-
-class Entered:
-    """A progress as a context."""
-
-    def __init__(self, progress):
-        self.progress = progress
-
-    def __enter__(self):
-        return self.progress
-
-    def __exit__(self, *problem):
-        return False
 
 
 def test_what_is_out_of_reach_is_said_and_left_out(on_tiny):

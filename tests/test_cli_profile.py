@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from indexing import Recorded
+from indexing import Entered, Recorded
 
 from octavo.cli import main as cli_main
 from octavo.cli.profile import spans
@@ -77,19 +77,6 @@ def test_an_interrupted_profile_says_that_it_goes_on(on_tiny, monkeypatch):
     again = octavo(*on_tiny)
     assert again.exit_code == 0
     assert re.search(r"Letting heads stream: 8 trials, [1-7] of them done before", again.stderr)
-
-
-class Entered:
-    """A progress as a context."""
-
-    def __init__(self, progress):
-        self.progress = progress
-
-    def __enter__(self):
-        return self.progress
-
-    def __exit__(self, *problem):
-        return False
 
 
 def test_pictures_without_matplotlib(on_tiny, tmp_path, monkeypatch):
