@@ -169,8 +169,8 @@ class Layers:
             else:
                 head["threshold"] = _most_important(queries, centroids[i], np.diff(starts[i]), KEPT).threshold
 
-    def _fill_tails(self, beside: tuple[str, ...]) -> None:
-        """All rows in chunks, f16, and beside them what a selector keeps, at random, too."""
+    def _fill_tails(self, beside: tuple[str, ...]) -> np.ndarray:
+        """All rows in chunks, f16, and beside them what a selector keeps, at random, too. Returns the chunks' bytes."""
         offsets, n_bytes = chunk_layout(self.case.shape, beside)
         n_chunks = -(-self.case.rows // CHUNK_ROWS)
         chunks = self.memory.view(np.uint8)[: self.heads.size * n_chunks * n_bytes]
@@ -179,6 +179,7 @@ class Layers:
         for name, offset in offsets.items():
             self.heads[name] = offset
         self.heads["n_tail"] = self.case.rows
+        return chunks.reshape(-1, n_bytes)
 
     def _bound_pages(self) -> None:
         case, shape = self.case, self.case.shape
@@ -189,7 +190,9 @@ class Layers:
 
     def _transpose_keys(self) -> None:
         case, shape = self.case, self.case.shape
-        self._fill_tails(SparQ.beside)
+        chunks = self._fill_tails(SparQ.beside)
+        offset, n_bytes = int(self.heads["moment_offset"][0, 0]), 4 * shape.head_dim
+        chunks[:, offset : offset + 2 * n_bytes].view(np.float32)[:] = np.repeat([0, CHUNK_ROWS], shape.head_dim)
         self.heads["n_selected"], self.heads["n_components"] = round(case.rows * KEPT), shape.head_dim // 4
         self.heads["select"] = native_select_rows(shape).address
         self.heads["score"] = native_score_rows(shape).address

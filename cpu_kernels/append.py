@@ -12,7 +12,7 @@ from typing import Any
 from .compile import Shape, kernel, native_callback
 from .memory import copy_bytes, read_int64
 from .pages import append_to_page
-from .partial import append_to_columns, append_to_sum
+from .partial import append_to_columns, append_to_moments, append_to_sum
 from .rows import quantise_halves
 from .select import SIGNATURE
 from .spans import CHUNK_ROWS, head_at
@@ -36,7 +36,7 @@ def append_rows(shape, head, keys, key_stride, values, value_stride, n_tokens):
 @kernel
 def take_in(shape, head, start, stop):
     """Take the stored rows start to stop of the tail into the structures that the head has."""
-    if head.page_offset == 0 and head.column_offset == 0 and head.sum_offset == 0:
+    if head.page_offset == 0 and head.column_offset == 0 and head.moment_offset == 0 and head.sum_offset == 0:
         return
     for row in range(start, stop):
         chunk, within = _chunk(head, row), row % CHUNK_ROWS
@@ -45,6 +45,8 @@ def take_in(shape, head, start, stop):
             append_to_page(shape, key, chunk + head.page_offset, within)
         if head.column_offset != 0:
             append_to_columns(shape, key, chunk + head.column_offset, within)
+        if head.moment_offset != 0:
+            append_to_moments(shape, key, chunk + head.moment_offset, within)
         if head.sum_offset != 0:
             append_to_sum(shape, chunk + head.value_offset + within * shape.row_bytes, chunk + head.sum_offset, within)
 

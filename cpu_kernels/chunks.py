@@ -14,6 +14,7 @@ from .spans import CHUNK_ROWS
 _BESIDE = {
     "page_offset": lambda shape: CHUNK_ROWS // PAGE_ROWS * 4 * shape.head_dim,
     "column_offset": lambda shape: CHUNK_ROWS * 2 * shape.head_dim,
+    "moment_offset": lambda shape: 2 * 4 * shape.head_dim,
     "sum_offset": lambda shape: 4 * shape.head_dim,
     "cluster_offset": lambda shape: cluster_bytes(shape.head_dim),
     "slot_offset": lambda shape: CHUNK_ROWS * SLOT_BYTES,

@@ -1,12 +1,18 @@
 """Partial scores: the rows that score highest by a few of the query's components (SparQ, algorithm 1).
 
-The components are those with the largest |q|, summed over the group. Their columns of the keys are read from a second,
-transposed copy: chunks of CHUNK_ROWS rows, each (head_dim, CHUNK_ROWS) f16, so that a component's are neighbours.
-Scores become shares by a softmax whose temperature makes up for what was left out (equation 9), and the rows with the
-largest sums over the group are selected, the newest always among them. What the scores give to the rows that are left
-out can go to the mean of all values (step 3), for which the sum of each chunk's is kept.
+The components are those with the largest spread * |q|, |q| summed over the group: the spread is the standard deviation
+of the component over keys. The paper takes the largest |q|, but where keys have a large mean these may be nearly the
+same in all keys, and tell rows apart by nothing. Their columns of the keys are read from a second, transposed copy:
+chunks of CHUNK_ROWS rows, each (head_dim, CHUNK_ROWS) f16, so that a component's are neighbours. Spreads come from
+moments: beside each chunk, (2, head_dim) f32, the sums of its keys' components and of their squares.
 
-Reads 2 bytes for each component and row, and for the mean 4 * head_dim for each chunk.
+Scores become shares by a softmax whose temperature makes up for what was left out: it gives the scores the variance
+that all components give them, if these are independent. (Equation 9 has |q| where this has its square times the
+spread's.) The rows with the largest sums over the group are selected, the newest always among them. What the scores
+give to the rows that are left out can go to the mean of all values (step 3), for which the sum of each chunk's is kept.
+
+Reads 2 bytes for each component and row, 8 * head_dim for each chunk whose spread is measured, and for the mean
+4 * head_dim for each chunk.
 """
 
 from __future__ import annotations
@@ -28,6 +34,10 @@ from .select import MANY, SIGNATURE, add_shares, cap_scores, exp_scores, fill, l
 from .spans import ANY_ORDER, CHUNK_ROWS, head_at, spans_at
 from .top import list_top
 from .vector import HALF, INT64, Emit
+
+#: The spread is measured over at most so many full chunks, evenly spaced. One is not enough: components that turn
+#: slowly with the position (RoPE) hardly vary inside it. Eight are as good as all.
+MEASURED_CHUNKS = 8
 
 
 @intrinsic
@@ -52,6 +62,19 @@ def append_to_columns(shape, key, columns, row):
     """Take the stored key at an address into the transposed copy at an address; `row` counts from its first chunk's."""
     chunk_bytes = shape.head_dim * CHUNK_ROWS * 2
     _transpose_key(shape, key, columns + row // CHUNK_ROWS * chunk_bytes + row % CHUNK_ROWS * 2)
+
+
+@kernel
+def append_to_moments(shape, key, moments, row):
+    """Add the stored key at an address to its chunk's moments, (2, head_dim) f32, which the first row starts."""
+    floats = stack_floats(shape)
+    widen_row(shape, key, floats)
+    added = carray(pointer(floats), (shape.head_dim,), np.float32)
+    sums = carray(pointer(moments), (2, shape.head_dim), np.float32)
+    for i in range(shape.head_dim):
+        square = added[i] * added[i]
+        sums[0, i] = added[i] if row == 0 else sums[0, i] + added[i]
+        sums[1, i] = square if row == 0 else sums[1, i] + square
 
 
 @kernel
@@ -104,36 +127,73 @@ def _score_chunk(
 
 
 @kernel
-def _choose_components(shape, query, n, room):
-    """The n components with the largest |q|: where in a chunk their columns are, and each head's weights for them.
+def measured_chunks(head):
+    """How many chunks the spread is measured over, and among how many from the first on: full ones, if there are."""
+    n_chunks = max(head.n_tail // CHUNK_ROWS, 1)
+    return min(n_chunks, MEASURED_CHUNKS), n_chunks
+
+
+@kernel
+def _measure_spread(shape, head, totals, spread):
+    """The standard deviation of each component over the keys of some chunks: head_dim f32, to an address.
+
+    totals : address of (2, head_dim) f32 to work in    A component that is not finite in all of them spreads by NaN.
+    """
+    head_dim = shape.head_dim
+    n_measured, n_chunks = measured_chunks(head)
+    fill(totals, 0, 2 * head_dim, float32(0))
+    total = carray(pointer(totals), (2 * head_dim,), np.float32)
+    for number in range(n_measured):
+        chunk = read_int64(head.tail_chunks + number * n_chunks // n_measured * 8)
+        moments = carray(pointer(chunk + head.moment_offset), (2 * head_dim,), np.float32)
+        for i in range(2 * head_dim):
+            total[i] += moments[i]
+    factor = float32(1) / float32(n_measured * min(head.n_tail, CHUNK_ROWS))
+    deviations = carray(pointer(spread), (head_dim,), np.float32)
+    for i in range(head_dim):
+        mean = total[i] * factor
+        variance = total[head_dim + i] * factor - mean * mean
+        deviations[i] = math.sqrt(float32(0) if variance < 0 else variance)  # rounded below 0; a NaN stays
+
+
+@kernel
+def _choose_components(shape, head, query, room):
+    """The components with the largest spread * |q|: where in a chunk their columns are, and each head's weights.
 
     room : from `stack_floats`    Returns the addresses of the weights, (group, head_dim) f32, of which n columns are
-    used, and of n int64 offsets; and n.
+    used, and of n int64 offsets; and n. Where a spread is NaN, so are all weights; where a query is, so are its own.
     """
     group, head_dim = shape.group, shape.head_dim
     padded_dim = -(-head_dim // LANES) * LANES
     listed = room + group * head_dim * 4
     sizes = listed + padded_dim * 4
     offsets = sizes + padded_dim * 4
+    spread = offsets + head_dim * 8
+    _measure_spread(shape, head, offsets, spread)
     queries = carray(pointer(query), (group, head_dim), np.float32)
     weights = carray(pointer(room), (group, head_dim), np.float32)
     magnitudes = carray(pointer(sizes), (head_dim,), np.float32)
+    deviations = carray(pointer(spread), (head_dim,), np.float32)
     fill(sizes, 0, padded_dim, float32(-1))
     for i in range(head_dim):
-        magnitudes[i] = float32(0)
+        total = float32(0)
         for g in range(group):
-            magnitudes[i] += abs(queries[g, i])
-    n = list_top(sizes, padded_dim, min(n, head_dim), listed)
+            total += abs(queries[g, i])
+        magnitude = total * deviations[i]
+        magnitudes[i] = magnitude if magnitude < float32(np.inf) else float32(np.inf)  # `list_top` lists no NaN
+    n = list_top(sizes, padded_dim, min(head.n_components, head_dim), listed)
     chosen = carray(pointer(listed), (n,), np.int32)
     for i in range(n):
         write_int64(offsets + i * 8, int64(chosen[i]) * CHUNK_ROWS * 2)
     for g in range(group):
         whole, part = float32(0), float32(0)
         for i in range(head_dim):
-            whole += abs(queries[g, i])
+            product = queries[g, i] * deviations[i]
+            whole += product * product
         for i in range(n):
-            part += abs(queries[g, chosen[i]])
-        factor = float32(math.sqrt(whole / part)) if part > 0 else float32(1)  # equation 9
+            product = queries[g, chosen[i]] * deviations[chosen[i]]
+            part += product * product
+        factor = float32(1) if part == 0 else float32(math.sqrt(whole / part))
         for i in range(n):
             weights[g, i] = queries[g, chosen[i]] * factor
     return room, offsets, n
@@ -144,7 +204,7 @@ def score_rows(shape, head_address, query, part, n_parts):
     """The partial scores of this thread's share of the rows, for one token."""
     head = head_at(head_address)[0]
     n_chunks = -(-head.n_tail // CHUNK_ROWS)
-    weights, offsets, n = _choose_components(shape, query, head.n_components, stack_floats(shape))
+    weights, offsets, n = _choose_components(shape, head, query, stack_floats(shape))
     stop = n_chunks * (part + 1) // n_parts
     for chunk in range(n_chunks * part // n_parts, stop):
         columns, wanted = _columns(head, chunk), _columns(head, min(chunk + 1, stop - 1))
@@ -182,6 +242,7 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
     fill(head.scratch, end - n_recent, end, float32(np.inf))
     fill(head.scratch, end, stop, float32(-1))
     head.bytes_read += end * min(head.n_components, shape.head_dim) * 2
+    head.bytes_read += measured_chunks(head)[0] * shape.head_dim * 8
 
     listed = list_of(shape, head)
     n_selected = list_top(head.scratch, stop, max(head.n_selected, n_recent), listed)

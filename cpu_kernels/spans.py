@@ -45,6 +45,7 @@ HEAD = np.dtype(
         ("value_offset", "i8"),
         ("page_offset", "i8"),  # to the bounds of its pages (see pages.py), or 0; and so on
         ("column_offset", "i8"),  # to the transposed copy of its keys (see partial.py)
+        ("moment_offset", "i8"),  # to the sums of its keys and of their squares (see partial.py)
         ("sum_offset", "i8"),  # to the sum of its values (see partial.py)
         ("cluster_offset", "i8"),  # to its clusters (see online.py)
         ("slot_offset", "i8"),  # to its rows' positions and the attention they got (see heavy.py)

@@ -67,10 +67,15 @@ kernel void append_rows(device const Head *heads [[buffer(0)]],
     }
     threadgroup_barrier(mem_flags::mem_device);
     for (uint column = index; column < HEAD_DIM; column += n_simds * LANES) {
-        float sum = 0.0f;
+        float sum = 0.0f, key_sum = 0.0f, square_sum = 0.0f;
         device float *sums = reinterpret_cast<device float *>(chunk + head.sum_offset);
+        device float *moments = reinterpret_cast<device float *>(chunk + head.moment_offset);
         if (head.sum_offset != 0 && first % CHUNK_ROWS != 0) {
             sum = sums[column];
+        }
+        if (head.moment_offset != 0 && first % CHUNK_ROWS != 0) {
+            key_sum = moments[column];
+            square_sum = moments[HEAD_DIM + column];
         }
         for (long row = first; row < stop; row++) {
             long within = row % CHUNK_ROWS;
@@ -85,9 +90,15 @@ kernel void append_rows(device const Head *heads [[buffer(0)]],
             if (head.column_offset != 0) {
                 reinterpret_cast<device half *>(chunk + head.column_offset)[column * CHUNK_ROWS + within] = half(key);
             }
+            key_sum += key;
+            square_sum += key * key;
             if (head.sum_offset != 0) {
                 sum += element(chunk + head.value_offset + within * ROW_BYTES, column);
             }
+        }
+        if (head.moment_offset != 0) {
+            moments[column] = key_sum;
+            moments[HEAD_DIM + column] = square_sum;
         }
         if (head.sum_offset != 0) {
             sums[column] = sum;

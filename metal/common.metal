@@ -21,6 +21,7 @@ constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/spans.py
 constant constexpr uint PAGE_ROWS = 16;    // as in cpu_kernels/pages.py
 constant constexpr uint ITEMS_STEP = 16;   // as in cpu_kernels/select.py
 constant constexpr uint CHUNK_CLUSTERS = 13;  // as in cpu_kernels/online.py
+constant constexpr uint MEASURED_CHUNKS = 8;  // as in cpu_kernels/partial.py
 constant constexpr uint CHUNK_PAGES = CHUNK_ROWS / PAGE_ROWS;
 constant constexpr int ANY_ORDER = -1;
 constant constexpr float LOWEST_SCORE = -1e30f;
@@ -54,6 +55,7 @@ struct Head {
     long value_offset;
     long page_offset;
     long column_offset;
+    long moment_offset;
     long sum_offset;
     long cluster_offset;
     long slot_offset;
@@ -176,6 +178,18 @@ inline device const uchar *tail_row(device const Head &head, long offset, long r
 
 inline long count_chunks(device const Head &head) {
     return (head.n_tail + CHUNK_ROWS - 1) / CHUNK_ROWS;
+}
+
+// How many chunks the spread of keys is measured over, and among how many from the first on: full ones, if there are.
+struct Measured {
+    long n;
+    long n_chunks;
+};
+
+inline Measured measured_chunks(device const Head &head) {
+    long n_chunks = max(head.n_tail / CHUNK_ROWS, 1l);
+    Measured measured = {min(n_chunks, long(MEASURED_CHUNKS)), n_chunks};
+    return measured;
 }
 
 inline long count_pages(device const Head &head) {

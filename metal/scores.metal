@@ -118,20 +118,39 @@ inline void score_pages(device const Head &head, device const float *queries, Sh
 // What scoring by components needs in threadgroup memory.
 struct Components {
     int columns[HEAD_DIM];      // those that were chosen
-    int magnitudes[HEAD_DIM];   // bits of sums of |q|: they have an order, NaN too
+    int magnitudes[HEAD_DIM];   // bits of spread * |q|, which have an order
+    float spreads[HEAD_DIM];    // standard deviations over keys
     float factors[GROUP];       // of each query head
 };
 
-// Choose the n components with the largest |q| summed over the group, of equal ones the first; the factors make up for
-// what is left out (SparQ, equation 9).
-inline void choose_components(device const float *queries, uint n, threadgroup Components &chosen, uint index,
-                              uint n_threads) {
+// The standard deviation of a component over the keys of some chunks. A NaN stays.
+inline float measure_spread(device const Head &head, uint column) {
+    Measured measured = measured_chunks(head);
+    float sum = 0.0f, square_sum = 0.0f;
+    for (long number = 0; number < measured.n; number++) {
+        device const uchar *bytes = head.tail_chunks[number * measured.n_chunks / measured.n].bytes;
+        device const float *moments = reinterpret_cast<device const float *>(bytes + head.moment_offset);
+        sum += moments[column];
+        square_sum += moments[HEAD_DIM + column];
+    }
+    float n_rows = float(measured.n * min(head.n_tail, long(CHUNK_ROWS)));
+    float mean = sum / n_rows;
+    float variance = square_sum / n_rows - mean * mean;
+    return variance < 0.0f ? 0.0f : sqrt(variance);
+}
+
+// Choose the n components with the largest spread * |q|, |q| summed over the group, of equal ones the first; the factors
+// make up for what is left out. Where a spread is NaN, so are all factors; where a query is, so is its own.
+inline void choose_components(device const Head &head, device const float *queries, uint n,
+                              threadgroup Components &chosen, uint index, uint n_threads) {
     for (uint i = index; i < HEAD_DIM; i += n_threads) {
-        float sum = 0.0f;
+        float sum = 0.0f, spread = measure_spread(head, i);
         for (uint g = 0; g < GROUP; g++) {
             sum += fabs(queries[g * HEAD_DIM + i]);
         }
-        chosen.magnitudes[i] = as_type<int>(sum);
+        float magnitude = spread * sum;
+        chosen.magnitudes[i] = as_type<int>(magnitude < MAXFLOAT ? magnitude : MAXFLOAT);
+        chosen.spreads[i] = spread;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint i = index; i < HEAD_DIM; i += n_threads) {
@@ -149,12 +168,15 @@ inline void choose_components(device const float *queries, uint n, threadgroup C
     for (uint g = index; g < GROUP; g += n_threads) {
         float whole = 0.0f, part = 0.0f;
         for (uint i = 0; i < HEAD_DIM; i++) {
-            whole += fabs(queries[g * HEAD_DIM + i]);
+            float product = queries[g * HEAD_DIM + i] * chosen.spreads[i];
+            whole += product * product;
         }
         for (uint i = 0; i < n; i++) {
-            part += fabs(queries[g * HEAD_DIM + uint(chosen.columns[i])]);
+            uint column = uint(chosen.columns[i]);
+            float product = queries[g * HEAD_DIM + column] * chosen.spreads[column];
+            part += product * product;
         }
-        chosen.factors[g] = part > 0.0f ? sqrt(whole / part) : 1.0f;
+        chosen.factors[g] = part == 0.0f ? 1.0f : sqrt(whole / part);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
@@ -163,7 +185,7 @@ inline void choose_components(device const float *queries, uint n, threadgroup C
 inline void score_rows(device const Head &head, device const float *queries, threadgroup Components &chosen,
                        Share share, uint index, uint n_threads) {
     uint n = uint(min(head.n_components, long(HEAD_DIM)));
-    choose_components(queries, n, chosen, index, n_threads);
+    choose_components(head, queries, n, chosen, index, n_threads);
     for (long row = share.start + index; row < share.stop; row += n_threads) {
         device const uchar *bytes = head.tail_chunks[row / CHUNK_ROWS].bytes + head.column_offset;
         device const half *columns = reinterpret_cast<device const half *>(bytes) + row % CHUNK_ROWS;

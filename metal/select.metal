@@ -321,7 +321,7 @@ inline void select_rows(device const Head &head, device Span *spans, thread Sele
             importance[i] = MAXFLOAT;
         }
     }
-    n_bytes += n * min(head.n_components, long(HEAD_DIM)) * 2;
+    n_bytes += n * min(head.n_components, long(HEAD_DIM)) * 2 + measured_chunks(head).n * HEAD_DIM * 8;
     Top top = find_top(importance, n, max(head.n_selected, n_recent), team);
     device int *list = list_of(head);
     float kept[GROUP];

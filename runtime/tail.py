@@ -21,6 +21,9 @@ from .selectors import Keeps, Selector
 #: Stored keys and values (see rows.py).
 Rows = tuple[np.ndarray, np.ndarray]
 
+#: What beside a chunk's rows is made of them as they come (see `take_in`).
+_GATHERED = ("page_offset", "column_offset", "moment_offset", "sum_offset")
+
 
 @dataclass(frozen=True)
 class CacheLayer:
@@ -69,7 +72,7 @@ class Tail:
         self.shape, self.window = layer.shape, layer.window
         self.format = row_format(layer.head_dim, layer.kv_type)
         offsets, self.chunk_bytes = chunk_layout(self.shape, beside)
-        self.gathers = any(name in beside for name in ("page_offset", "column_offset", "sum_offset"))
+        self.gathers = any(name in beside for name in _GATHERED)
         self.chunks: list[np.ndarray | None] = []  # None for one that was dropped
         for name, offset in offsets.items():
             record[name] = offset

@@ -7,6 +7,7 @@ from kernel_inputs import Room, address, before_a_hole, normal, read_rows, store
 from octavo.cpu_kernels.heavy import SLOT_BYTES, slots_of
 from octavo.cpu_kernels.online import cluster_bytes
 from octavo.cpu_kernels.pages import PAGE_ROWS
+from octavo.cpu_kernels.partial import MEASURED_CHUNKS
 from octavo.cpu_kernels.select import padded, selection_scratch_bytes
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
 
@@ -29,6 +30,11 @@ def transposed(keys):
 def sums_of_chunks(values):
     """Sums of each chunk's values as they are stored, (n_chunks, head_dim) f32."""
     return np.array([values[i : i + CHUNK_ROWS].sum(axis=0) for i in range(0, len(values), CHUNK_ROWS)], np.float32)
+
+
+def moments_of_chunks(keys):
+    """Sums of each chunk's keys and of their squares as they are stored, (n_chunks, 2, head_dim) f32."""
+    return np.stack([sums_of_chunks(keys), sums_of_chunks(keys**2)], axis=1)
 
 
 class Head:
@@ -60,6 +66,7 @@ class Head:
             value_offset=self._value_offset,
             page_offset=self._page_offset,
             column_offset=self._column_offset,
+            moment_offset=self._moment_offset,
             sum_offset=self._sum_offset,
             slot_offset=self._slot_offset,
             cluster_offset=self._cluster_offset,
@@ -78,7 +85,8 @@ class Head:
         self._value_offset = _LEAD_BYTES + rows_bytes + 32
         self._page_offset = self._value_offset + rows_bytes
         self._column_offset = self._page_offset + CHUNK_ROWS // PAGE_ROWS * page_bytes
-        self._sum_offset = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
+        self._moment_offset = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
+        self._sum_offset = self._moment_offset + 8 * self.shape.head_dim
         self._slot_offset = self._sum_offset + 4 * self.shape.head_dim
         self._cluster_offset = self._slot_offset + CHUNK_ROWS * SLOT_BYTES
         size = self._cluster_offset + cluster_bytes(self.shape.head_dim)
@@ -90,6 +98,7 @@ class Head:
                 (self._value_offset, values[own]),
                 (self._page_offset, page_bounds(read_rows(self.shape, keys[own]))),
                 (self._column_offset, transposed(read_rows(self.shape, keys[own]))),
+                (self._moment_offset, moments_of_chunks(read_rows(self.shape, keys[own]))),
                 (self._sum_offset, sums_of_chunks(read_rows(self.shape, values[own]))),
             ):
                 chunk.bytes[offset : offset + stored.nbytes] = np.ascontiguousarray(stored).view(np.uint8).ravel()
@@ -171,12 +180,36 @@ def queries_of(rng, shape, n_tokens=1, spread=0.3):
     return normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
 
 
+def partial_scores(head, query, n_components):
+    """The oracle's scores of all rows, by the copy of their keys: f16 whatever the keys are."""
+    spread = oracle.spread(head.keys, CHUNK_ROWS, MEASURED_CHUNKS)
+    return oracle.partial_scores(query, head.keys.astype(np.float16), n_components, spread)
+
+
 def random_head(rng, shape, n_document, n_tail, **fields):
     """A head whose keys drift, so that neighbours are alike."""
     n_rows = n_document + n_tail
     drift = np.repeat(normal(rng, -(-n_rows // 8), shape.head_dim), 8, axis=0)[:n_rows]
     keys = normal(rng, n_rows, shape.head_dim, spread=0.5) + drift
     return Head(shape, keys, normal(rng, n_rows, shape.head_dim), n_document, **fields)
+
+
+def head_with_constant_components(rng, shape, n_rows, **fields):
+    """A head, and (1, group, head_dim) queries, whose components are largest where all its keys are the same."""
+    keys, n = normal(rng, n_rows, shape.head_dim), shape.head_dim // 4
+    keys[:, :n] = np.where(np.arange(n) % 2, -8, 8)
+    queries = np.zeros((1, shape.group, shape.head_dim), np.float32)
+    queries[..., :n] = 3 * rng.choice([-1, 1], queries[..., :n].shape)
+    queries[..., -n:] = rng.choice([-1, 1], queries[..., -n:].shape) / np.sqrt(n)
+    return Head(shape, keys, n_components=n, **fields), queries
+
+
+def head_of_unlike_chunks(rng, shape, n_rows, **fields):
+    """A head each of whose chunks has other components that vary much, around a mean that is not 0."""
+    n_chunks = -(-n_rows // CHUNK_ROWS)
+    spreads = np.exp(normal(rng, n_chunks, shape.head_dim))
+    keys = normal(rng, n_rows, shape.head_dim) * np.repeat(spreads, CHUNK_ROWS, axis=0)[:n_rows]
+    return Head(shape, keys + normal(rng, shape.head_dim, spread=3), **fields)
 
 
 def assert_largest(chosen, values, k):

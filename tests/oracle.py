@@ -92,17 +92,31 @@ def page_scores(queries, bounds):
     return np.maximum(queries * bounds[:, 0], queries * bounds[:, 1]).sum(axis=-1)
 
 
-def partial_scores(queries, keys, n_components):
+def spread(keys, chunk_rows, most):
+    """The standard deviation of each component over evenly spaced full chunks, at most so many, or over fewer rows."""
+    n_full = len(keys) // chunk_rows
+    if n_full > most:
+        chunks = [j * n_full // most for j in range(most)]
+        keys = np.concatenate([keys[i * chunk_rows : (i + 1) * chunk_rows] for i in chunks])
+    elif n_full > 0:
+        keys = keys[: n_full * chunk_rows]
+    return keys.astype(np.float64).std(axis=0)
+
+
+def partial_scores(queries, keys, n_components, spread):
     """SparQ, algorithm 1, before its softmax: (n_heads, n_rows). The components are chosen for the heads together.
+
+    Where the paper has |q|, for the choice and for the temperature, this has |q| * spread, and there its square.
 
     queries : (n_heads, head_dim), scaled by 1 / sqrt(head_dim), which equation 9 does itself
     """
     head_dim = queries.shape[1]
     queries, keys = queries.astype(np.float64) * np.sqrt(head_dim), keys.astype(np.float64)
-    chosen = top(np.abs(queries).sum(axis=0), n_components)
-    part, whole = np.abs(queries[:, chosen]).sum(axis=1), np.abs(queries).sum(axis=1)
-    temperature = np.sqrt(head_dim * part / whole)
-    return queries[:, chosen] @ keys[:, chosen].T / temperature[:, None]
+    varied = np.abs(queries) * spread
+    chosen = top(varied.sum(axis=0), n_components)
+    part, whole = (varied[:, chosen] ** 2).sum(axis=1), (varied**2).sum(axis=1)
+    share = np.divide(part, whole, out=np.ones_like(part), where=part > 0)
+    return queries[:, chosen] @ keys[:, chosen].T / np.sqrt(head_dim * share)[:, None]
 
 
 def attention_got(queries, keys, softcap=0.0):

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from kernel_heads import moments_of_chunks
+from kernel_inputs import normal, store_rows
 
-from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
 from octavo.errors import OctavoError
 from octavo.runtime.cache import KVCache
@@ -153,6 +155,29 @@ def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
     assert cache.kv_bytes == -(-n_left // CHUNK_ROWS) * CHUNK_ROWS * row_bytes(cache)
     cache.append_rows(parts(rows, n_left, 600))
     assert_holds(cache, rows)
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("n_left", [1, 255, 256, 300])
+def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
+    """Of all rows that came after a cut, in several appends, and of none that were cut."""
+    rng, shape, layer = np.random.default_rng(0), Shape(64, 1, kv_type), CacheLayer(2, 64, 0, kv_type)
+    cache = KVCache([layer], 1000, assign("sparq", 0.5, [layer], None))
+
+    def append(n_rows, mean):
+        rows = layer.new_rows(n_rows)
+        stored = store_rows(shape, normal(rng, rows[..., 0].size, 64) + mean)
+        rows[...] = stored.view(rows.dtype).reshape(rows.shape)
+        cache.append_rows([(rows[0], rows[1])])
+
+    append(400, mean=50)
+    cache.truncate(n_left)
+    for n_rows in (1, 399 - n_left, 200):
+        append(n_rows, mean=1)
+    keys = as_floats(cache.rows(0)[0]).astype(np.float64)
+    for tail, own in zip(cache.tails, keys, strict=True):
+        moments = [tail.chunk_part(i, "moment_offset")[: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
+        np.testing.assert_allclose(moments, moments_of_chunks(own), rtol=1e-5, atol=1e-3)
 
 
 def test_truncate_stops_at_the_document(cache):

@@ -17,6 +17,9 @@ from . import LEAST_READ, Heads, Keeps, rows_of_budget
 class SparQ:
     """Partial scores choose rows; a batch of more than one token attends everything.
 
+    Components are chosen, and the temperature is made, by |q| times the spread of the keys' components, where the paper
+    takes |q| alone (steps 1 and 2): where keys have a large mean, as Gemma's, what is large may tell no rows apart.
+
     Parameters
     ----------
     budget : share of the KV bytes that a step reads, the components included. Half of it goes to either: r = budget
@@ -31,7 +34,7 @@ class SparQ:
     reallocate: bool | None = None
 
     keeps = Keeps.ORDER
-    beside = ("column_offset", "sum_offset")
+    beside = ("column_offset", "moment_offset", "sum_offset")
     chunk_items = 256
     metal = Method.ROWS
     native_score = staticmethod(native_score_rows)

@@ -5,7 +5,7 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_heads import sums_of_chunks, transposed
+from kernel_heads import moments_of_chunks, sums_of_chunks, transposed
 from kernel_inputs import BOTH, QUANTISED, SHAPE, Room, address, before_a_hole, halves, read_rows, store_rows
 
 from octavo.cpu_kernels import append
@@ -20,19 +20,20 @@ def append_rows(shape, head, keys, key_stride, values, value_stride, n_tokens):
 
 
 class Tail:
-    """Chunks that hold nothing yet. beside : whether they have pages, columns and sums"""
+    """Chunks that hold nothing yet. beside : whether they have pages, columns, moments and sums"""
 
     def __init__(self, shape, n_chunks, beside=True):
         self.shape, self.beside, rows_bytes = shape, beside, CHUNK_ROWS * shape.row_bytes
         self.key_offset, self.value_offset, self.page_offset = 64, 64 + rows_bytes, 64 + 2 * rows_bytes
         self.column_offset = self.page_offset + CHUNK_ROWS // PAGE_ROWS * 4 * shape.head_dim
-        self.sum_offset = self.column_offset + 2 * CHUNK_ROWS * shape.head_dim
+        self.moment_offset = self.column_offset + 2 * CHUNK_ROWS * shape.head_dim
+        self.sum_offset = self.moment_offset + 8 * shape.head_dim
         size = self.sum_offset + 4 * shape.head_dim
         self.chunks = [Room(size) for _ in range(n_chunks)]
         self._table = before_a_hole(np.array([chunk.address for chunk in self.chunks], np.int64))
         self.record = np.zeros(1, HEAD)
         self.record["tail_chunks"] = address(self._table)
-        names = ("page_offset", "column_offset", "sum_offset") if beside else ()
+        names = ("page_offset", "column_offset", "moment_offset", "sum_offset") if beside else ()
         for name in ("key_offset", "value_offset", *names):
             self.record[name] = getattr(self, name)
 
@@ -81,14 +82,19 @@ class Tail:
         self.check_sums(n_rows if self.beside else 0)
 
     def check_sums(self, n_rows):
-        """That the sums are those of the first n_rows values as they are stored."""
-        values = read_rows(self.shape, self.rows(self.value_offset)[:n_rows])
-        expected = sums_of_chunks(values)
+        """That sums and moments are those of the first n_rows values and keys as they are stored."""
+        keys, values = (read_rows(self.shape, self.rows(at)[:n_rows]) for at in (self.key_offset, self.value_offset))
         sums = self.part(self.sum_offset, np.float32, self.shape.head_dim)
+        moments = self.part(self.moment_offset, np.float32, 2, self.shape.head_dim)
+        n_chunks = -(-n_rows // CHUNK_ROWS)
         if n_rows:
-            slack = 1e-6 * CHUNK_ROWS * np.abs(values).max()
-            np.testing.assert_allclose(sums[: len(expected)], expected, atol=slack)
-        assert np.isnan(sums[len(expected) :]).all()
+            slack = 1e-6 * CHUNK_ROWS
+            expected = moments_of_chunks(keys)
+            np.testing.assert_allclose(sums[:n_chunks], sums_of_chunks(values), atol=slack * np.abs(values).max())
+            np.testing.assert_allclose(moments[:n_chunks, 0], expected[:, 0], atol=slack * np.abs(keys).max())
+            np.testing.assert_allclose(moments[:n_chunks, 1], expected[:, 1], rtol=1e-5)
+        assert np.isnan(sums[n_chunks:]).all()
+        assert np.isnan(moments[n_chunks:]).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -138,7 +144,7 @@ def test_a_tail_goes_on_from_where_it_was_cut(shape, n_kept):
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("n_kept", [16, 250, 256, 300])
 def test_rows_that_are_taken_in_again_leave_nothing_of_those_that_were_cut(shape, n_kept):
-    """From the start of their chunk on: bounds and sums, too, are then as if the others had never come."""
+    """From the start of their chunk on: bounds, moments and sums, too, are then as if the others had never come."""
     rng, tail = np.random.default_rng(2), Tail(shape, 2)
     tail.append(100 * halves(rng, 400, 64), 100 * halves(rng, 400, 64))
     tail.record["n_tail"] = n_kept

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import oracle
 import papers
 import pytest
 from attending import attend_spans
@@ -21,7 +22,8 @@ from octavo.cpu_kernels.clusters import (
 )
 from octavo.cpu_kernels.compile import Shape
 from octavo.cpu_kernels.pages import PAGE_ROWS, score_pages, select_pages
-from octavo.cpu_kernels.partial import reallocate, score_rows, select_rows
+from octavo.cpu_kernels.partial import MEASURED_CHUNKS, reallocate, score_rows, select_rows
+from octavo.cpu_kernels.spans import CHUNK_ROWS
 
 SAVED = np.load(Path(__file__).parent.parent / "data" / "smollm2.npz")
 N_ROWS, N_QUERIES = 700, 8
@@ -76,13 +78,15 @@ def test_sparq(shape, kind, n_selected, reallocates):
     keys, values, queries = inputs(kind, shape.group)
     n_components, n_recent = 16, n_selected // 4
     head = Head(shape, keys, values, n_selected=n_selected, n_components=n_components, n_recent=n_recent)
+    spread = oracle.spread(keys, CHUNK_ROWS, MEASURED_CHUNKS)
     left = np.zeros(shape.group + 64, np.float32)
     head.set(reallocation=address(left) if reallocates else 0)
     for query in queries:
         actual = select_and_attend(head, score_rows, select_rows, query, len(head.chunks))
         if reallocates:
             reallocate(shape, address(left), address(actual[1]), 64 * 4)
-        expected = papers.sparq(query * SCALE, keys, values, n_components, n_selected, n_recent, reallocates)
+        sizes = n_components, n_selected, n_recent
+        expected = papers.sparq(query * SCALE, keys, values, *sizes, reallocates, spread)
         assert_same(actual, expected)
 
 

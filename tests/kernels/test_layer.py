@@ -23,6 +23,7 @@ from kernel_inputs import (
 from octavo.cpu_kernels import clusters, heavy, pages, partial, streaming
 from octavo.cpu_kernels.decode import partial_size
 from octavo.cpu_kernels.layer import SHORT, WORK, attend_layer, scratch_bytes, settle_heads, threads_for
+from octavo.cpu_kernels.partial import MEASURED_CHUNKS
 from octavo.cpu_kernels.select import native_select_all, select_all
 from octavo.cpu_kernels.spans import CHUNK_ROWS, SPAN
 
@@ -202,7 +203,8 @@ def test_rows_that_are_left_out_count_by_the_mean_value(n_threads, n_tokens):
     actual = layer.run(queries, n_threads)
     for i in (0, 2) if n_tokens == 1 else ():
         query, head = queries[i, 0] * 8, layer.heads[i]  # algorithm 1 scales it, by the square root of 64
-        output = papers.sparq(query, head.keys, head.values, 16, 30, 5, reallocate=True)[1]
+        spread = oracle.spread(head.keys, CHUNK_ROWS, MEASURED_CHUNKS)
+        output = papers.sparq(query, head.keys, head.values, 16, 30, 5, True, spread)[1]
         expected[0, i * 3 : i * 3 + 3] = output
     assert relative_error(actual, expected) < 5 * SAME
 

@@ -7,7 +7,17 @@ import pytest
 from attending import attend_spans
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_heads import Head, assert_largest, queries_of, random_head, transposed
+from kernel_heads import (
+    Head,
+    assert_largest,
+    head_of_unlike_chunks,
+    head_with_constant_components,
+    moments_of_chunks,
+    partial_scores,
+    queries_of,
+    random_head,
+    transposed,
+)
 from kernel_inputs import (
     BOTH,
     QUANTISED,
@@ -25,7 +35,15 @@ from kernel_inputs import (
 )
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.partial import append_to_columns, append_to_sum, reallocate, score_rows, select_rows
+from octavo.cpu_kernels.partial import (
+    MEASURED_CHUNKS,
+    append_to_columns,
+    append_to_moments,
+    append_to_sum,
+    reallocate,
+    score_rows,
+    select_rows,
+)
 from octavo.cpu_kernels.select import select_all
 from octavo.cpu_kernels.spans import CHUNK_ROWS
 
@@ -33,9 +51,12 @@ SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], grou
 ONE_HEAD = Shape(72, 1)
 
 
-def oracle_scores(head, query, n_components):
-    """Of all rows, by the copy of their keys: f16 whatever the keys are."""
-    return oracle.partial_scores(query, head.keys.astype(np.float16), n_components)
+def spread_of(head):
+    return oracle.spread(head.keys, CHUNK_ROWS, MEASURED_CHUNKS)
+
+
+def bytes_of_moments(head):
+    return max(1, min(head.n_tail // CHUNK_ROWS, MEASURED_CHUNKS)) * 8 * head.shape.head_dim
 
 
 def select(head, queries, n_selected):
@@ -104,22 +125,55 @@ def test_a_chunks_first_row_starts_its_sum(shape):
         np.testing.assert_allclose(room.floats(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_chunks_first_row_starts_its_moments(shape):
+    rng, room = np.random.default_rng(22), Room(8 * shape.head_dim)
+    keys = store_rows(shape, normal(rng, 20, shape.head_dim) + 2)
+    for rows in (range(5), range(5, 20)):
+        for i, row in enumerate(rows):
+            append_to_moments(shape, address(keys) + row * shape.row_bytes, room.address, i)
+        room.check()
+        expected = moments_of_chunks(read_rows(shape, keys)[rows])
+        np.testing.assert_allclose(room.floats(1, 2, shape.head_dim), expected, rtol=1e-5, atol=1e-5)
+
+
 # Scores.
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("n_rows", [1, 2, 255, 256, 257, 300, 512, 850, 1000])
-def test_scores_are_those_of_the_paper_whoever_computes_them(shape, n_rows):
+@pytest.mark.parametrize("n_rows", [2, 3, 255, 256, 257, 300, 512, 850, 1000])
+def test_scores_are_those_of_the_oracle_whoever_computes_them(shape, n_rows):
     rng = np.random.default_rng(3)
     head = random_head(rng, shape, 0, n_rows)
     query = queries_of(rng, shape)[0]
     for n_components in (1, 3, shape.head_dim // 2, shape.head_dim, 10 * shape.head_dim):
         head.set(n_components=n_components)
         scores = [head.score(score_rows, query, n_parts)[:, :n_rows].copy() for n_parts in THREADS]
-        expected = oracle_scores(head, query, n_components)
+        expected = partial_scores(head, query, n_components)
         np.testing.assert_allclose(scores[0], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
         for others in scores[1:]:
             np.testing.assert_array_equal(others, scores[0])
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("n_chunks", [1, 5, 7.9, 8, 8.5, 9, 20])
+def test_the_spread_is_that_of_some_full_chunks(shape, n_chunks):
+    """Of all up to 8, and of 8 of more. What the others hold does not matter, nor does what is not full."""
+    rng, n_rows = np.random.default_rng(23), int(n_chunks * CHUNK_ROWS)
+    head = head_of_unlike_chunks(rng, shape, n_rows, n_components=5)
+    query = queries_of(rng, shape)[0]
+    expected = partial_scores(head, query, 5)
+    scores = head.score(score_rows, query, 2)[:, :n_rows]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 256])
+def test_where_no_component_varies_the_first_score_as_they_are(n_rows):
+    rng = np.random.default_rng(26)
+    head = Head(SHAPE, np.repeat(rng.integers(-9, 9, (1, 64)), n_rows, axis=0), n_components=5)
+    query = queries_of(rng, SHAPE)[0]
+    scores = head.score(score_rows, query)[:, :n_rows]
+    np.testing.assert_allclose(scores, query[:, :5] @ head.keys[:, :5].T, rtol=1e-5, atol=1e-5)
 
 
 def test_components_are_chosen_by_their_sum_over_the_group():
@@ -130,13 +184,16 @@ def test_components_are_chosen_by_their_sum_over_the_group():
     rng = np.random.default_rng(4)
     head = random_head(rng, SHAPE, 0, 30, n_components=1)
     scores = head.score(score_rows, query)[:, :30]
-    expected = query[:, 5, None] * np.sqrt(5 / 2) * head.keys[:, 5]  # whole |q| 5, part 2
-    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    variances = spread_of(head) ** 2
+    share = 4 * variances[5] / (9 * variances[[1, 2, 3]] + 4 * variances[5])
+    expected = query[:, 5, None] / np.sqrt(share[:, None]) * head.keys[:, 5]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
 
 
 def test_of_equal_components_the_first_are_chosen():
     rng = np.random.default_rng(5)
-    head = random_head(rng, SHAPE, 0, 30, n_components=4)
+    signs = rng.permuted(np.repeat([[-1], [1]], 15, axis=0) * np.ones(64), axis=0)  # of each component, half are 1
+    head = Head(SHAPE, signs, n_components=4)
     scores = head.score(score_rows, np.ones((3, 64), np.float32))[:, :30]
     expected = np.sqrt(64 / 4) * head.keys[:, :4].sum(axis=1)
     np.testing.assert_allclose(scores, np.tile(expected, (3, 1)), rtol=1e-5, atol=1e-5)
@@ -172,11 +229,27 @@ def test_the_best_rows_of_the_group_are_selected(shape, softcap):
     n_components = shape.head_dim // 4
     head = random_head(rng, shape, 0, 1000, softcap=softcap, n_components=n_components, n_recent=3)
     queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
-    importance = oracle.shares(oracle.capped(oracle_scores(head, queries[0], n_components), softcap))
+    importance = oracle.shares(oracle.capped(partial_scores(head, queries[0], n_components), softcap))
     importance = with_newest(importance, 3)
     for n_selected in (3, 4, 20, 500):
         assert_largest(select(head, queries, n_selected), importance, n_selected)
         np.testing.assert_allclose(head.scratch.floats(1000), importance, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_rows", [1, 2, 30, 255, 256, 300, 8 * CHUNK_ROWS, 9 * CHUNK_ROWS + 5])
+def test_components_that_are_the_same_in_all_keys_choose_nothing(shape, n_rows):
+    """However large they are in the query: what is selected is what attention is given to, by all components."""
+    rng = np.random.default_rng(24)
+    head, queries = head_with_constant_components(rng, shape, n_rows, n_recent=1)
+    importance = oracle.shares(queries[0].astype(np.float64) @ head.keys.astype(np.float16).T)
+    importance = with_newest(importance, 1)
+    for n_selected in (1, 4, 20, 200):
+        assert_largest(select(head, queries, n_selected), importance, n_selected)
+    if n_rows > 200:
+        n_components, by_the_paper = shape.head_dim // 4, queries[0] * np.sqrt(shape.head_dim)
+        rows = papers.sparq(by_the_paper, head.keys, head.keys, n_components, 20, 1, False)[0]
+        assert rows.tolist() != select(head, queries, 20)
 
 
 @settings(max_examples=100, deadline=None)
@@ -198,9 +271,9 @@ def test_rows_of_any_head(shape, n_rows, n_recent, n_more, n_components, spread,
     assert len(chosen) == min(n_selected, n_rows)
     newest = list(range(max(0, n_rows - n_recent), n_rows))
     assert chosen[-len(newest) :] == newest, "the newest rows are always selected"
-    assert head.record["bytes_read"] == n_rows * 2 * n_components
+    assert head.record["bytes_read"] == n_rows * 2 * n_components + bytes_of_moments(head)
     if spread in (0.1, 1.0):
-        importance = oracle.shares(oracle.capped(oracle_scores(head, queries[0], n_components), softcap))
+        importance = oracle.shares(oracle.capped(partial_scores(head, queries[0], n_components), softcap))
         assert_largest(chosen, with_newest(importance, len(newest)), n_selected)
 
 
@@ -303,6 +376,20 @@ def test_a_key_of_nan_attends_everything(shape, row):
     assert head.rows(spans) == list(range(400))
 
 
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("n_components", [1, 64])
+@pytest.mark.parametrize("weight", [0.0, 0.1])
+@pytest.mark.parametrize("n_rows", [60, 400])
+def test_one_component_of_one_key_that_is_not_finite_attends_everything(bad, n_components, weight, n_rows):
+    """In a chunk whose spread is measured, however small that component of the query is."""
+    rng = np.random.default_rng(25)
+    keys, queries = normal(rng, n_rows, 64), queries_of(rng, SHAPE)
+    keys[50, 30], queries[..., 30] = bad, weight
+    head = Head(SHAPE, keys, n_components=n_components, n_recent=2, n_selected=5)
+    spans = head.score_and_select(score_rows, select_rows, queries, 3)
+    assert head.rows(spans) == list(range(n_rows))
+
+
 # The mean value.
 
 
@@ -326,11 +413,12 @@ def test_rows_that_are_left_out_leave_their_scores_to_the_mean(shape, n_rows, so
     for n_selected in (1, 30, n_rows):
         head.set(bytes_read=0)
         rows, kept, mean = rest_of(head, queries, n_selected)
-        scores = oracle.capped(oracle_scores(head, queries[0], shape.head_dim // 4), softcap)
+        scores = oracle.capped(partial_scores(head, queries[0], shape.head_dim // 4), softcap)
         np.testing.assert_allclose(kept, papers.softmax(scores)[:, rows].sum(axis=1), rtol=1e-4)
         np.testing.assert_allclose(mean, head.values.mean(axis=0), rtol=1e-4, atol=1e-5)
         of_sums = len(head.chunks) * shape.head_dim * 4
-        assert head.record["bytes_read"] == n_rows * shape.head_dim // 4 * 2 + of_sums
+        of_scores = n_rows * shape.head_dim // 4 * 2 + bytes_of_moments(head)
+        assert head.record["bytes_read"] == of_scores + of_sums
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5])
@@ -376,6 +464,6 @@ def test_output_is_that_of_algorithm_1(shape, reallocates, n_rows):
     if reallocates:
         reallocate(shape, room.address, address(out), shape.head_dim * 4)
     query = queries[0].astype(np.float64) * np.sqrt(shape.head_dim)
-    expected = papers.sparq(query, head.keys, head.values, n_components, n_selected, 6, reallocates)
+    expected = papers.sparq(query, head.keys, head.values, n_components, n_selected, 6, reallocates, spread_of(head))
     assert rows == expected[0].tolist()
     assert relative_error(out, expected[1]) < 5 * SAME

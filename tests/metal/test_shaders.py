@@ -35,7 +35,7 @@ def queries_of(rng, shape, n_heads, n_tokens=1, spread=0.3):
 
 
 def parts_of(head):
-    """What lies in a head's chunks: keys, values, page bounds, columns and sums of the rows that there are."""
+    """What lies in a head's chunks: keys, values, page bounds, columns, moments and sums of the rows that there are."""
     shape, n_tail = head.shape, head.n_tail
     for i, chunk in enumerate(head.chunks):
         n_rows, n_bytes = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS), shape.row_bytes
@@ -45,6 +45,7 @@ def parts_of(head):
         yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=int(head.record["page_offset"][0])), 0
         columns = chunk.view(np.float16, shape.head_dim, CHUNK_ROWS, at=int(head.record["column_offset"][0]))
         yield "columns", columns[:, :n_rows], 0
+        yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=int(head.record["moment_offset"][0])), 1e-4
         yield "sums", chunk.view(np.float32, shape.head_dim, at=int(head.record["sum_offset"][0])), 1e-4
 
 

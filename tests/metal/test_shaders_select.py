@@ -4,7 +4,14 @@ import numpy as np
 import oracle
 import pytest
 from clustered_heads import Clustered, between, kept_clusters
-from kernel_heads import Head, assert_largest, random_head
+from kernel_heads import (
+    Head,
+    assert_largest,
+    head_of_unlike_chunks,
+    head_with_constant_components,
+    partial_scores,
+    random_head,
+)
 from kernel_inputs import normal, read_rows, relative_error, rows_with_scores
 from metal_sim import simulator
 from shading import Layer
@@ -138,14 +145,14 @@ def test_the_best_rows_are_selected(shape, softcap):
         fields = {"n_components": n_components, "n_recent": 3, "softcap": softcap}
         head = random_head(rng, shape, 0, n_tail, **fields)
         queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
-        scores = oracle.partial_scores(queries[0], head.keys.astype(np.float16), n_components)
-        importance = oracle.shares(oracle.capped(scores, softcap))
+        importance = oracle.shares(oracle.capped(partial_scores(head, queries[0], n_components), softcap))
         importance[max(0, n_tail - 3) :] = np.inf
         for n_selected in (3, 4, 20, 500, 1001):
             head.set(n_selected=n_selected)
             rows, n_bytes = selected(head, Method.ROWS, queries, schedule=i)
             assert_largest(np.array(rows), importance, n_selected)
-            assert n_bytes == n_tail * 2 * n_components
+            of_moments = max(1, n_tail // CHUNK_ROWS) * 8 * shape.head_dim
+            assert n_bytes == n_tail * 2 * n_components + of_moments
 
 
 @of_both
@@ -159,7 +166,7 @@ def test_what_is_left_out_goes_to_the_mean_value(shape):
         queries = queries_of(rng, shape)
         out = layer.attend(queries[None])[0, 0]
         rows = sorted(head.rows(layer._spans_of(0)))
-        scores = oracle.partial_scores(queries[0], head.keys.astype(np.float16), 9)
+        scores = partial_scores(head, queries[0], 9)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         kept = (weights[:, rows].sum(axis=1) / weights.sum(axis=1))[:, None]
         attended = oracle.attention(queries[0], head.keys[rows], head.values[rows])
@@ -179,16 +186,47 @@ def test_of_equal_ones_the_first_are_selected(method):
 
 
 def test_of_equal_components_the_first_are_chosen():
-    head = random_head(np.random.default_rng(15), Shape(64, 3), 0, 300, n_components=4, n_selected=20)
+    signs = np.random.default_rng(15).permuted(np.repeat([[-1.0], [1.0]], 128, axis=0) * np.ones(64), axis=0)
+    head = Head(Shape(64, 3), signs, n_components=12, n_selected=20)  # of each component, half are 1
     queries = np.full((1, 3, 64), 0.1, np.float32)
-    importance = oracle.shares(oracle.partial_scores(queries[0], head.keys.astype(np.float16), 4))
+    importance = oracle.shares(partial_scores(head, queries[0], 12))
     assert_largest(np.array(selected(head, Method.ROWS, queries)[0]), importance, 20)
+
+
+@of_both
+@pytest.mark.parametrize("n_chunks", [0.004, 0.1, 1, 2.5, 8, 9.1, 20])
+def test_components_are_chosen_by_what_varies(shape, n_chunks):
+    """As on the CPU: not those that are large but the same in all keys, and over the same chunks."""
+    rng, n_tail = np.random.default_rng(24), int(n_chunks * CHUNK_ROWS)
+    head, queries = head_with_constant_components(rng, shape, n_tail, n_selected=20)
+    importance = oracle.shares(queries[0].astype(np.float64) @ head.keys.astype(np.float16).T)
+    rows, n_bytes = selected(head, Method.ROWS, queries)
+    assert_largest(np.array(rows), importance, 20)
+    of_moments = max(1, min(n_tail // CHUNK_ROWS, 8)) * 8 * 64
+    assert n_bytes == n_tail * 2 * 16 + of_moments
+    head = head_of_unlike_chunks(rng, shape, n_tail, n_components=5, n_selected=20)
+    queries = queries_of(rng, shape)
+    rows, _ = selected(head, Method.ROWS, queries)
+    assert_largest(np.array(rows), oracle.shares(partial_scores(head, queries[0], 5)), 20)
+    assert rows == sorted(head.rows(head.score_and_select(score_rows, select_rows, queries, len(head.chunks))))
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("n_tail", [60, 400])
+def test_one_component_of_one_key_that_is_not_finite_attends_everything(bad, n_tail):
+    """However small that component of the query is."""
+    rng, shape = np.random.default_rng(25), Shape(64, 3)
+    keys, queries = normal(rng, n_tail, 64), queries_of(rng, shape)
+    for weight in (0.0, 0.1):
+        keys[50, 30], queries[..., 30] = bad, weight
+        head = Head(shape, keys, n_components=1, n_recent=2, n_selected=5)
+        assert selected(head, Method.ROWS, queries)[0] == list(range(n_tail))
 
 
 @pytest.mark.parametrize("high", [[0], [255], [256], [599], [0, 255, 256, 511, 512, 599]], ids=str)
 def test_rows_on_both_sides_of_a_border_are_found(high):
     query, keys = rows_with_scores(np.isin(np.arange(600), high) * 1e4, 72)
-    head = Head(ONE_HEAD, keys, n_components=1, n_selected=len(high))
+    head = Head(ONE_HEAD, keys, n_components=72, n_selected=len(high))
     assert selected(head, Method.ROWS, query[None, None])[0] == high
 
 
@@ -312,7 +350,8 @@ def test_heads_select_what_they_select_on_the_cpu(shape, n_tokens):
     heads, methods = heads_of_all_methods(rng, shape)
     heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, threshold=0.01, coarse_threshold=0.01)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
-    on_gpu = Layer(heads, methods).select(queries)
+    layer = Layer(heads, methods)  # which holds the lists of its spans
+    on_gpu = layer.select(queries)
     for head, method, query, spans in zip(heads, methods, queries, on_gpu, strict=True):
         score, select = ON_CPU[method]
         on_cpu = head.score_and_select(score, select, query, 200) if score else head.select(select, query, 200)
