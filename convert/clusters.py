@@ -82,9 +82,10 @@ class HeadClusters:
 
 
 def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
-    """K-means over the directions of one head's keys, then over the directions of their clusters' mean keys.
+    """K-means over one head's keys, then over their clusters' mean keys.
 
-    Both as in the authors' code: each cluster counts once among the coarse ones, however many keys it has.
+    As in the authors' code each cluster counts once among the coarse ones, however many keys it has. They cluster the
+    keys' directions; how long a key is matters to its products with queries as much, and found keys are fewer without.
 
     keys : (n_keys, ...) stored rows
     """
@@ -97,11 +98,10 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
 
 
 def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> np.ndarray:
-    """Which cluster each vector is in, by its direction: (n,) int32. The vectors are normalised in place."""
+    """Which cluster each vector is in: (n,) int32."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     with threadpool_limits(1):
         means = KMeans(
             n_clusters, init="random", n_init=1, max_iter=settings.max_iterations, random_state=settings.seed

@@ -264,8 +264,11 @@ class Alone:
 def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) -> Document:
     """A document of one layer, with thresholds that keep some of its clusters."""
     stored = random_layer(layer, n_tokens, ClusterSettings(), rng)
-    curve = ThresholdCurve(np.array([0.0, 1.0]), np.array([4.0, 0.05]) / n_tokens)
-    return Document(np.zeros(n_tokens, np.int32), [stored], curve, TwoLevelCurve(0.2 / n_tokens, curve))
+    n_heads = layer.n_kv_head
+    curve = ThresholdCurve(np.array([0.0, 1.0]), np.tile(np.array([4.0, 0.05]) / n_tokens, (n_heads, 1)))
+    return Document(
+        np.zeros(n_tokens, np.int32), [stored], curve, TwoLevelCurve(np.full(n_heads, 0.2 / n_tokens), curve)
+    )
 
 
 def random_step(

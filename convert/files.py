@@ -12,7 +12,7 @@
    of no centroids. `order` says where in the document a sorted row was.
 6. `document.safetensors` holds what is measured on the last tokens when all layers are clustered: `mass.N` of cached
    layer N; and where there are clusters, `budgets` and `thresholds` of the lookup in one level, and
-   `coarse_threshold`, `two_level_budgets` and `two_level_thresholds` of that in two. And the `tokens`.
+   `coarse_thresholds`, `two_level_budgets` and `two_level_thresholds` of that in two. And the `tokens`.
 7. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
 """
@@ -32,7 +32,7 @@ import numpy as np
 
 from octavo.errors import OctavoError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 
 _DTYPES = {

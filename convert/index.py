@@ -223,16 +223,18 @@ def calibrate(
     queries : of the document's last tokens, for each attention node, as `captured_queries` gives them
     """
     clustered: list[Attention] = []
+    n_heads = [layer.n_kv_head for layer in llama.context.cache.layers]
     mass = [no_mass(layer.keys) for layer in layers]
     for node, captured in zip(llama.context.nodes, queries, strict=True):
         if not llama.context.cache.layers[node.kv_layer].window:
-            attention = Attention(layers[node.kv_layer], captured, node.softcap)
+            first_head = sum(n_heads[: node.kv_layer])
+            attention = Attention(layers[node.kv_layer], first_head, captured, node.softcap)
             mass[node.kv_layer] += attention_mass(attention)
             if attention.layer.n_clusters:
                 clustered.append(attention)
     measured = [replace(layer, mass=each) for layer, each in zip(layers, mass, strict=True)]
-    curve = one_level_curve(clustered, len(tokens), settings) if clustered else None
-    two_level = two_level_curve(clustered, len(tokens), settings) if clustered else None
+    curve = one_level_curve(clustered, sum(n_heads), len(tokens), settings) if clustered else None
+    two_level = two_level_curve(clustered, sum(n_heads), len(tokens), settings) if clustered else None
     return Document(np.asarray(tokens, np.int32), measured, curve, two_level)
 
 
@@ -293,7 +295,7 @@ def _document_arrays(document: Document) -> dict[str, np.ndarray]:
     if document.two_level is not None:
         fine = document.two_level.curve
         arrays |= {
-            "coarse_threshold": np.array([document.two_level.coarse_threshold]),
+            "coarse_thresholds": document.two_level.coarse_thresholds,
             "two_level_budgets": fine.budgets,
             "two_level_thresholds": fine.thresholds,
         }
@@ -306,5 +308,5 @@ def _curves(arrays: dict[str, np.ndarray]) -> tuple[ThresholdCurve | None, TwoLe
     fine = ThresholdCurve(arrays["two_level_budgets"], arrays["two_level_thresholds"])
     return (
         ThresholdCurve(arrays["budgets"], arrays["thresholds"]),
-        TwoLevelCurve(float(arrays["coarse_threshold"][0]), fine),
+        TwoLevelCurve(arrays["coarse_thresholds"], fine),
     )

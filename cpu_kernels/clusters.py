@@ -6,9 +6,10 @@ Two levels (section 3.4): first a lookup of coarse clusters of a document's clus
 that were kept, whose denominator runs over these alone. Centroids are read once, and exp is kept to compare
 (appendix D). The tail's clusters (see online.py) are looked up with the document's; on two levels, on the second.
 
-All query heads of a group, and all tokens of a batch, select together: by the sum of their S_i. The clusters are items
-of the head's scratch: the document's, or those that were kept, up to a multiple of ITEMS_STEP, and then ITEMS_STEP for
-each clustered chunk of the tail. Items that are no cluster have no keys, and take no part.
+All query heads of a group select together, by the sum of their S_i; all tokens of a batch attend what any of them
+selects (on two levels, among the clusters of coarse clusters that any of them keeps). The clusters are items of the
+head's scratch: the document's, or those that were kept, up to a multiple of ITEMS_STEP, and then ITEMS_STEP for each
+clustered chunk of the tail. Items that are no cluster have no keys, and take no part.
 Reads 2 * head_dim bytes for each centroid.
 """
 
@@ -93,10 +94,10 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
     for token in range(n_tokens):
         if n_tokens > 1:
             score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        _add_importance(shape, head, n_items)
+        _raise_importance(shape, head, n_items)
     head.bytes_read += (n_clusters + head.n_clustered * CHUNK_CLUSTERS) * shape.head_dim * 2
 
-    least = head.threshold * float32(shape.group * n_tokens)
+    least = head.threshold * float32(shape.group)
     spans, n_spans = spans_at(spans_address, MANY), 0
     for i in range(n_clusters):
         if not importance[i] <= least:  # a NaN is attended, where it shows
@@ -122,9 +123,9 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
     for token in range(n_tokens):
         if n_tokens > 1:
             score_coarse_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        _add_importance(shape, head, n_coarse)
+        _raise_importance(shape, head, n_coarse)
 
-    least = head.coarse_threshold * float32(shape.group * n_tokens)
+    least = head.coarse_threshold * float32(shape.group)
     centroid_bytes = shape.head_dim * 2
     listed, n_kept = list_of(shape, head), 0
     for i in range(n_coarse):
@@ -143,10 +144,10 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
         token_query = query + token * shape.group * shape.head_dim * 4
         dot_listed(shape.of_halves, token_query, listed, n_kept, scores_of(head), head.scratch_items)
         _score_tail(shape, head, token_query, tail, tail, n_items)
-        _add_importance(shape, head, n_items)
+        _raise_importance(shape, head, n_items)
     head.bytes_read += (n_coarse + n_kept + head.n_clustered * CHUNK_CLUSTERS) * centroid_bytes
 
-    least = head.threshold * float32(shape.group * n_tokens)
+    least = head.threshold * float32(shape.group)
     spans, n_spans = spans_at(spans_address, MANY), 0
     for i in range(n_kept):
         if not importance[i] <= least:  # a NaN is attended, where it shows
@@ -184,10 +185,14 @@ def _add_tail_items(shape, head, n_before):
 
 
 @kernel
-def _add_importance(shape, head, n):
-    """Add one token's S_i of n items, from their scores and sizes in the head's scratch, to their importance."""
+def _raise_importance(shape, head, n):
+    """Raise the importance of n items to what one token makes of them, from scores and sizes in the head's scratch.
+
+    That is the sum of S_i over the group, which takes the place of the first query head's scores. A NaN stays.
+    """
     importance, sizes = _items(head)
     end = -(-n // LANES) * LANES
+    sums = carray(pointer(scores_of(head)), (n,), np.float32)
     for g in range(shape.group):
         place = scores_of(head) + g * head.scratch_items * 4
         scores = carray(pointer(place), (n,), np.float32)
@@ -201,7 +206,9 @@ def _add_importance(shape, head, n):
             total += scores[i] * sizes[i]
         factor = float32(1) / total
         for i in range(n):
-            importance[i] += scores[i] * factor
+            sums[i] = scores[i] * factor + (sums[i] if g > 0 else float32(0))
+    for i in range(n):
+        importance[i] = importance[i] if sums[i] <= importance[i] else sums[i] + float32(0) * importance[i]
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Clusters of the tail: a chunk is clustered once it is full, and RECENT rows came after it.
 
-K-means over the directions of a chunk's keys, as `convert/clusters.py` clusters a document, but from evenly spaced keys
-and for a few rounds: a chunk takes less time than a token. Its keys and values are then sorted by cluster, in place.
+K-means over the directions of a chunk's keys, from evenly spaced keys and for a few rounds: a chunk takes less time
+than a token. Its keys and values are then sorted by cluster, in place.
 Beside them lie, at `cluster_offset`,
   centroids : (CHUNK_CLUSTERS, head_dim) f16, the mean key of each cluster, 0 where it has none
   starts : (CHUNK_CLUSTERS + 1,) int32, rows of the chunk; those before the first are in no cluster

@@ -392,16 +392,21 @@ inline long start_clusters(device const Head &head, thread const Team &team) {
     return n_items;
 }
 
-// Add the S_i of one token, from its scores, to the items' importance.
-inline void add_importance(device const Head &head, long n, thread const Team &team) {
+// Raise the items' importance to what one token makes of them: the sum of S_i over the group. A NaN stays.
+inline void raise_importance(device const Head &head, long n, thread const Team &team) {
     device const float *sizes = sizes_of(head);
+    Softmax softmax[GROUP];
     for (uint g = 0; g < GROUP; g++) {
-        Softmax softmax = softmax_of(head, g, n, sizes, team);
-        device const float *scores = scores_of(head, g);
-        for (long i = team.index; i < n; i += team.n_threads) {
-            if (sizes[i] > 0.0f) {
-                head.scratch[i] += exp(scores[i] - softmax.top) / softmax.total;
+        softmax[g] = softmax_of(head, g, n, sizes, team);
+    }
+    for (long i = team.index; i < n; i += team.n_threads) {
+        if (sizes[i] > 0.0f) {
+            float sum = 0.0f;
+            for (uint g = 0; g < GROUP; g++) {
+                sum += exp(scores_of(head, g)[i] - softmax[g].top) / softmax[g].total;
             }
+            float before = head.scratch[i];
+            head.scratch[i] = sum <= before || isnan(before) ? before : sum;
         }
     }
 }
@@ -434,10 +439,10 @@ inline void keep_clusters_of(device const Head &head, device const float *querie
         if (n_tokens > 1) {
             score_token(head, queries + token * GROUP * HEAD_DIM, true, team);
         }
-        add_importance(head, head.n_coarse, team);
+        raise_importance(head, head.n_coarse, team);
         threadgroup_barrier(mem_flags::mem_device);
     }
-    float least = head.coarse_threshold * float(GROUP * n_tokens);
+    float least = head.coarse_threshold * float(GROUP);
     uint n_kept = 0;
     device int *kept = list_of(head);
     for (long i = team.index; i < head.n_coarse; i += team.n_threads) {
@@ -502,11 +507,11 @@ inline void select_clusters(device Head &head, device const float *queries, uint
         if (n_tokens > 1) {
             score_token(head, queries + token * GROUP * HEAD_DIM, false, team);
         }
-        add_importance(head, n_items, team);
+        raise_importance(head, n_items, team);
         threadgroup_barrier(mem_flags::mem_device);
     }
     n_bytes += ((two_levels ? 0 : head.n_clusters) + head.n_clustered * CHUNK_CLUSTERS) * HEAD_DIM * 2;
-    float least = head.threshold * float(GROUP * n_tokens);
+    float least = head.threshold * float(GROUP);
     long n_candidates = n_items + 1 + count_chunks(head);
     uint of_tail = 0;
     for (long base = 0; base < n_candidates; base += team.n_threads) {

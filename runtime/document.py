@@ -58,10 +58,10 @@ class DocumentLayer:
 
 @dataclass(frozen=True)
 class ThresholdCurve:
-    """Which threshold spends which budget, measured on the document's last tokens.
+    """Which thresholds spend which budget, measured on the document's last tokens.
 
     budgets : (n,) f64, rising: share of the document's KV bytes that a step reads, the lookup included
-    thresholds : (n,) f64, falling
+    thresholds : (n_heads, n) f64, falling: of each KV head of the cache; all heads read the same share
     """
 
     budgets: np.ndarray
@@ -72,38 +72,41 @@ class ThresholdCurve:
         """The smallest budget: that of the lookup and the rows that are always exact."""
         return float(self.budgets[0])
 
-    def threshold(self, budget: float) -> float:
-        """The threshold that spends `budget` on average. Raises BudgetTooSmall where the lookup alone costs more."""
-        if budget >= 1:
-            return -1.0
+    def at(self, budget: float, heads: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """The thresholds of these heads that spend `budget` on average: (n,) f64.
+
+        scale : of each head's budget, by a plan: what the lookup leaves is scaled, so that the sum stays
+        Raises BudgetTooSmall where the lookup alone costs more.
+        """
         least = self.least
         if budget < least:
             raise BudgetTooSmall(
                 f"A budget of {budget:g} is too small for this document: looking up its centroids and reading its "
                 f"last tokens takes {least:.3f}. Give --budget {np.ceil(least * 100) / 100:.2f} or more."
             )
-        return float(np.exp(np.interp(budget, self.budgets, np.log(self.thresholds))))
+        own = least + (budget - least) * scale
+        right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
+        low, high = self.budgets[right - 1], self.budgets[right]
+        part = np.clip((own - low) / (high - low), 0.0, 1.0)
+        thresholds = self.thresholds[heads, right - 1] ** (1 - part) * self.thresholds[heads, right] ** part
+        return np.where(own < 1, thresholds, -1.0)
 
 
 @dataclass(frozen=True)
 class TwoLevelCurve:
     """Which thresholds of a lookup in two levels spend which budget.
 
-    The coarse threshold is the same for every budget below 1, so what it drops is not read however much is left: such
-    a step reads no more than the largest of `curve.budgets`. With a budget of 1 it reads everything.
+    The coarse thresholds are the same for every budget below 1, so what they drop is not read however much is left:
+    such a step reads no more than the largest of `curve.budgets`. With a budget of 1 it reads everything.
 
     Parameters
     ----------
-    coarse_threshold : importance above which coarse clusters are kept
+    coarse_thresholds : (n_heads,) f64, importance above which coarse clusters are kept
     curve : thresholds of the clusters in them; its budgets count the lookup of both levels
     """
 
-    coarse_threshold: float
+    coarse_thresholds: np.ndarray
     curve: ThresholdCurve
-
-    def thresholds(self, budget: float) -> tuple[float, float]:
-        """The coarse and the fine threshold. Raises BudgetTooSmall where the lookup alone costs more than `budget`."""
-        return self.coarse_threshold if budget < 1 else -1.0, self.curve.threshold(budget)
 
 
 @dataclass(frozen=True)

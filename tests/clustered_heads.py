@@ -56,9 +56,9 @@ class Clustered(Head):
         assert ((self.spans["position"] != ANY_ORDER) == (firsts >= self.first_ordered)).all()
         return rows.tolist()
 
-    def importance(self, n_tokens):
-        """What the last selection on one level left, averaged."""
-        return self.scratch.floats(len(self.sizes)) / (self.shape.group * n_tokens)
+    def importance(self):
+        """What the last selection on one level left, averaged over the group."""
+        return self.scratch.floats(len(self.sizes)) / self.shape.group
 
     def expected(self, importance, threshold):
         """`importance` : of the document's clusters, and then of the tail's"""

@@ -42,6 +42,12 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
     return path
 
 
+def thresholds_of(curve, budget):
+    """Of all heads."""
+    heads = np.arange(len(curve.thresholds))
+    return curve.at(budget, heads, np.ones(len(heads)))
+
+
 def evaluate_directly(llama, tokens):
     llama.context.attach(None)
     llama.set_attention("dense")

@@ -33,15 +33,16 @@ def visible(query_positions, row_positions, window=0):
 
 
 def centroid_importance(queries, centroids, sizes, softcap=0.0):
-    """S_i = exp(q.C_i) / sum_j N_j exp(q.C_j), averaged over all queries: (n_clusters,).
+    """S_i = exp(q.C_i) / sum_j N_j exp(q.C_j), averaged over a group, the largest of all tokens': (n_clusters,).
 
-    queries : (..., head_dim), scaled    centroids : (n_clusters, head_dim)    sizes : (n_clusters,), N_j
+    queries : (group, head_dim) or (n_tokens, group, head_dim), scaled    centroids : (n_clusters, head_dim)
+    sizes : (n_clusters,), N_j
     """
-    queries = queries.reshape(-1, queries.shape[-1]).astype(np.float64)
+    queries = queries.reshape(-1, *queries.shape[-2:]).astype(np.float64)
     scores = capped(queries @ centroids.astype(np.float64).T, softcap)
     scores = np.where(sizes > 0, scores, -np.inf)  # a cluster without keys takes no part
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return (weights / (weights @ sizes)[:, None]).mean(axis=0)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (weights / (weights @ sizes)[..., None]).mean(axis=1).max(axis=0)
 
 
 def selected_rows(importance, threshold, starts, n_document):

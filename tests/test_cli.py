@@ -446,7 +446,7 @@ def test_index_of_another_model(folder, document, on_tiny, tmp_path):
 
 
 def test_index_whose_manifest_is_incomplete(folder, document, on_tiny):
-    (folder / "manifest.json").write_text('{"format_version": 2, "files": {}}')
+    (folder / "manifest.json").write_text('{"format_version": 3, "files": {}}')
     message = f"{folder / 'manifest.json'} is incomplete: delete {folder} and index the document again."
     fails(octavo("index", "--list", *on_tiny), 1, message)
     fails(octavo("ask", document, "Why?", *on_tiny), 1, message)

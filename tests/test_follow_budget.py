@@ -1,4 +1,4 @@
-"""Squeezed Attention without a document: a threshold that is steered, so that what is read follows the budget."""
+"""Squeezed Attention without a document: thresholds that are steered, so that what is read follows the budget."""
 
 import numpy as np
 import pytest
@@ -44,8 +44,8 @@ class Chat:
 
     @property
     def factor(self):
-        assert np.ptp(self.records["threshold"]) == 0, "one for all heads"
-        return self.records["threshold"][0] * self.n_rows
+        """Of each head."""
+        return self.records["threshold"] * self.n_rows
 
 
 @pytest.mark.parametrize("kv_type", [F16, Q8_0])
@@ -60,12 +60,14 @@ def test_what_is_read_follows_the_budget(selector, budget, kv_type):
     assert np.std(read[20:]) < 0.1 * budget
 
 
-def test_heads_take_what_they_need():
-    chat = Chat(Squeezed(0.2))
-    for _ in range(40):
+def test_heads_that_focus_read_as_much_as_those_that_spread():
+    chat, selected = Chat(Squeezed(0.2)), []
+    for _ in range(80):
         chat.step(100)
-    selected = chat.records["n_selected"]
-    assert selected.max() > 2 * selected.min()
+        selected.append(chat.records["n_selected"].copy())
+    of_heads = np.mean(selected[40:], axis=0)
+    assert of_heads == pytest.approx(np.full(N_HEADS, of_heads.mean()), rel=0.1)
+    assert chat.factor.max() > 3 * chat.factor.min()
 
 
 def test_nothing_winds_up_while_the_newest_rows_take_up_the_budget():
@@ -77,14 +79,14 @@ def test_nothing_winds_up_while_the_newest_rows_take_up_the_budget():
     over = slice(600, 1200)  # exact rows alone are more than the budget
     assert (exact[over] > 0.1).all()
     assert (np.array(shares)[over] > exact[over] + 0.01).all()
-    assert 0.2 < chat.factor < 20
+    assert ((chat.factor > 0.001) & (chat.factor < 20)).all()
 
 
 def test_the_threshold_is_an_even_share_until_there_are_clusters():
     chat = Chat(Squeezed(0.2))
     for n_tokens in (1, 30, 200):
         chat.step(n_tokens)
-        assert chat.factor == pytest.approx(1)
+        assert chat.factor == pytest.approx(np.ones(N_HEADS))
 
 
 def test_a_threshold_that_selects_nothing_recovers():

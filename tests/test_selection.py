@@ -16,7 +16,7 @@ from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve
 
 HEAD_DIM, N_KV_HEAD = 64, 2
-CURVE = ThresholdCurve(np.array([0.1, 1.0]), np.array([0.5, 1e-9]))
+CURVE = ThresholdCurve(np.array([0.1, 1.0]), np.full((16, 2), [0.5, 1e-9]))
 
 
 def random_layer(rng, sizes, n_exact):
@@ -75,7 +75,7 @@ def test_dense_step_reads_each_row_once_for_its_group(llama):
 @pytest.mark.parametrize("n_tokens", [1, 5])
 @pytest.mark.parametrize(("threshold", "n_selected"), [(1e30, 0), (1e-30, 90)])
 def test_squeezed_step_reads_its_rows_and_all_centroids(squeezed, threshold, n_selected, n_tokens):
-    curve = ThresholdCurve(np.array([0.1, 1.0]), np.array([threshold, threshold]))
+    curve = ThresholdCurve(np.array([0.1, 1.0]), np.full((16, 2), threshold))
     squeezed.attach(replace(squeezed.context.cache.document, curve=curve))
     assert rows_read(squeezed, n_tokens, n_centroids=3) == n_selected + 10 + n_tokens
 

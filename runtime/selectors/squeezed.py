@@ -17,13 +17,13 @@ from octavo.cpu_kernels.select import ITEMS_STEP
 from octavo.cpu_kernels.spans import CHUNK_ROWS
 from octavo.metal.records import Method
 
-from ..document import Document, ThresholdCurve
+from ..document import Document
 from . import Heads, Keeps
 
 #: Without a document: the share of its logarithmic error that a threshold makes good with each step, and the largest
 #: error that it believes, a factor; how far it may go from an even share of attention; and the least share of their
 #: budget that clusters get, where the rows that are always read take up all of it.
-_GAIN, _BELIEVED, _REACH, _LEAST = 0.3, 4.0, 100.0, 0.25
+_GAIN, _BELIEVED, _REACH, _LEAST = 0.3, 4.0, 1e6, 0.25
 
 
 class _Clusters:
@@ -53,9 +53,9 @@ class Squeezed(_Clusters):
     native_select = staticmethod(native_select_clusters)
 
     def prepare(self, own: Heads, n_tokens: int, document: Document | None) -> None:
-        """Set one threshold for all heads, so that each takes what it needs of the budget (section 3.3)."""
+        """Set a threshold for each head, with which all read the same share (see convert/calibrate.py)."""
         if document is not None and document.curve is not None:
-            own.set(threshold=_thresholds(document.curve, self.budget, own.scale))
+            own.set(threshold=document.curve.at(self.budget, own.numbers, own.scale))
         else:
             _follow_budget(own, self.budget, n_tokens)
 
@@ -74,33 +74,24 @@ class Squeezed2(_Clusters):
         """Set the thresholds of both levels."""
         if document is not None and document.two_level is not None:
             levels = document.two_level
-            own.set(coarse_threshold=levels.thresholds(self.budget)[0])
-            own.set(threshold=_thresholds(levels.curve, self.budget, own.scale))
+            own.set(coarse_threshold=levels.coarse_thresholds[own.numbers] if self.budget < 1 else -1.0)
+            own.set(threshold=levels.curve.at(self.budget, own.numbers, own.scale))
         else:
             _follow_budget(own, self.budget, n_tokens)
 
 
-def _thresholds(curve: ThresholdCurve, budget: float, scale: np.ndarray) -> np.ndarray:
-    """Thresholds for a budget that a plan scales: what the lookup leaves of it is scaled, so that the sum stays."""
-    curve.threshold(budget)  # refuses one that is too small
-    values, inverse = np.unique(scale, return_inverse=True)
-    return np.array([curve.threshold(curve.least + (budget - curve.least) * s) for s in values])[inverse]
-
-
 def _follow_budget(own: Heads, budget: float, n_tokens: int) -> None:
-    """Without a document to calibrate on: a threshold in proportion to an even share of attention.
+    """Without a document to calibrate on: for each head a threshold in proportion to an even share of attention.
 
-    It is raised while more of the clusters is read than the budget leaves for them, and lowered while less is; one for
-    all heads, as with a document. The error is of the last step, so it is all there is to remember.
+    It is raised while the head reads more of its clusters than the budget leaves for them, and lowered while it reads
+    less. The error is of the last step, so it is all there is to remember.
     """
     stored, n_chunks = own.get("n_document") + own.get("n_tail"), own.get("n_clustered")
-    clustered = CHUNK_ROWS * n_chunks.sum()
-    factor = 1.0
-    if clustered:
-        row_bytes = own.get("value_offset") // CHUNK_ROWS  # a chunk's values follow its keys
-        lookup = n_chunks @ (CHUNK_CLUSTERS * own.head_dim / row_bytes)  # in rows: of a key and a value each
-        spare = budget * (own.scale @ stored) - (stored.sum() - clustered) - lookup
-        error = own.get("n_selected").sum() / max(spare, _LEAST * budget * clustered)
-        error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
-        factor = np.clip(own.get("threshold") * stored * error**_GAIN, 1 / _REACH, _REACH)
+    clustered = CHUNK_ROWS * n_chunks
+    row_bytes = own.get("value_offset") // CHUNK_ROWS  # a chunk's values follow its keys
+    lookup = n_chunks * CHUNK_CLUSTERS * own.head_dim / row_bytes  # in rows: of a key and a value each
+    spare = np.maximum(budget * own.scale * stored - (stored - clustered) - lookup, _LEAST * budget * clustered)
+    error = np.where(clustered, own.get("n_selected") / np.maximum(spare, 1), 1.0)
+    error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
+    factor = np.where(clustered, np.clip(own.get("threshold") * stored * error**_GAIN, 1 / _REACH, _REACH), 1.0)
     own.set(threshold=factor / n_tokens if budget < 1 else -1.0)

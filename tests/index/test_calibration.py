@@ -7,24 +7,28 @@ import numpy as np
 import oracle
 import pytest
 import tiny_models
-from indexing import SETTINGS, build, evaluate_directly, library_of, new_llama, text_of
+from indexing import SETTINGS, build, evaluate_directly, library_of, new_llama, text_of, thresholds_of
 from kernel_heads import Head
 from kernel_inputs import address, halves, normal, store_rows
 
-from octavo import OctavoError
-from octavo.convert.calibrate import COARSE_KEPT, Attention, attention_mass, two_level_curve
+from octavo.convert.calibrate import (
+    COARSE_KEPT,
+    Attention,
+    attention_mass,
+    cluster_importance,
+    one_level_curve,
+    two_level_curve,
+)
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
 from octavo.convert.fill import random_layer
 from octavo.convert.index import calibrate, open_index
 from octavo.cpu_kernels.clusters import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.spans import ANY_ORDER
-from octavo.runtime.document import ThresholdCurve, TwoLevelCurve
 from octavo.runtime.rows import as_floats
 from octavo.runtime.tail import CacheLayer
 
 HEAD_DIM, GROUP = 64, 3
-BIN = np.exp(64 / 8192)  # thresholds are known to this factor
 
 
 def last_queries(llama, tokens):
@@ -53,25 +57,26 @@ def test_a_case_that_can_be_reckoned_by_hand():
         coarse_centroids=coarse_centroids,
         coarse_starts=np.array([[0, 2, 4]], np.int32),
     )
-    two_level = two_level_curve([Attention(layer, np.eye(8, dtype=np.float32)[None, :1, None], 0.0)], 16, settings)
-    assert two_level.coarse_threshold <= 3 / (6 * 3 + 6 * 1) * 1.001
-    assert two_level.coarse_threshold >= 3 / (6 * 3 + 6 * 1) / BIN / 1.001
+    asked = [Attention(layer, 0, np.eye(8, dtype=np.float32)[None, :1, None], 0.0)]
+    two_level = two_level_curve(asked, 1, 16, settings)
+    assert two_level.coarse_thresholds == pytest.approx([3 / (6 * 3 + 6 * 1)], rel=1e-3)
     lookup = (2 + 2) / (2 * 16)  # keys and values of 16 rows
-    np.testing.assert_allclose(two_level.curve.budgets, np.array([4, 4 + 2, 4 + 2 + 4]) / 16 + lookup)
-    shares = np.array([4, 1]) / (2 * 4 + 4 * 1)
-    assert (two_level.curve.thresholds[1:] <= shares * 1.001).all()
-    assert (two_level.curve.thresholds[1:] >= shares / BIN / 1.001).all()
+    assert two_level.curve.budgets[[0, -1]] == pytest.approx(np.array([4, 4 + 2 + 4]) / 16 + lookup)
+    for n_rows, share in [(2, 4 / 12), (4, 2 / 12), (6, 1 / 12)]:  # the second is half way, of logarithms
+        assert thresholds_of(two_level.curve, (4 + n_rows) / 16 + lookup) == pytest.approx([share], rel=0.01)
 
 
 def test_the_coarse_level_keeps_its_share_and_the_budget_counts_what_both_read(llama, index, model_hash, tokens):
     document, _ = open_index(index, model_hash)
     queries = last_queries(llama, tokens)
     for budget in (0.15, 0.3, 0.5):
-        coarse_threshold, threshold = document.two_level.thresholds(budget)
+        thresholds = thresholds_of(document.two_level.curve, budget)
         n_rows, n_kept_rows, n_centroids = [], [], []
         for node, captured in zip(llama.context.nodes, queries, strict=True):
             layer = document.layers[node.kv_layer]
             for head in range(node.n_kv_head):
+                number = node.kv_layer * node.n_kv_head + head
+                coarse_threshold, threshold = document.two_level.coarse_thresholds[number], thresholds[number]
                 starts, coarse_starts = layer.cluster_starts[head], layer.coarse_starts[head]
                 clusters = (layer.coarse_centroids[head], coarse_starts, coarse_threshold, layer.centroids[head])
                 for token in captured[head]:
@@ -120,27 +125,41 @@ def test_the_compiled_lookup_reads_the_budget_for_queries_like_those_it_was_meas
     for _ in range(2):
         layer = random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng)
         queries = normal(rng, 2, 150, GROUP, HEAD_DIM, spread=0.1)
-        attentions.append(Attention(layer, queries[:, :100], softcap))
+        attentions.append(Attention(layer, 2 * len(attentions), queries[:, :100], softcap))
         held_out.append(queries[:, 100:])
-    two_level = two_level_curve(attentions, n_tokens, settings)
+    two_level = two_level_curve(attentions, 4, n_tokens, settings)
     for budget in (0.1, 0.2, 0.4):
-        thresholds = two_level.thresholds(budget)
+        thresholds = zip(two_level.coarse_thresholds, thresholds_of(two_level.curve, budget), strict=True)
         shares = [
-            read_share(attention.layer, head, queries[head], thresholds, softcap)
+            read_share(attention.layer, head, queries[head], next(thresholds), softcap)
             for attention, queries in zip(attentions, held_out, strict=True)
             for head in range(2)
         ]
         assert np.mean(shares) == pytest.approx(budget, rel=0.1)
 
 
-def test_the_thresholds_of_a_budget_are_one_coarse_and_one_fine():
-    two_level = TwoLevelCurve(0.01, ThresholdCurve(np.array([0.1, 0.2, 0.6]), np.array([1e-1, 1e-2, 1e-6])))
-    assert two_level.curve.least == 0.1
-    assert two_level.thresholds(0.2) == pytest.approx((0.01, 1e-2))
-    assert two_level.thresholds(0.8) == pytest.approx((0.01, 1e-6))  # the coarse level leaves no more to read
-    assert two_level.thresholds(1) == (-1, -1)
-    with pytest.raises(OctavoError, match=r"A budget of 0\.09 is too small"):
-        two_level.thresholds(0.09)
+def test_attentions_that_share_a_layer_are_measured_together():
+    """Each alone would have thresholds of its own; the numbers of heads are those of the cache."""
+    rng, settings, n_tokens = np.random.default_rng(4), ClusterSettings(), 2000
+    layers = [random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng) for _ in range(2)]
+    asked = [
+        Attention(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.05), 0.0),
+        Attention(layers[1], 3, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0),
+        Attention(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.4), 0.0),
+    ]
+    curve = one_level_curve(asked, 5, n_tokens, settings)
+    thresholds = thresholds_of(curve, 0.3)
+    for number, layer, head, asking in [(0, 0, 0, (0, 2)), (1, 0, 1, (0, 2)), (3, 1, 0, (1,)), (4, 1, 1, (1,))]:
+        starts = layers[layer].cluster_starts[head]
+        rows = [
+            len(oracle.selected_rows(importance, thresholds[number], starts, n_tokens))
+            for i in asking
+            for importance in cluster_importance(
+                asked[i].queries[head], layers[layer].centroids[head], np.diff(starts), 0
+            )
+        ]
+        assert np.mean(rows) / n_tokens + 0.025 == pytest.approx(0.3, abs=0.01)
+    assert thresholds[2] == 1  # a head that nobody asks
 
 
 def test_two_levels_look_up_less_than_one(index, model_hash):
@@ -176,7 +195,7 @@ def test_mass_is_what_the_rows_get_from_the_queries_that_see_them(kv_type, softc
         order = np.stack([rng.permutation(n_rows).astype(np.int32) for _ in range(2)])
         rows, expected = np.take_along_axis(rows, order[..., None], 1), np.take_along_axis(expected, order, 1)
         layer = replace(layer, keys=rows, position=ANY_ORDER, order=order)
-    mass = attention_mass(Attention(layer, queries, softcap))
+    mass = attention_mass(Attention(layer, 0, queries, softcap))
     assert mass.dtype == np.float32
     np.testing.assert_allclose(mass, expected, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(mass.sum(axis=1), GROUP * n_queries, rtol=1e-4)

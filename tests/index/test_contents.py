@@ -15,14 +15,18 @@ from indexing import (
     evaluate_directly,
     logits_after,
     new_llama,
+    thresholds_of,
 )
 
 from octavo import OctavoError
+from octavo.convert.calibrate import Attention, one_level_curve
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
 from octavo.convert.files import sha256_of
+from octavo.convert.fill import random_layer
 from octavo.convert.index import open_index
 from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.runtime.document import ThresholdCurve
+from octavo.runtime.tail import CacheLayer
 
 # What an index gives.
 
@@ -176,12 +180,16 @@ def test_clusters_hold_keys_that_point_the_same_way(index, model_hash):
             assert np.mean(coherence) > 1.5 * np.mean(by_chance)
 
 
-def test_keys_are_clustered_by_their_direction_whatever_their_length():
-    directions, lengths = np.eye(64, dtype=np.float32)[:2], np.geomspace(0.1, 100, 20, dtype=np.float32)
-    keys = (lengths[:, None, None] * directions).reshape(40, 64).astype(np.float16)
-    clusters = cluster_keys(keys, 2, 1, SETTINGS)
+@pytest.mark.parametrize("other", [[0, 1], [10, 0]], ids=["direction", "length"])
+def test_keys_are_clustered_by_their_direction_and_their_length(other):
+    """Both say what a query makes of them."""
+    rng, places = np.random.default_rng(0), np.zeros((40, 64), np.float32)
+    which = rng.permutation(np.repeat([0, 1], 20))
+    places[:, :2] = np.where(which[:, None], [1, 0], other)
+    keys = places + 0.01 * rng.standard_normal(places.shape, np.float32)
+    clusters = cluster_keys(keys.astype(np.float16), 2, 1, SETTINGS)
     assert clusters.starts.tolist() == [0, 20, 40]
-    assert {tuple(sorted(set(part % 2))) for part in np.split(clusters.order, 2)} == {(0,), (1,)}
+    assert [len(set(part)) for part in np.split(which[clusters.order], 2)] == [1, 1]
 
 
 def test_fewer_directions_than_clusters_leave_some_empty():
@@ -205,33 +213,34 @@ def test_the_prompt_head_is_a_part_of_the_index(llama, index, model_hash, tokens
 # The threshold curve.
 
 
-def test_the_curve_spends_the_budget_on_the_queries_that_it_was_measured_on(llama, index, model_hash, tokens):
+def test_each_head_spends_the_budget_on_the_queries_that_it_was_measured_on(llama, index, model_hash, tokens):
     document, _ = open_index(index, model_hash)
     n_tokens, n_last = len(tokens), SETTINGS.exact_last
     evaluate_directly(llama, tokens[:-n_last])
     with llama.context.captured_queries(n_last) as queries:
         llama.eval(tokens[-n_last:])
     for budget in (0.15, 0.3, 0.6):
-        threshold = document.curve.threshold(budget)
-        n_rows = []
+        thresholds = thresholds_of(document.curve, budget)
         for node, captured in zip(llama.context.nodes, queries, strict=True):
             layer = document.layers[node.kv_layer]
+            lookup = layer.n_clusters / (2 * n_tokens)
             for head in range(node.n_kv_head):
-                starts = layer.cluster_starts[head]
+                starts, threshold = layer.cluster_starts[head], thresholds[node.kv_layer * node.n_kv_head + head]
+                n_rows = []
                 for token in captured[head]:
                     importance = oracle.centroid_importance(token, layer.centroids[head], np.diff(starts))
                     n_rows.append(len(oracle.selected_rows(importance, threshold, starts, n_tokens)))
-        lookup = layer.n_clusters / (2 * n_tokens)
-        assert np.mean(n_rows) / n_tokens + lookup == pytest.approx(budget, abs=0.01)
+                assert np.mean(n_rows) / n_tokens + lookup == pytest.approx(budget, abs=0.01)
 
 
-def test_the_curve_rises_as_the_threshold_falls(index, model_hash):
+def test_the_curve_rises_as_thresholds_fall(index, model_hash):
     curve = open_index(index, model_hash)[0].curve
     assert (np.diff(curve.budgets) > 0).all()
-    assert (np.diff(curve.thresholds) < 0).all()
-    thresholds = [curve.threshold(budget) for budget in np.linspace(curve.budgets[0], 1, 50)]
-    assert (np.diff(thresholds) <= 0).all()
-    assert thresholds[-1] < 0  # every share is above it
+    assert (np.diff(curve.thresholds) <= 0).all()
+    thresholds = [thresholds_of(curve, budget) for budget in np.linspace(curve.budgets[0], 1, 50)]
+    assert (np.diff(thresholds, axis=0) <= 0).all()
+    assert (thresholds[0] == 1).all()  # no cluster's share is above it
+    assert (thresholds[-1] < 0).all()  # every share is
 
 
 def test_the_least_budget_is_that_of_the_lookup_and_the_exact_rows(index, model_hash, tokens):
@@ -241,22 +250,42 @@ def test_the_least_budget_is_that_of_the_lookup_and_the_exact_rows(index, model_
 
 
 def test_thresholds_between_measured_budgets_are_interpolated():
-    curve = ThresholdCurve(np.array([0.1, 0.2, 0.6]), np.array([1e-1, 1e-2, 1e-6]))
-    assert curve.threshold(0.1) == pytest.approx(1e-1)
-    assert curve.threshold(0.15) == pytest.approx(10**-1.5)
-    assert curve.threshold(0.4) == pytest.approx(1e-4)
-    assert curve.threshold(1) == -1
+    curve = ThresholdCurve(np.array([0.1, 0.2, 0.6]), np.array([[1e-1, 1e-2, 1e-6], [1.0, 1e-4, 1e-5]]))
+    assert thresholds_of(curve, 0.1) == pytest.approx([1e-1, 1])
+    assert thresholds_of(curve, 0.15) == pytest.approx([10**-1.5, 1e-2])
+    assert thresholds_of(curve, 0.4) == pytest.approx([1e-4, 10**-4.5])
+    assert thresholds_of(curve, 0.8) == pytest.approx([1e-6, 1e-5])
+    assert thresholds_of(curve, 1) == pytest.approx([-1, -1])
+    assert curve.at(0.3, np.array([1]), np.array([0.5])) == pytest.approx([1e-4])
+
+
+def test_a_plan_scales_what_the_lookup_leaves():
+    curve = ThresholdCurve(np.array([0.1, 0.2, 0.6]), np.array([[1e-1, 1e-2, 1e-6]] * 4))
+    expected = [1e-1, 1e-2, 1e-4, -1]  # budgets .1, .2, .4 and 1
+    assert curve.at(0.2, np.arange(4), np.array([0.0, 1.0, 3.0, 9.0])) == pytest.approx(expected)
+
+
+def test_rows_that_get_the_same_are_read_rather_than_left_out():
+    """Whatever the budget, if the exact rows leave anything: an average of some would not be that of all."""
+    settings = ClusterSettings(exact_first=0, exact_last=4, shortest=1)
+    layer = random_layer(CacheLayer(1, 8, 0), 44, settings, np.random.default_rng(0))
+    layer.centroids[:] = 0
+    asked = [Attention(layer, 0, np.ones((1, 4, 2, 8), np.float32), 0.0)]
+    curve = one_level_curve(asked, 1, 44, settings)
+    assert thresholds_of(curve, curve.least) == 1
+    for budget in np.linspace(curve.least * 1.01, 0.99, 9):
+        assert 0 < thresholds_of(curve, budget) < 1 / 40
 
 
 def test_a_budget_below_the_lookup_is_refused_with_one_that_would_do():
-    curve = ThresholdCurve(np.array([0.1234, 0.2]), np.array([1e-1, 1e-2]))
+    curve = ThresholdCurve(np.array([0.1234, 0.2]), np.array([[1e-1, 1e-2]]))
     with pytest.raises(OctavoError) as refusal:
-        curve.threshold(0.12)
+        thresholds_of(curve, 0.12)
     assert str(refusal.value) == (
         "A budget of 0.12 is too small for this document: looking up its centroids and reading its "
         "last tokens takes 0.123. Give --budget 0.13 or more."
     )
-    curve.threshold(0.13)
+    thresholds_of(curve, 0.13)
 
 
 def test_a_model_refuses_a_budget_that_is_too_small_for_its_document(llama, index, model_hash):

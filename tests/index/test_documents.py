@@ -19,6 +19,7 @@ from indexing import (
     logits_after,
     new_llama,
     text_of,
+    thresholds_of,
 )
 
 from octavo import OctavoError
@@ -120,7 +121,8 @@ def test_the_size_of_batches_does_not_change_the_index(llama, index, tmp_path):
     np.testing.assert_array_equal(actual["tokens"], expected["tokens"])
     for budget in (0.15, 0.3, 0.6):
         logs = [
-            np.log(ThresholdCurve(each["budgets"], each["thresholds"]).threshold(budget)) for each in (expected, actual)
+            np.log(thresholds_of(ThresholdCurve(each["budgets"], each["thresholds"]), budget))
+            for each in (expected, actual)
         ]
         assert logs[0] == pytest.approx(logs[1], abs=0.1)
 

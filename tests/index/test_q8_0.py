@@ -26,6 +26,7 @@ from indexing import (
     logits_after,
     new_llama,
     text_of,
+    thresholds_of,
 )
 from safetensors.numpy import load_file
 
@@ -106,11 +107,11 @@ def test_layers_hold_the_rows_of_the_document_and_the_means_of_their_clusters(ll
             np.testing.assert_allclose(centroids, means, atol=2e-3, rtol=2e-3)
 
 
-def test_keys_are_clustered_by_their_direction_whatever_their_scale():
-    """Twenty keys in each of two directions, whose bytes differ in their scales alone."""
-    numbers = (127 * np.eye(HEAD_DIM, dtype=np.int8)[:2]).view(np.uint8)
-    scales = np.geomspace(0.001, 1, 20, dtype=np.float32).view(np.uint8).reshape(20, 4)
-    keys = np.array([[*direction, *scale] for scale in scales for direction in numbers], np.uint8)
+def test_keys_are_clustered_with_their_scales():
+    """Twenty keys of each of two scales, whose bytes are the same but for these."""
+    numbers = (127 * np.eye(HEAD_DIM, dtype=np.int8)[:1]).view(np.uint8)[0]
+    scales = np.geomspace(0.01, 0.011, 20, dtype=np.float32)[:, None] * np.array([1, 10], np.float32)
+    keys = np.array([[*numbers, *scale.tobytes()] for scale in scales.ravel()], np.uint8)
     clusters = cluster_keys(keys, 2, 1, SETTINGS)
     assert clusters.starts.tolist() == [0, 20, 40]
     assert {tuple(sorted(set(part % 2))) for part in np.split(clusters.order, 2)} == {(0,), (1,)}
@@ -166,9 +167,10 @@ def test_the_curve_counts_centroids_at_their_bytes(llama, opened, tokens):
     with llama.context.captured_queries(n_last) as queries:
         llama.eval(tokens[-n_last:])
     for budget in (0.15, 0.3, 0.6):
-        threshold, n_rows = opened.curve.threshold(budget), []
+        thresholds, n_rows = iter(thresholds_of(opened.curve, budget)), []
         for layer, captured in zip(opened.layers, queries, strict=True):
             for head, starts in enumerate(layer.cluster_starts):
+                threshold = next(thresholds)
                 for token in captured[head]:
                     importance = oracle.centroid_importance(token, layer.centroids[head], np.diff(starts))
                     n_rows.append(len(oracle.selected_rows(importance, threshold, starts, len(tokens))))

@@ -73,7 +73,7 @@ def test_rule_2_it_is_written_under_another_name_synced_and_renamed(llama, tmp_p
 
 def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, tokens):
     manifest = json.loads((index / MANIFEST).read_text())
-    assert manifest["format_version"] == 2
+    assert manifest["format_version"] == 3
     assert manifest["model"] == {"name": "tiny.gguf", "sha256": sha256_of(llama.model_path)}
     assert manifest["document"] == {"name": NAME, "sha256": hash_text(TEXT), "tokens": len(tokens)}
     assert manifest["clustering"] == SETTINGS.as_json()
@@ -168,7 +168,7 @@ def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_clus
 def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, tokens):
     arrays = arrays_of(index)["document.safetensors"]
     document, _ = open_index(index, model_hash)
-    of_curves = {"budgets", "thresholds", "coarse_threshold", "two_level_budgets", "two_level_thresholds"}
+    of_curves = {"budgets", "thresholds", "coarse_thresholds", "two_level_budgets", "two_level_thresholds"}
     assert arrays.keys() == of_curves | {"tokens", "mass.0", "mass.1", "mass.2"}
     for i, layer in enumerate(document.layers):
         assert layer.mass.dtype == np.float32
@@ -176,7 +176,7 @@ def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, to
     two_level = document.two_level
     np.testing.assert_array_equal(document.curve.budgets, arrays["budgets"])
     np.testing.assert_array_equal(document.curve.thresholds, arrays["thresholds"])
-    np.testing.assert_array_equal([two_level.coarse_threshold], arrays["coarse_threshold"])
+    np.testing.assert_array_equal(two_level.coarse_thresholds, arrays["coarse_thresholds"])
     np.testing.assert_array_equal(two_level.curve.budgets, arrays["two_level_budgets"])
     np.testing.assert_array_equal(two_level.curve.thresholds, arrays["two_level_thresholds"])
 
@@ -197,11 +197,11 @@ def test_the_index_of_another_model_is_refused(index):
 
 def test_an_index_of_another_format_is_refused(copied_index, model_hash):
     write_json(copied_index / MANIFEST, read_json(copied_index / MANIFEST) | {"format_version": 1})
-    with pytest.raises(OctavoError, match="has format 1, and this octavo reads 2: index the document again"):
+    with pytest.raises(OctavoError, match="has format 1, and this octavo reads 3: index the document again"):
         open_index(copied_index, model_hash)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 2}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 3}'])
 def test_a_manifest_that_is_damaged_is_told(copied_index, model_hash, content):
     (copied_index / MANIFEST).write_bytes(content)
     with pytest.raises(OctavoError, match="index the document again"):

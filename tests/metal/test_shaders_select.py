@@ -243,6 +243,16 @@ def test_a_nan_attends_everything(shape, method):
     assert selected(head, method, queries)[0] == list(range(head.n_document + head.n_tail))
 
 
+@of_both
+@of_levels
+def test_a_nan_of_one_token_of_a_batch_attends_everything(shape, method):
+    rng = np.random.default_rng(26)
+    head = Clustered(rng, shape, [9, 0, 9, 9], 6, 700, coarse=[1, 3], coarse_threshold=-1, threshold=1e30)
+    queries = queries_of(rng, shape, 3)
+    queries[1, 1, 5] = np.nan
+    assert selected(head, method, queries)[0] == list(range(head.n_document + head.n_tail))
+
+
 # Clusters, on one level and on two.
 
 
