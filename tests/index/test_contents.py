@@ -274,7 +274,7 @@ def test_rows_that_get_the_same_are_read_rather_than_left_out():
     curve = one_level_curve(asked, 1, 44, settings)
     assert thresholds_of(curve, curve.least) == 1
     for budget in np.linspace(curve.least * 1.01, 0.99, 9):
-        assert 0 < thresholds_of(curve, budget) < 1 / 40
+        assert 0 < thresholds_of(curve, budget) < 0.99999 / 40  # beyond what rounding makes of it
 
 
 def test_a_budget_below_the_lookup_is_refused_with_one_that_would_do():
