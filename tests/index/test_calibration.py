@@ -162,6 +162,17 @@ def test_attentions_that_share_a_layer_are_measured_together():
     assert thresholds[2] == 1  # a head that nobody asks
 
 
+def test_an_attention_that_is_asked_twice_changes_nothing():
+    """Two nodes with one cache: bytes, and queries, count for both."""
+    rng, settings, n_tokens = np.random.default_rng(5), ClusterSettings(), 2000
+    layer = random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng)
+    asked = [Attention(layer, 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0)]
+    once, twice = (two_level_curve(asked * n, 2, n_tokens, settings) for n in (1, 2))
+    np.testing.assert_allclose(twice.curve.budgets, once.curve.budgets, rtol=1e-3)
+    np.testing.assert_allclose(twice.coarse_thresholds, once.coarse_thresholds, rtol=0.01)
+    np.testing.assert_allclose(thresholds_of(twice.curve, 0.3), thresholds_of(once.curve, 0.3), rtol=0.01)
+
+
 def test_two_levels_look_up_less_than_one(index, model_hash):
     document, _ = open_index(index, model_hash)
     assert document.two_level.curve.least < document.curve.least

@@ -75,6 +75,20 @@ def test_a_step_reads_about_its_budget(llama, index, model_hash, budget):
     assert share < 1
 
 
+@pytest.mark.parametrize("attention", ["squeezed", "squeezed2"])
+def test_each_head_has_its_own_thresholds(llama, index, model_hash, attention):
+    document, _ = open_index(index, model_hash)
+    llama.set_attention(attention, 0.3)
+    llama.attach(document)
+    llama.eval(QUESTION)
+    heads, two_level = llama.context.cache.heads, document.two_level
+    curve = document.curve if attention == "squeezed" else two_level.curve
+    np.testing.assert_allclose(heads["threshold"], thresholds_of(curve, 0.3), rtol=1e-6)
+    assert len(set(heads["threshold"])) == len(heads)
+    if attention == "squeezed2":
+        np.testing.assert_allclose(heads["coarse_threshold"], two_level.coarse_thresholds, rtol=1e-6)
+
+
 def test_an_index_opened_twice_serves_two_contexts(llama, index, model_hash, direct_logits):
     document, _ = open_index(index, model_hash)
     other = new_llama(llama.model_path)
