@@ -103,7 +103,7 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
         if not importance[i] <= least:  # a NaN is attended, where it shows
             n_spans = _add_cluster(shape, head, starts, i, spans, n_spans)
     n_spans = _add_exact_rows(shape, head, starts, spans, n_spans)
-    return _add_tail(shape, head, _tail_items(n_clusters), least, spans, n_spans)
+    return _add_tail(shape, head, n_tokens, _tail_items(n_clusters), least, spans, n_spans)
 
 
 @kernel
@@ -154,7 +154,7 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
             cluster = (kept[i] - head.centroids) // centroid_bytes
             n_spans = _add_cluster(shape, head, starts, cluster, spans, n_spans)
     n_spans = _add_exact_rows(shape, head, starts, spans, n_spans)
-    return _add_tail(shape, head, tail, least, spans, n_spans)
+    return _add_tail(shape, head, n_tokens, tail, least, spans, n_spans)
 
 
 @kernel
@@ -225,10 +225,10 @@ def _add_exact_rows(shape, head, starts, spans, n_spans):
 
 
 @kernel
-def _add_tail(shape, head, tail, least, spans, n_spans):
-    """The tail's clusters whose importance is above `least`, and its rows that are in none. Counts what it selects.
+def _add_tail(shape, head, n_tokens, tail, least, spans, n_spans):
+    """The tail's clusters whose importance is above `least`, and its rows that are in none.
 
-    tail : the tail's first item
+    tail : the tail's first item    Counts what it selects for one token; for more, n_selected becomes -1.
     """
     importance, _ = _items(head)
     head.n_selected = 0
@@ -241,6 +241,8 @@ def _add_tail(shape, head, tail, least, spans, n_spans):
                 start, stop = row + starts[i], row + starts[i + 1]
                 n_spans = add_tail_rows(head, shape.row_bytes, start, stop, ANY_ORDER, 0, spans, n_spans)
                 head.n_selected += stop - start
+    if n_tokens > 1:
+        head.n_selected = -1
     return add_tail(head, shape.row_bytes, head.n_clustered * CHUNK_ROWS, 0, spans, n_spans)
 
 

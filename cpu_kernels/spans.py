@@ -61,7 +61,8 @@ HEAD = np.dtype(
         ("coarse_starts", "i8"),  # (n_coarse + 1,) int32: clusters, sorted by coarse cluster
         ("n_coarse", "i8"),
         ("n_clustered", "i8"),  # chunks of the tail, from the first on, that are clustered
-        ("n_selected", "i8"),  # pages or rows to select, rows to keep, or rows selected of the tail's clusters
+        ("n_selected", "i8"),  # pages or rows to select, rows to keep, or rows selected of the tail's clusters for
+        #                           one token, -1 after a batch
         ("n_recent", "i8"),  # newest rows that are always among them
         ("n_sinks", "i8"),  # oldest rows that are always among them
         ("n_components", "i8"),  # of a query that score rows

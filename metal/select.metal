@@ -524,7 +524,7 @@ inline void select_clusters(device Head &head, device const float *queries, uint
     }
     of_tail = team_prefix(uint2(of_tail, 0), team).total.x;
     if (team.index == 0) {
-        head.n_selected = of_tail;
+        head.n_selected = n_tokens == 1 ? long(of_tail) : -1;
     }
 }
 

@@ -35,11 +35,11 @@ class Chat:
         importance = np.exp(self.sharpness[:, None] * self.rng.standard_normal((N_HEADS, n_clustered * 13)))
         importance /= np.maximum(importance.sum(axis=1, keepdims=True), 1) * (CHUNK_ROWS / 13)
         rows = (importance > records["threshold"][:, None]).sum(axis=1) * CHUNK_ROWS / 13
-        records["n_selected"] = rows if n_clustered else 0
+        records["n_selected"] = np.where(n_tokens == 1, rows, -1) if n_clustered else 0
         exact = self.n_rows - CHUNK_ROWS * n_clustered
         lookup = n_clustered * CHUNK_CLUSTERS * HEAD_DIM * 2
         records["n_clustered"] = max(0, self.n_rows - RECENT) // CHUNK_ROWS
-        read = records["n_selected"] + exact + lookup / (2 * self.row_bytes)
+        read = rows * (n_clustered > 0) + exact + lookup / (2 * self.row_bytes)
         return read.mean() / self.n_rows
 
     @property
@@ -62,10 +62,10 @@ def test_what_is_read_follows_the_budget(selector, budget, kv_type):
 
 def test_heads_that_focus_read_as_much_as_those_that_spread():
     chat, selected = Chat(Squeezed(0.2)), []
-    for _ in range(80):
-        chat.step(100)
+    for n_tokens in [512] * 8 + [1] * 200:
+        chat.step(n_tokens)
         selected.append(chat.records["n_selected"].copy())
-    of_heads = np.mean(selected[40:], axis=0)
+    of_heads = np.mean(selected[-150:], axis=0)
     assert of_heads == pytest.approx(np.full(N_HEADS, of_heads.mean()), rel=0.1)
     assert chat.factor.max() > 3 * chat.factor.min()
 
@@ -96,6 +96,18 @@ def test_a_threshold_that_selects_nothing_recovers():
     chat.records["threshold"] = 1
     read = [chat.step() for _ in range(60)]
     assert read[-1] == pytest.approx(0.3, rel=0.2)
+
+
+def test_a_batch_says_nothing_of_what_a_token_reads():
+    """Its tokens attend what any of them selects: thresholds that followed it would leave the next ones nothing."""
+    chat = Chat(Squeezed(0.2))
+    for n_tokens in [512] * 4 + [1] * 50:
+        chat.step(n_tokens)
+    for _ in range(20):
+        chat.step(512)
+        before = chat.factor
+        chat.step(512)
+        assert chat.factor == pytest.approx(before)
 
 
 def test_of_a_short_document_all_is_exact():

@@ -84,14 +84,16 @@ def _follow_budget(own: Heads, budget: float, n_tokens: int) -> None:
     """Without a document to calibrate on: for each head a threshold in proportion to an even share of attention.
 
     It is raised while the head reads more of its clusters than the budget leaves for them, and lowered while it reads
-    less. The error is of the last step, so it is all there is to remember.
+    less. The error is of the last step, so it is all there is to remember; a batch, whose tokens attend what any of
+    them selects, has none.
     """
     stored, n_chunks = own.get("n_document") + own.get("n_tail"), own.get("n_clustered")
     clustered = CHUNK_ROWS * n_chunks
     row_bytes = own.get("value_offset") // CHUNK_ROWS  # a chunk's values follow its keys
     lookup = n_chunks * CHUNK_CLUSTERS * own.head_dim / row_bytes  # in rows: of a key and a value each
     spare = np.maximum(budget * own.scale * stored - (stored - clustered) - lookup, _LEAST * budget * clustered)
-    error = np.where(clustered, own.get("n_selected") / np.maximum(spare, 1), 1.0)
+    n_selected = own.get("n_selected")
+    error = np.where((clustered > 0) & (n_selected >= 0), n_selected / np.maximum(spare, 1), 1.0)
     error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
     factor = np.where(clustered, np.clip(own.get("threshold") * stored * error**_GAIN, 1 / _REACH, _REACH), 1.0)
     own.set(threshold=factor / n_tokens if budget < 1 else -1.0)

@@ -268,7 +268,8 @@ def test_clusters_of_the_tail_are_looked_up_with_those_of_the_document(shape, do
             assert head.selected(ONE, queries) == expected
             assert head.record["bytes_read"] == len(importance) * shape.head_dim * 2
             own = importance[len(sizes) :] > threshold
-            assert head.record["n_selected"] == np.diff(head.tail_starts()).ravel()[own].sum()
+            n_selected = np.diff(head.tail_starts()).ravel()[own].sum() if n_tokens == 1 else -1
+            assert head.record["n_selected"] == n_selected
 
 
 @pytest.mark.parametrize("shape", TAIL_SHAPES)
