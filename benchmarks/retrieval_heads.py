@@ -19,11 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.convert.heads import HIDDEN, LOGITS, Head, evaluate, full_heads, recall, streaming
-from octavo.convert.library import Library
-from octavo.convert.passkeys import PASSKEYS, Haystack, RecallText, passkey_text, recall_text, shipped_novel
+from octavo.convert.plan.heads import HIDDEN, LOGITS, Head, evaluate, full_heads, recall, streaming
+from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, RecallText, passkey_text, recall_text
+from octavo.convert.texts import SHIPPED_NOVEL
 from octavo.runtime.llama import Llama
-from octavo.runtime.plan import Plan
+from octavo.runtime.store.library import Library
+from octavo.runtime.store.plan import Plan
 
 SHARES = (0.5, 0.25)
 RANDOM_ORDERS = 3
@@ -71,7 +72,7 @@ def main() -> None:
 
 def held_out(llama: Llama, novel: Path, n_texts: int, n_tokens: int) -> list[RecallText]:
     """Passkeys in another novel, of words that the plan's passkeys did not have."""
-    known = set(Haystack(llama, shipped_novel().read_text("utf-8")).words)
+    known = set(Haystack(llama, SHIPPED_NOVEL.read_text("utf-8")).words)
     haystack = Haystack(llama, novel.read_text("utf-8"))
     words = [word for word in haystack.common_words if word not in known]
     return [passkey_text(haystack, n_tokens, np.random.default_rng(1000 + i), words) for i in range(n_texts)]
@@ -95,7 +96,7 @@ def settings(llama: Llama, plan: Plan, wanted: Sequence[str]) -> dict[str, Seque
 
 def by_mass(llama: Llama, heads: Sequence[Head], n_texts: int = 2, n_tokens: int = 4096) -> list[Head]:
     """Heads by how much attention they pay to a passkey while it is recalled, in the plan's texts; the most last."""
-    haystack = Haystack(llama, shipped_novel().read_text("utf-8"))
+    haystack = Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
     mass = dict.fromkeys(heads, 0.0)
     for seed in range(n_texts):
         text = recall_text(PASSKEYS, haystack, n_tokens, seed)

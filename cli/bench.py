@@ -108,14 +108,15 @@ def bench(
     if kernels:
         time_kernels(threads, output)
         return
-    from octavo.convert.bench import Bench, BenchSettings, default_text
-    from octavo.convert.library import Library, read_document
+    from ..convert.texts import SHIPPED_NOVEL, read_document
+    from ..evaluation.bench import Bench, BenchSettings
+    from ..runtime.store.library import Library
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
     if fill != "prefill" and cache_type != "f16":
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
-    text = None if fill == "random" else read_document(doc or default_text())
+    text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL)
     path = options.model_path(model)
     measured = options.plan_for(attention, plan, Library.of(path))
     settings = BenchSettings(
@@ -128,7 +129,7 @@ def bench(
 
 def time_kernels(threads: int, output: str) -> None:
     """The kernels alone. Options that are about a model or a text have no place beside it."""
-    from octavo.convert.kernel_bench import KernelBench
+    from ..evaluation.kernel_bench import KernelBench
 
     context = click.get_current_context()
     for name in context.params:

@@ -13,7 +13,7 @@ from . import options
 from .render import notice, size, stream
 
 if TYPE_CHECKING:
-    from octavo.runtime.session import Session
+    from ..runtime.session import Session
 
 
 @click.command()
@@ -34,7 +34,7 @@ def chat(
     everything else to standard error.
     """
     from .documents import open_session
-    from .lines import is_terminal, piped_lines, typed_lines
+    from .input_lines import is_terminal, piped_lines, typed_lines
 
     session = open_session(document, model_options, attention_options, sampling_options)
     interactive = is_terminal()
@@ -75,7 +75,7 @@ class Conversation:
 
     def answer(self, question: str) -> None:
         """Stream an answer; Ctrl-C stops it, and what was given stays in the conversation."""
-        from octavo.errors import OctavoError
+        from ..errors import OctavoError
 
         try:
             with closing(self.session.ask(question)) as pieces:

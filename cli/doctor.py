@@ -28,8 +28,8 @@ def doctor(metal: bool, report: Path, output: str) -> None:
     Compiles every shader, compares every method with the CPU, and times every kernel. Takes some minutes. Ends with
     exit code 1 where something is wrong.
     """
-    from octavo.convert.doctor import PLAN, Doctor
-    from octavo.convert.files import disk_errors
+    from ..evaluation.doctor import PLAN, Doctor
+    from ..runtime.store.files import disk_errors
 
     with TaskProgress() as progress:
         examination = Doctor(progress, PLAN)

@@ -10,8 +10,8 @@ from .options import AttentionOptions, ModelOptions, SamplingOptions, refuse_lla
 from .render import TaskProgress, notice, resumable
 
 if TYPE_CHECKING:
-    from octavo.runtime.llama import Llama
-    from octavo.runtime.session import Session
+    from ..runtime.llama import Llama
+    from ..runtime.session import Session
 
 
 def open_session(
@@ -24,8 +24,8 @@ def open_session(
     refuse_llama_cpp(attention_options.attention)
     if document is not None:
         check_document(document)
-    from octavo.convert.open import attach_document
-    from octavo.runtime.session import Session
+    from ..convert.documents import attach_document
+    from ..runtime.session import Session
 
     llama = open_model(model_options, attention_options)
     if document is not None:
@@ -36,7 +36,7 @@ def open_session(
 
 def open_model(model_options: ModelOptions, attention_options: AttentionOptions | None = None) -> Llama:
     """Load a model, and say what is unusual about it."""
-    from octavo.runtime.prompt import Prompt
+    from ..runtime.prompt import Prompt
 
     llama = model_options.open(attention_options)
     trained = llama._model.n_ctx_train()
@@ -49,6 +49,6 @@ def open_model(model_options: ModelOptions, attention_options: AttentionOptions 
 
 def check_document(path: str | os.PathLike[str]) -> None:
     """Raise OctavoError for a document that cannot be read, before a model is loaded."""
-    from octavo.convert.library import read_document
+    from ..convert.texts import read_document
 
     read_document(path)

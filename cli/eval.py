@@ -101,9 +101,9 @@ def eval(
     All methods see the same samples. What is measured is kept beside the model: interrupted, the same command goes on
     where it stopped, and methods and depths can be added.
     """
-    from octavo.evaluation.evaluate import TASKS as tasks
-    from octavo.evaluation.evaluate import Evaluation, Settings
-    from octavo.evaluation.tasks.qa import QA
+    from ..evaluation.evaluate import TASKS as tasks
+    from ..evaluation.evaluate import Evaluation, Settings
+    from ..evaluation.tasks.qa import QA
 
     if options.LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")
@@ -113,7 +113,7 @@ def eval(
     if chosen.own_depths and was_given("depths"):
         raise click.UsageError(f"{task} takes its documents as they are: leave out --depths.")
     if plot is not None:
-        from octavo.convert.plot import check_plot
+        from ..evaluation.plan_plot import check_plot
 
         check_plot(plot)
     library = model_options.library()
@@ -132,7 +132,7 @@ def eval(
         result = evaluation.run()
     notice(f"The samples are kept in {evaluation.results.path}")
     if plot is not None:
-        from octavo.evaluation.plot import write_plot
+        from ..evaluation.plot import write_plot
 
         write_plot(result, plot)
         notice(f"The picture is {plot}")

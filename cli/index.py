@@ -37,7 +37,7 @@ def make_indexes(documents: tuple[Path, ...], model_options: options.ModelOption
 
     for document in documents:
         check_document(document)
-    from octavo.convert.open import index_document
+    from ..convert.documents import index_document
 
     llama, library, made = open_model(model_options), model_options.library(), []
     with resumable(), TaskProgress() as progress:

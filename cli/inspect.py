@@ -20,7 +20,7 @@ def inspect(path: Path, output: str) -> None:
 
     MODEL is a GGUF file. INDEX is the folder of an index; all its files are compared with their checksums.
     """
-    from octavo.errors import OctavoError
+    from ..errors import OctavoError
 
     found = inspect_index(path) if path.is_dir() else inspect_model(path)
     if output == "json":
@@ -35,8 +35,8 @@ def inspect(path: Path, output: str) -> None:
 
 def inspect_index(folder: Path) -> dict[str, Any]:
     """What the manifest of an index says, and whether its files are as they were written."""
-    from octavo.convert.files import MANIFEST, check_file, read_manifest
-    from octavo.errors import OctavoError
+    from ..errors import OctavoError
+    from ..runtime.store.files import MANIFEST, check_file, read_manifest
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
@@ -71,7 +71,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
     """What a model is made of, as llama.cpp and its graph tell."""
     import llama_cpp
 
-    from octavo.runtime.llama import LLAMA_CPP, Llama
+    from ..runtime.llama import LLAMA_CPP, Llama
 
     llama = Llama(path, attention=LLAMA_CPP, n_ctx=512)
     model = llama.model
@@ -89,9 +89,9 @@ def inspect_model(path: Path) -> dict[str, Any]:
 
 def describe_attention(llama: Any) -> dict[str, Any]:
     """The shape of a model's attention, or why octavo cannot compute it."""
-    from octavo.errors import OctavoError
-    from octavo.runtime.architecture import attention_nodes
-    from octavo.runtime.tail import CacheLayer
+    from ..errors import OctavoError
+    from ..runtime.cache.tail import CacheLayer
+    from ..runtime.graph.nodes import attention_nodes
 
     try:
         nodes = attention_nodes(llama._model, llama.context_params)

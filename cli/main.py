@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 import octavo
-from octavo.errors import OctavoError
+
+from ..errors import OctavoError
 
 #: Each command's one-line help. Command NAME is the object NAME of the module octavo.cli.NAME.
 COMMANDS = {

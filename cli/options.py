@@ -16,10 +16,10 @@ import click
 from .render import notice
 
 if TYPE_CHECKING:
-    from octavo.convert.library import Library
-    from octavo.runtime.llama import Llama
-    from octavo.runtime.plan import Plan
-    from octavo.runtime.session import Sampling
+    from ..runtime.llama import Llama
+    from ..runtime.session import Sampling
+    from ..runtime.store.library import Library
+    from ..runtime.store.plan import Plan
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -46,14 +46,14 @@ class ModelOptions:
 
     def library(self) -> Library:
         """The indexes of this model."""
-        from octavo.convert.library import Library
+        from ..runtime.store.library import Library
 
         return Library.of(model_path(self.model), self.index_dir)
 
     def open(self, attention: AttentionOptions | None = None, **how: Any) -> Llama:
         """Load the model, attending densely where nothing else is said. how : more arguments of `Llama`"""
-        from octavo.cpu_kernels.compile import cache_folder
-        from octavo.runtime.llama import KV_TYPES, Llama
+        from ..cpu_kernels.compile import cache_folder
+        from ..runtime.llama import KV_TYPES, Llama
 
         how |= attention.arguments(self.library()) if attention else {}
         if (self.rope_scaling is None) != (self.rope_scale is None):
@@ -106,7 +106,7 @@ class SamplingOptions:
 
     def sampling(self) -> Sampling:
         """The same for a session."""
-        from octavo.runtime.session import Sampling
+        from ..runtime.session import Sampling
 
         seed = self.seed if self.seed >= 0 else None
         return Sampling(self.predict, temperature=self.temp, top_p=self.top_p, top_k=self.top_k, seed=seed)
@@ -128,8 +128,8 @@ class Attention(click.ParamType[str]):
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from octavo.errors import OctavoError
-        from octavo.runtime.methods import parse
+        from ..errors import OctavoError
+        from ..runtime.methods.compose import parse
 
         if value != LLAMA_CPP:
             try:
@@ -189,14 +189,14 @@ class TokenLimit(click.IntRange):
 
 def model_path(named: Path | str | None) -> Path:
     """The model that was named, or the default one."""
-    from octavo.runtime.models import default_model
+    from ..runtime.models import default_model
 
     return Path(named) if named else default_model()
 
 
 def plan_for(attentions: list[str], named: Path | None, library: Library) -> Plan | None:
     """The plan that one of these attentions needs: the one that was named, or the model's own."""
-    from octavo.runtime.methods import parse
+    from ..runtime.methods.compose import parse
 
     needed = any(name != LLAMA_CPP and parse(name).needs_plan for name in attentions)
     return library.plan(named) if needed else None

@@ -90,11 +90,11 @@ def profile(
     The plan is written beside the model; --attention plan and duo use it. Interrupted, the same command goes on where
     it stopped.
     """
-    from octavo.convert.profile import ProfileSettings
-    from octavo.convert.profile import profile as measured
+    from ..convert.plan.profile import ProfileSettings
+    from ..convert.plan.profile import profile as measured
 
     if plot is not None:
-        from octavo.convert.plot import check_plot
+        from ..evaluation.plan_plot import check_plot
 
         check_plot(plot)
     model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
@@ -103,7 +103,7 @@ def profile(
         plan = measured(model_options.open(), library, settings, squeeze, progress, notice)
     notice(f"The plan is {library.plan_path}")
     if plot is not None:
-        from octavo.convert.plot import write_plot
+        from ..evaluation.plan_plot import write_plot
 
         write_plot(plan, plot)
         notice(f"The picture is {plot}")

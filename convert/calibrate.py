@@ -17,10 +17,9 @@ from itertools import groupby
 
 import numpy as np
 
-from octavo.cpu_kernels.spans import ANY_ORDER
-from octavo.runtime.document import DocumentLayer, ThresholdCurve, TwoLevelCurve
-from octavo.runtime.rows import as_floats
-
+from ..cpu_kernels.spans import ANY_ORDER
+from ..runtime.cache.index import IndexLayer, ThresholdCurve, TwoLevelCurve
+from ..runtime.cache.rows import as_floats
 from .clusters import ClusterSettings
 
 #: Share of the clustered keys that the coarse level keeps; the default of the authors' code. To keep less costs
@@ -46,7 +45,7 @@ class Attention:
     softcap : of the scores; 0 for none
     """
 
-    layer: DocumentLayer
+    layer: IndexLayer
     first_head: int
     queries: np.ndarray
     softcap: float
@@ -93,7 +92,7 @@ def two_level_curve(
     return TwoLevelCurve(coarse_thresholds, ThresholdCurve(budgets, thresholds))
 
 
-def _heads(attentions: Sequence[Attention]) -> Iterator[tuple[int, DocumentLayer, int, Asked]]:
+def _heads(attentions: Sequence[Attention]) -> Iterator[tuple[int, IndexLayer, int, Asked]]:
     """Each KV head that is asked: its number, its layer, its place there, and what all attentions ask it."""
     by_layer = sorted(attentions, key=lambda attention: attention.first_head)
     for first_head, group in groupby(by_layer, key=lambda attention: attention.first_head):

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from octavo.cpu_kernels.compile import Q8_0
-from octavo.cpu_kernels.spans import ANY_ORDER
-from octavo.runtime.cache import KVCache
-from octavo.runtime.document import DocumentLayer
-from octavo.runtime.rows import as_floats
+from ..cpu_kernels.compile import Q8_0
+from ..cpu_kernels.spans import ANY_ORDER
+from ..runtime.cache.index import IndexLayer
+from ..runtime.cache.kv_cache import KVCache
+from ..runtime.cache.rows import as_floats
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _sorted_by(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def document_layers(
     cache: KVCache, layers: Sequence[int], settings: ClusterSettings, n_jobs: int
-) -> Iterator[DocumentLayer]:
+) -> Iterator[IndexLayer]:
     """These layers of a document that lies in the cache's tail, in this order, each as soon as it is clustered.
 
     Heads are clustered in parallel. Layers whose window slides, and those of a short document, are kept whole. The
@@ -152,7 +152,7 @@ def document_layers(
 
 def sort_layer(
     keys: np.ndarray, values: np.ndarray, clusters: list[HeadClusters], settings: ClusterSettings
-) -> DocumentLayer:
+) -> IndexLayer:
     """Rows of one layer, sorted by cluster with the exact ones last, and the mean keys of clusters in both levels."""
     n_tokens = keys.shape[1]
     last = n_tokens - settings.exact_last
@@ -165,7 +165,7 @@ def sort_layer(
         sorted_keys[head], sorted_values[head] = keys[head, order[head]], values[head, order[head]]
         centroids.append(mean_keys(sorted_keys[head], of_head.starts))
         coarse_centroids.append(mean_keys(sorted_keys[head], of_head.starts[of_head.coarse_starts]))
-    return DocumentLayer(
+    return IndexLayer(
         sorted_keys,
         sorted_values,
         ANY_ORDER,
@@ -192,13 +192,13 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return means
 
 
-def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> DocumentLayer:
+def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> IndexLayer:
     """A layer that is not clustered: rows in order, and of a sliding-window layer only those that are still seen."""
     first = max(0, keys.shape[1] - window) if window else 0
     keys, values = np.ascontiguousarray(keys[:, first:]), np.ascontiguousarray(values[:, first:])
     no_centroids, no_starts = as_floats(keys[:, :0]).astype(np.float16), np.zeros((len(keys), 1), np.int32)
     no_order = np.zeros((len(keys), 0), np.int32)
-    return DocumentLayer(keys, values, first, no_centroids, no_starts, no_centroids, no_starts, no_order, no_mass(keys))
+    return IndexLayer(keys, values, first, no_centroids, no_starts, no_centroids, no_starts, no_order, no_mass(keys))
 
 
 def no_mass(keys: np.ndarray) -> np.ndarray:

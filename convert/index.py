@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 
-import octavo
-from octavo.cpu_kernels.compile import F16
-from octavo.errors import OctavoError
-from octavo.runtime.document import Document, DocumentLayer, ThresholdCurve, TwoLevelCurve
-from octavo.runtime.llama import Llama
-from octavo.runtime.prompt import Prompt
-
-from .calibrate import Attention, attention_mass, one_level_curve, two_level_curve
-from .clusters import ClusterSettings, document_layers, no_mass
-from .files import (
+from .. import __version__
+from ..cpu_kernels.compile import F16
+from ..errors import OctavoError
+from ..runtime.cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
+from ..runtime.llama import Llama
+from ..runtime.prompt import Prompt
+from ..runtime.store.files import (
     FORMAT_VERSION,
     MANIFEST,
     check_file,
@@ -37,7 +34,9 @@ from .files import (
     write_arrays,
     write_json,
 )
-from .library import Library, hash_text
+from ..runtime.store.library import Library, hash_text
+from .calibrate import Attention, attention_mass, one_level_curve, two_level_curve
+from .clusters import ClusterSettings, document_layers, no_mass
 from .progress import Progress
 
 #: Tokens of a piece of the prefill: what an interruption can lose.
@@ -173,7 +172,7 @@ class IndexBuilder:
     def _piece(self, end: int) -> Path:
         return self.folder / f"prefill-{end:08d}.safetensors"
 
-    def _cluster(self) -> list[DocumentLayer]:
+    def _cluster(self) -> list[IndexLayer]:
         """Cluster the layers that are not clustered yet."""
         cache = self.llama.context.cache
         paths = [self.folder / layer_file(i) for i in range(len(cache.layers))]
@@ -184,7 +183,7 @@ class IndexBuilder:
             self.progress.advance(1)
         return [_read_layer(path) for path in paths]
 
-    def _finish(self, layers: list[DocumentLayer], queries: list[np.ndarray]) -> None:
+    def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
         document = calibrate(self.llama, layers, queries, self.tokens, self.settings)
         write_arrays(self.folder / "document.safetensors", _document_arrays(document))
@@ -193,7 +192,7 @@ class IndexBuilder:
         write_json(
             self.folder / MANIFEST,
             {
-                "octavo": octavo.__version__,
+                "octavo": __version__,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
                 "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
@@ -213,11 +212,11 @@ class IndexBuilder:
 
 def calibrate(
     llama: Llama,
-    layers: Sequence[DocumentLayer],
+    layers: Sequence[IndexLayer],
     queries: list[np.ndarray],
     tokens: list[int],
     settings: ClusterSettings,
-) -> Document:
+) -> Index:
     """The document of these layers, with its rows' mass and, where it has clusters, the thresholds for each budget.
 
     queries : of the document's last tokens, for each attention node, as `captured_queries` gives them
@@ -235,10 +234,10 @@ def calibrate(
     measured = [replace(layer, mass=each) for layer, each in zip(layers, mass, strict=True)]
     curve = one_level_curve(clustered, sum(n_heads), len(tokens), settings) if clustered else None
     two_level = two_level_curve(clustered, sum(n_heads), len(tokens), settings) if clustered else None
-    return Document(np.asarray(tokens, np.int32), measured, curve, two_level)
+    return Index(np.asarray(tokens, np.int32), measured, curve, two_level)
 
 
-def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Document, dict[str, Any]]:
+def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Index, dict[str, Any]]:
     """Open an index by mmap; returns the document and its manifest.
 
     Raises OctavoError for one of another format or model, and for one that was changed on disk.
@@ -260,7 +259,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Doc
     arrays = map_arrays(path / "document.safetensors")
     n_layers = sum(name.startswith("layer-") for name in manifest["files"])
     layers = [replace(_read_layer(path / layer_file(i)), mass=arrays[f"mass.{i}"]) for i in range(n_layers)]
-    return Document(arrays["tokens"], layers, *_curves(arrays)), manifest
+    return Index(arrays["tokens"], layers, *_curves(arrays)), manifest
 
 
 def layer_file(i: int) -> str:
@@ -273,7 +272,7 @@ def _as_layers(arrays: dict[str, np.ndarray]) -> Layers:
     return [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)]
 
 
-def _write_layer(path: Path, layer: DocumentLayer) -> None:
+def _write_layer(path: Path, layer: IndexLayer) -> None:
     """All of a layer but its mass, which is measured when all layers are clustered."""
     arrays = {
         field.name: getattr(layer, field.name) for field in fields(layer) if field.name not in ("position", "mass")
@@ -281,13 +280,13 @@ def _write_layer(path: Path, layer: DocumentLayer) -> None:
     write_arrays(path, {**arrays, "position": np.array([layer.position], np.int64)})
 
 
-def _read_layer(path: Path) -> DocumentLayer:
+def _read_layer(path: Path) -> IndexLayer:
     arrays = map_arrays(path)
     position = int(arrays.pop("position")[0])
-    return DocumentLayer(position=position, mass=no_mass(arrays["keys"]), **arrays)
+    return IndexLayer(position=position, mass=no_mass(arrays["keys"]), **arrays)
 
 
-def _document_arrays(document: Document) -> dict[str, np.ndarray]:
+def _document_arrays(document: Index) -> dict[str, np.ndarray]:
     """What a document is besides its layers, and their mass."""
     arrays = {"tokens": document.tokens}
     if document.curve is not None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from .compile import Shape, kernel, native_callback
 from .memory import copy_bytes, read_int64
-from .pages import append_to_page
-from .partial import append_to_columns, append_to_moments, append_to_sum
+from .methods.quest import append_to_page
+from .methods.sparq import append_to_columns, append_to_moments, append_to_sum
 from .rows import quantise_halves
-from .select import SIGNATURE
+from .scores import SIGNATURE
 from .spans import CHUNK_ROWS, head_at
 
 

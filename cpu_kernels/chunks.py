@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .compile import Shape
-from .heavy import SLOT_BYTES
-from .online import cluster_bytes
-from .pages import PAGE_ROWS
+from .methods.h2o import SLOT_BYTES
+from .methods.quest import PAGE_ROWS
 from .spans import CHUNK_ROWS
+from .tail_clusters import cluster_bytes
 
 #: What can be kept beside a chunk's rows, by the field of HEAD that says where: bytes for a shape.
 _BESIDE = {

@@ -33,7 +33,8 @@ FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 def cache_folder() -> Path:
     """Folder of the kernels compiled from exactly these sources."""
     package = Path(__file__).parent.parent
-    sources = [path for folder in ("cpu_kernels", "runtime") for path in sorted((package / folder).glob("*.py"))]
+    folders = package / "cpu_kernels", package / "runtime" / "graph"
+    sources = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     return Path(platformdirs.user_cache_dir("octavo")) / "kernels" / digest
 

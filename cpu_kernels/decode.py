@@ -20,7 +20,7 @@ from numba import carray, float32, int64
 from .compile import LANES, Shape, kernel
 from .memory import copy_bytes, pointer, read_float, read_int32, read_int64, write_int64
 from .rows import add_weighted, dot_listed, load_query, query_bytes
-from .select import cap_scores
+from .scores import cap_scores
 from .spans import SPAN, spans_at
 from .vector import add, any_above, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
 

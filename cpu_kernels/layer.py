@@ -14,7 +14,7 @@ from .append import append_rows
 from .compile import Shape, kernel
 from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .memory import barrier, call_native, fetch_add, pointer, read_int64, write_int64
-from .partial import reallocate
+from .methods.sparq import reallocate
 from .prefill import attend_tile, n_tiles, tile_scratch_size
 from .spans import HEAD, SPAN, head_at, spans_at
 

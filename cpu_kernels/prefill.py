@@ -16,7 +16,7 @@ from .compile import LANES, Shape, kernel
 from .decode import LOWEST_SCORE
 from .memory import pointer, read_float, read_int32
 from .rows import widen_row
-from .select import cap_scores
+from .scores import cap_scores
 from .spans import ANY_ORDER
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .vector import add, exp, keep_at_most, load, maximum, multiply, splat, store, subtract

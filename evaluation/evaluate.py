@@ -10,17 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import octavo
-from octavo.convert.index import rope_settings
-from octavo.convert.library import Library, hash_text
-from octavo.convert.progress import Progress
-from octavo.cpu_kernels.machine import cpu_name
-from octavo.errors import BudgetTooSmall, OctavoError
-from octavo.runtime.document import Document
-from octavo.runtime.llama import Llama
-from octavo.runtime.methods import parse
-from octavo.runtime.plan import Plan
-
+from .. import __version__
+from ..convert.index import rope_settings
+from ..convert.progress import Progress
+from ..cpu_kernels.machine import cpu_name
+from ..errors import BudgetTooSmall, OctavoError
+from ..runtime.cache.index import Index
+from ..runtime.llama import Llama
+from ..runtime.methods.compose import parse
+from ..runtime.store.library import Library, hash_text
+from ..runtime.store.plan import Plan
 from .matching import Unreachable, matched
 from .reader import Reader
 from .results import Results, summary
@@ -107,7 +106,7 @@ class Evaluation:
     def depends_on(self) -> dict[str, Any]:
         """What a sample's figures depend on, besides the method."""
         return {
-            "octavo": octavo.__version__,
+            "octavo": __version__,
             "task": {"name": self.task.name, **vars(self.task)},
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "rope": rope_settings(self.llama),
@@ -174,7 +173,7 @@ class Evaluation:
         unreachable = self.results.budgets.get((run.name, run.budget, depth), run.budget) is None
         return unreachable or all(key in self.results.samples for key in keys)
 
-    def _document(self, text: Text) -> Document:
+    def _document(self, text: Text) -> Index:
         if text.document:
             return self.reader.index(self.library, text.name, text.document)
         clusters = any("squeezed" in parse(run.attention, self.settings.plan).method for run in self.runs)
@@ -215,7 +214,7 @@ class Evaluation:
             self.progress.advance(1)
         return outcomes
 
-    def _given(self, run: Run, depth: int, document: Document, probe: _Probe) -> float | None:
+    def _given(self, run: Run, depth: int, document: Index, probe: _Probe) -> float | None:
         """The budget with which a method reads the share that is asked for; None where it cannot."""
         known, key = self.results.budgets, (run.name, run.budget, depth)
         if key in known or run.budget == 1:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from octavo.convert.plot import new_figure, save
-
 from .evaluate import DENSE
+from .plan_plot import new_figure, save
 from .tasks.agreement import Agreement
 from .tasks.needle import Needle
 from .tasks.passkey import Passkey

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.convert.library import read_document
-from octavo.convert.passkeys import Haystack
-from octavo.errors import OctavoError
-from octavo.runtime.llama import Llama
+from ..convert.plan.recall_texts import Haystack
+from ..convert.texts import read_document
+from ..errors import OctavoError
+from ..runtime.llama import Llama
 
 BORDER = "\n\n"
 

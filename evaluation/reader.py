@@ -14,14 +14,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from octavo.convert.clusters import document_layers, settings_for, whole_layer
-from octavo.convert.index import IndexBuilder, calibrate, identity, open_index
-from octavo.convert.library import Library
-from octavo.convert.progress import Progress
-from octavo.runtime.cache import Checkpoint
-from octavo.runtime.document import Document
-from octavo.runtime.llama import Llama
-
+from ..convert.clusters import document_layers, settings_for, whole_layer
+from ..convert.index import IndexBuilder, calibrate, identity, open_index
+from ..convert.progress import Progress
+from ..runtime.cache.index import Index
+from ..runtime.cache.kv_cache import Checkpoint
+from ..runtime.llama import Llama
+from ..runtime.store.library import Library
 from .samples import Outcome, Sample, log_softmax
 
 #: What llama.cpp's graphs call the output of a layer's attention, before it is projected.
@@ -36,9 +35,9 @@ class Reader:
         self.settings = settings_for(llama.context.kv_type)
         self._n_text = 0
         self._checkpoint: Checkpoint | None = None
-        self._attending: tuple[Document, str, float] | None = None
+        self._attending: tuple[Index, str, float] | None = None
 
-    def read(self, tokens: list[int], clusters: bool) -> Document:
+    def read(self, tokens: list[int], clusters: bool) -> Index:
         """Read a text densely. Without `clusters` it holds rows only, for methods that need no more."""
         llama, cache = self.llama, self.llama.context.cache
         self._attending = None
@@ -59,7 +58,7 @@ class Reader:
             layers = [whole_layer(*cache.rows(i), layer.window) for i, layer in enumerate(cache.layers)]
         return calibrate(llama, layers, queries, tokens, self.settings)
 
-    def index(self, library: Library, name: str, text: str) -> Document:
+    def index(self, library: Library, name: str, text: str) -> Index:
         """The index of a user's document, made first where there is none."""
         llama = self.llama
         self._attending = None
@@ -70,7 +69,7 @@ class Reader:
             IndexBuilder(llama, library, path, name, text, self.settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
-    def attend(self, document: Document, attention: str, budget: float) -> None:
+    def attend(self, document: Index, attention: str, budget: float) -> None:
         """Be at the end of a text under an attention: one that evicts reads it itself, others what was read of it.
 
         Raises OctavoError where the budget is too small for this document.

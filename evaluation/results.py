@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from octavo.convert.files import disk_errors
+from ..runtime.store.files import disk_errors
 
 #: What says which measurement a record is.
 Key = tuple[str, float, int, int, int]

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from octavo.cpu_kernels.compile import Shape
-from octavo.errors import OctavoError
-
+from ..cpu_kernels.compile import Shape
+from ..errors import OctavoError
 from .gpu import Gpu, reason
 from .library import library
 from .memory import Memory

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple
 
-from octavo.errors import OctavoError
+from ..errors import OctavoError
 
 
 class Frameworks(NamedTuple):

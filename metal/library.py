@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from octavo.cpu_kernels.compile import Q8_0, Shape
-from octavo.errors import OctavoError
-
+from ..cpu_kernels.compile import Q8_0, Shape
+from ..errors import OctavoError
 from .gpu import Gpu, reason
 
 #: Files of one library, in the order in which they are put together: Apple's runtime compiler has no include path.

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from octavo.errors import OctavoError
-
+from ..errors import OctavoError
 from .gpu import Gpu, reason
 
 #: What an arena takes at least, and what arrays in it begin at a multiple of.

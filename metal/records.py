@@ -6,8 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from octavo.cpu_kernels.spans import HEAD
-
+from ..cpu_kernels.spans import HEAD
 from .memory import Memory
 
 

@@ -13,15 +13,15 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
-from octavo.errors import OctavoError
-
-from . import ggml, seam
-from .architecture import AttentionNode, silent_llama_cpp
-from .cache import KVCache
-from .device import Device, Interruption
-from .document import Document
-from .selectors import Assignment
-from .tail import CacheLayer, Rows
+from ..errors import OctavoError
+from .cache.index import Index
+from .cache.kv_cache import KVCache
+from .cache.tail import CacheLayer, Rows
+from .devices.device import Device, Interruption
+from .graph import ggml
+from .graph import hook as seam
+from .graph.nodes import AttentionNode, silent_llama_cpp
+from .methods.method import Assignment
 
 _ABORTED = 2  # what llama_decode returns after its abort callback
 
@@ -74,7 +74,7 @@ class Context(internals.LlamaContext):
             super().__init__(model=model, params=params, verbose=verbose)
         self._abort = _abort_callback(self._interruption)
 
-    def attach(self, document: Document | None) -> None:
+    def attach(self, document: Index | None) -> None:
         """Start over with a document's keys and values, or with nothing."""
         try:
             self.cache.attach(document)
@@ -96,7 +96,7 @@ class Context(internals.LlamaContext):
             self._rearrange(before, document, rows)
             raise
 
-    def _rearrange(self, assignments: list[Assignment], document: Document | None, rows: list[Rows]) -> None:
+    def _rearrange(self, assignments: list[Assignment], document: Index | None, rows: list[Rows]) -> None:
         self.cache.attach(None)
         self.cache.arrange(assignments)
         self._attention.rearranged()

@@ -13,18 +13,17 @@ import llama_cpp
 import numpy as np
 from llama_cpp.llama import LlamaState
 
-from octavo.cpu_kernels.compile import F16, Q8_0
-from octavo.errors import OctavoError
-
-from . import ggml
-from .architecture import attention_nodes, silent_llama_cpp
+from ..cpu_kernels.compile import F16, Q8_0
+from ..errors import OctavoError
+from .cache.index import Index
+from .cache.tail import CacheLayer
 from .context import Context
-from .device import AUTO, CPU, Device, UnsupportedModel, choose
-from .document import Document
-from .methods import Method, assign, parse
-from .plan import Plan
-from .selectors import Assignment
-from .tail import CacheLayer
+from .devices.device import AUTO, CPU, Device, UnsupportedModel, choose
+from .graph import ggml
+from .graph.nodes import attention_nodes, silent_llama_cpp
+from .methods.compose import Method, assign, parse
+from .methods.method import Assignment
+from .store.plan import Plan
 
 #: Attention that is llama.cpp's own: no seam.
 LLAMA_CPP = "llama.cpp"
@@ -175,7 +174,7 @@ class Llama(llama_cpp.Llama):
             raise OctavoError("This needs octavo's attention, and the model was loaded with attention='llama.cpp'.")
         return self._ctx
 
-    def attach(self, document: Document) -> None:
+    def attach(self, document: Index) -> None:
         """Start from a document that was read before: as if its tokens had just been evaluated.
 
         Raises OctavoError where it does not fit the context, and where its keys and values are of another type.

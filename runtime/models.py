@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from octavo.errors import OctavoError
+from ..errors import OctavoError
 
 
 def default_model() -> Path:

@@ -7,8 +7,7 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from octavo.errors import OctavoError
-
+from ..errors import OctavoError
 from .llama import Llama
 from .prompt import Prompt
 

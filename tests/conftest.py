@@ -3,9 +3,11 @@
 import signal
 from pathlib import Path
 
-import other_cpus  # noqa: F401  # before octavo
 import pytest
-import tiny_models
+from helpers import (
+    other_cpus,  # noqa: F401  # before octavo
+    tiny_models,
+)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"

@@ -43,8 +43,8 @@ def test_wheel_holds_every_module_and_no_tests(wheel):
 def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
-        "import octavo, octavo.cli.main, octavo.convert.bench as bench, octavo.evaluation.evaluate;"
-        "print(octavo.__file__); print(bench.default_text().exists())"
+        "import octavo, octavo.cli.main, octavo.evaluation.evaluate, octavo.convert.texts as texts;"
+        "print(octavo.__file__); print(texts.SHIPPED_NOVEL.exists())"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True

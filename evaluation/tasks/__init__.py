@@ -21,14 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import octavo
-from octavo.convert.library import read_document
-from octavo.errors import OctavoError
-from octavo.runtime.llama import Llama
-
+from ...convert.texts import EXAMPLES, SHIPPED_NOVEL, read_document
+from ...errors import OctavoError
+from ...runtime.llama import Llama
 from ..samples import Outcome, Sample, Text
-
-_EXAMPLES = Path(octavo.__file__).parent / "examples"
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,8 @@ class Task:
 
 
 #: The data that come with octavo.
-novel, articles, questions = (_EXAMPLES / name for name in ("emma.txt", "xquad.json", "encyclopedia.json"))
+novel = SHIPPED_NOVEL
+articles, questions = EXAMPLES / "xquad.json", EXAMPLES / "encyclopedia.json"
 
 
 def read_json(path: Path) -> Any:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.runtime.llama import Llama
-
+from ...runtime.llama import Llama
 from ..samples import Outcome, Sample, Text
 from . import Task, novel
 from .perplexity import following

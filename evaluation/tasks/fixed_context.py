@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from octavo.convert.index import document_tokens
-from octavo.convert.library import read_document
-from octavo.errors import OctavoError
-from octavo.runtime.llama import Llama
-from octavo.runtime.prompt import Prompt
-
+from ...convert.index import document_tokens
+from ...convert.texts import read_document
+from ...errors import OctavoError
+from ...runtime.llama import Llama
+from ...runtime.prompt import Prompt
 from ..samples import Outcome, Sample, Text
 from . import Task, answers_of, questions, read_json
 from .qa import answer_scores, words

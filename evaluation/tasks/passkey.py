@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.runtime.llama import Llama
-from octavo.runtime.prompt import Prompt
-
+from ...runtime.llama import Llama
+from ...runtime.prompt import Prompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
 from . import Task, contains, novel

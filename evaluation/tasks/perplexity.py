@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.runtime.llama import Llama
-
+from ...runtime.llama import Llama
 from ..prose import passage, prose_of
 from ..samples import Outcome, Sample, Text
 from . import Task, novel

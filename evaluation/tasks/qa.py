@@ -16,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.convert.passkeys import Haystack
-from octavo.errors import OctavoError
-from octavo.runtime.llama import Llama
-from octavo.runtime.prompt import Prompt
-
+from ...convert.plan.recall_texts import Haystack
+from ...errors import OctavoError
+from ...runtime.llama import Llama
+from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
 from . import Task, answers_of, articles, read_json

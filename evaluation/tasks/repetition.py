@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.errors import OctavoError
-from octavo.runtime.llama import Llama
-
+from ...errors import OctavoError
+from ...runtime.llama import Llama
 from ..prose import BORDER, passage, prose_of
 from ..samples import Outcome, Sample, Text
 from . import Task, novel

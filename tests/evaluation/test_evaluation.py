@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from evaluating import documents_of, evaluate, evaluation, timeless
-from indexing import Recorded
+from helpers.evaluation_runs import documents_of, evaluate, evaluation, timeless
+from helpers.index_builds import Recorded
 
 import octavo
 from octavo.errors import OctavoError

@@ -5,13 +5,13 @@ import re
 from math import sqrt
 
 import pytest
-from evaluating import evaluation
+from helpers.evaluation_runs import evaluation
 
 import octavo
 from octavo.errors import OctavoError
 from octavo.evaluation.evaluate import TASKS
 from octavo.evaluation.results import Results, summary
-from octavo.runtime.plan import Plan
+from octavo.runtime.store.plan import Plan
 
 HEADER = {"task": {"name": "passkey"}, "samples": 2}
 

@@ -4,7 +4,7 @@ from math import log
 
 import numpy as np
 import pytest
-from evaluating import (
+from helpers.evaluation_runs import (
     certain,
     decoded,
     distributions,

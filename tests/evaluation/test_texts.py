@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from evaluating import PROSE, WRITTEN, decoded, documents_of, fact, write_json
+from helpers.evaluation_runs import PROSE, WRITTEN, decoded, documents_of, fact, write_json
 
-from octavo.convert.library import read_document
+from octavo.convert.texts import read_document
 from octavo.errors import OctavoError
 from octavo.evaluation.prose import BORDER
 from octavo.evaluation.tasks import articles, novel

@@ -1,0 +1,101 @@
+"""Where chat takes its lines from: an editor on a terminal, standard input elsewhere. A line may hold several."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings
+
+
+def is_terminal() -> bool:
+    """Whether somebody types."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def piped_lines() -> Iterator[str]:
+    """Lines of standard input; one that ends with a backslash goes on in the next."""
+    from ..errors import OctavoError
+
+    parts: list[str] = []
+    try:
+        for line in sys.stdin.buffer:
+            parts.append(line.decode().rstrip("\r\n"))
+            if parts[-1].endswith("\\"):
+                parts[-1] = parts[-1][:-1]
+            else:
+                yield "\n".join(parts)
+                parts = []
+    except UnicodeDecodeError as problem:
+        raise OctavoError("Standard input is not UTF-8 text: convert it first.") from problem
+    if parts:
+        yield "\n".join(parts)
+
+
+def typed_lines() -> Iterator[str]:
+    """Lines that are typed, with editing and history, until Ctrl-D, or Ctrl-C (KeyboardInterrupt)."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.output import create_output
+
+    session: PromptSession[str] = PromptSession(
+        "> ",
+        multiline=True,
+        prompt_continuation="  ",
+        key_bindings=_key_bindings(),
+        history=_history(),
+        output=create_output(stdout=sys.stderr),
+    )
+    while True:
+        try:
+            yield session.prompt()
+        except EOFError:
+            return
+
+
+def _key_bindings() -> KeyBindings:
+    """Enter sends, Alt-Enter and a trailing backslash add a line, Ctrl-C clears the line or else leaves."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def send(event: Any) -> None:
+        buffer = event.current_buffer
+        if buffer.document.current_line_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def add_line(event: Any) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-c")
+    @keys.add("<sigint>")
+    def clear_or_leave(event: Any) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt("Left."), style="class:aborting")
+
+    return keys
+
+
+def _history() -> History:
+    """Earlier questions, kept in the user's state folder where that can be written."""
+    import platformdirs
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    path = Path(platformdirs.user_state_dir("octavo")) / "chat_history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(os.fspath(path)) if os.access(path, os.R_OK | os.W_OK) else InMemoryHistory()

@@ -1,0 +1,78 @@
+"""Open a document for questions: find its index, or make it first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ..runtime.llama import Llama
+from ..runtime.store.library import Library, hash_text
+from .clusters import settings_for
+from .index import IndexBuilder, identity, open_index
+from .progress import Progress
+from .texts import read_document
+
+
+def index_document(
+    llama: Llama,
+    library: Library,
+    document_path: str | os.PathLike[str],
+    progress: Progress,
+    n_jobs: int,
+    notice: Callable[[str], None],
+) -> Path:
+    """Make the index of a document unless it is there already; returns its folder."""
+    text, path = _locate(llama, library, document_path)
+    if path.exists():
+        notice(f"{Path(document_path).name} is indexed already: {path}")
+    else:
+        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
+    return path
+
+
+def attach_document(
+    llama: Llama,
+    library: Library,
+    document_path: str | os.PathLike[str],
+    progress: Progress,
+    n_jobs: int,
+    notice: Callable[[str], None],
+) -> None:
+    """Attach a document's index to a model, making it first where there is none."""
+    text, path = _locate(llama, library, document_path)
+    if not path.exists():
+        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
+    document, _ = open_index(path, library.model_hash)
+    llama.attach(document)
+
+
+def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str]) -> tuple[str, Path]:
+    """A document's text, and where its index lies or will lie."""
+    text = read_document(document_path)
+    return text, library.index_path(document_path, text, identity(llama, settings_for(llama.context.kv_type)))
+
+
+def _build(
+    llama: Llama,
+    library: Library,
+    path: Path,
+    name: str,
+    text: str,
+    progress: Progress,
+    n_jobs: int,
+    notice: Callable[[str], None],
+) -> None:
+    """Make an index, attending densely meanwhile."""
+    documents = [manifest["document"] for _, manifest in library.indexes()]
+    indexed = {document["sha256"] for document in documents if document["name"] == name}
+    changed = indexed and hash_text(text) not in indexed  # else there may be an index of another type, or model
+    notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
+    attention, budget = llama.attention, llama.budget
+    llama.set_attention("dense")
+    try:
+        settings = settings_for(llama.context.kv_type)
+        IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
+    finally:
+        llama.reset()
+        llama.set_attention(attention, budget)

@@ -1,0 +1,365 @@
+"""Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
+
+Every engine is brought to a depth, and then reads the text's next tokens one at a time, in turn. llama.cpp runs with
+flash attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention on.
+How the caches are filled:
+
+- prefill: every engine reads the text itself, batch by batch, in turn; but those that read densely and select only
+  later get what our dense engine read, as the index of a document.
+- copy: our dense engine reads the text, and llama.cpp gets a copy of its keys and values; other engines get an index.
+- random: nobody reads; the text, keys and values are random, and all engines hold the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from ..convert.clusters import document_layers, settings_for, whole_layer
+from ..convert.index import calibrate
+from ..convert.progress import Progress
+from ..cpu_kernels.compile import F16
+from ..cpu_kernels.machine import cpu_name, read_bandwidth
+from ..errors import OctavoError
+from ..runtime.cache.index import IndexLayer
+from ..runtime.devices.device import AUTO
+from ..runtime.graph.ggml import row_size
+from ..runtime.graph.nodes import silent_llama_cpp
+from ..runtime.llama import KV_TYPES, LLAMA_CPP, Llama
+from ..runtime.methods.squeezed import Squeezed, Squeezed2
+from ..runtime.store.plan import Plan
+from .llama_state import copy_sequence, refuse_windows
+from .synthetic import fill_at_random
+
+#: The attention that others are compared with.
+DENSE = "dense"
+
+_BATCH = 512
+_WARM_UP = 2
+
+
+@dataclass
+class Engine:
+    """One way to run the model, and what was measured of it at the current depth.
+
+    prefill_s : what it took to read the text up to this depth; 0 where this engine read nothing
+    """
+
+    name: str
+    llama: llama_cpp.Llama
+    flash_attention: bool | None = None  # of llama.cpp's own
+    prefill_s: float = 0.0
+    decode_s: list[float] = field(default_factory=list)
+    logits: list[np.ndarray] = field(default_factory=list)
+
+    def prefill(self, tokens: list[int]) -> None:
+        start = time.perf_counter()
+        self.llama.eval(tokens)
+        self.prefill_s += time.perf_counter() - start
+
+    def decode(self, token: int) -> None:
+        start = time.perf_counter()
+        self.llama.eval([token])
+        self.decode_s.append(time.perf_counter() - start)
+        row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
+        self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
+
+    @property
+    def clusters(self) -> bool:
+        """Whether it attends a document's clusters."""
+        return any(isinstance(a.selector, Squeezed | Squeezed2) for a in self.llama.context.cache.assignments)
+
+    def start_over(self) -> None:
+        """Forget everything."""
+        self.llama.reset()
+        self.prefill_s, self.decode_s, self.logits = 0.0, [], []
+
+    def back_to(self, depth: int) -> None:
+        """Forget what was decoded."""
+        self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
+        self.llama.n_tokens = depth
+        self.decode_s, self.logits = [], []
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What to measure.
+
+    depths : tokens in the cache before decoding    n_decode : tokens decoded at each depth
+    attentions : llama.cpp, and whatever methods.py knows; dense always runs, to compare with
+    fill : "prefill", "copy" or "random": how the caches get there
+    cache_type : "f16" or "q8_0": how all engines store keys and values; q8_0 with "prefill" only
+    device : where octavo attends, and llama.cpp as well
+    """
+
+    depths: list[int]
+    attentions: list[str]
+    budget: float
+    n_decode: int
+    n_threads: int
+    fill: str = "prefill"
+    cache_type: str = F16
+    plan: Plan | None = None
+    retrieval_heads: float | None = None
+    device: str = AUTO
+
+
+class Bench:
+    """One run over one text, or over random tokens where there is none (fill "random").
+
+    Raises OctavoError where the text or the model's context is too short, and where the caches cannot be filled.
+    """
+
+    def __init__(self, model_path: str, text: str | None, settings: BenchSettings, progress: Progress) -> None:
+        self.settings, self.progress, self.model_path = settings, progress, model_path
+        self.clustering = settings_for(settings.cache_type)
+        self.kv_number = KV_TYPES[settings.cache_type]
+        self.options: dict[str, Any] = {
+            "n_batch": _BATCH,
+            "n_threads": settings.n_threads,
+            "n_threads_batch": settings.n_threads,
+            "type_k": self.kv_number,
+            "type_v": self.kv_number,
+        }
+        self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
+        self.dense = Engine(DENSE, Llama(model_path, device=settings.device, **self.options))
+        if settings.fill != "prefill":
+            refuse_windows(self.dense.llama)
+        self.rng = np.random.default_rng(self.clustering.seed)
+        self.tokens = self._tokens(text)
+        self.others = self._llama_cpp_engines() if LLAMA_CPP in settings.attentions else []
+        own: dict[str, Any] = {
+            "plan": settings.plan,
+            "retrieval_heads": settings.retrieval_heads,
+            "budget": settings.budget,
+            "device": settings.device,
+        }
+        self.own = [
+            Engine(name, Llama(model_path, attention=name, **own, **self.options))
+            for name in settings.attentions
+            if name not in (LLAMA_CPP, DENSE)
+        ]
+
+    def _tokens(self, text: str | None) -> list[int]:
+        tokens: list[int]
+        if text is None:
+            tokens = self.rng.integers(self.dense.llama.n_vocab(), size=self.longest).tolist()
+        else:
+            tokens = self.dense.llama.tokenize(text.encode(), special=False)
+        if len(tokens) < self.longest:
+            raise OctavoError(
+                f"This text has {len(tokens):,} tokens, and the deepest measurement needs {self.longest:,}: give a "
+                "longer one with --doc, or smaller --depths."
+            )
+        n_ctx = self.dense.llama.n_ctx()
+        if n_ctx < self.longest:
+            raise OctavoError(
+                f"The model's context is {n_ctx:,} tokens, and the deepest measurement needs {self.longest:,}: give "
+                "smaller --depths, or a long-context model with -m."
+            )
+        return tokens
+
+    def _llama_cpp_engines(self) -> list[Engine]:
+        n_ctx = -(-self.longest // 256) * 256
+        how = self.dense.llama.context.device.model_arguments(self.options)
+        with silent_llama_cpp() as errors:
+            try:
+                return [
+                    Engine(
+                        LLAMA_CPP,
+                        llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **how),
+                        flash_attention=flash,
+                    )
+                    for flash in ((True, False) if self.settings.cache_type == F16 else (True,))
+                ]
+            except ValueError as problem:
+                reason = f" It says: {errors[0].split(': ', 1)[-1]}." if errors else ""
+                raise OctavoError(
+                    f"llama.cpp does not keep this model's keys and values as {self.settings.cache_type}: leave it out "
+                    f"with --attention dense,squeezed.{reason}"
+                ) from problem
+
+    def run(self) -> dict[str, Any]:
+        """Measure; the result is what `octavo bench -o json` prints."""
+        settings = self.settings
+        machine = {
+            "cpu": cpu_name(),
+            "threads": settings.n_threads,
+            "read_bandwidth_gb_s": round(read_bandwidth(settings.n_threads) / 1e9, 2),
+        }
+        results = [row for depth in sorted(set(settings.depths)) for row in self._at_depth(depth)]
+        metadata = self.dense.llama.metadata
+        model = {
+            "file": os.path.basename(self.model_path),
+            "name": metadata.get("general.name"),
+            "architecture": metadata.get("general.architecture"),
+            "parameters": self.dense.llama._model.n_params(),
+        }
+        return {
+            "machine": machine,
+            "model": model,
+            "fill": settings.fill,
+            "cache_type": settings.cache_type,
+            "device": self.dense.llama.context.device.name,
+            "results": results,
+        }
+
+    def _at_depth(self, depth: int) -> list[dict[str, Any]]:
+        engines = [*self.others, self.dense, *self.own]
+        if depth:
+            queries, layers = self._fill(depth)
+            self._attach(depth, queries, layers)
+        self._decode(depth, engines)
+        rows = self._rows(depth, engines)
+        for engine in engines:
+            if engine in self.own:
+                engine.start_over()  # the next depth has a document of its own
+            else:
+                engine.back_to(depth)
+        return rows
+
+    def _reads(self, engine: Engine) -> bool:
+        """Whether an engine of ours reads the text itself: one whose prefill is not dense."""
+        return self.settings.fill == "prefill" and engine.llama.context.cache.evicts
+
+    def _fill(self, depth: int) -> tuple[list[np.ndarray], list[IndexLayer]]:
+        """Bring all engines that read to this depth, at least 1.
+
+        Returns dense attention's queries to calibrate on, and the document's layers where they need no clustering.
+        """
+        fill, dense = self.settings.fill, self.dense
+        layers: list[IndexLayer] = []
+        if fill == "random":
+            tokens = self.tokens[:depth]
+            queries, layers = fill_at_random(dense.llama, tokens, self.clustering, self.rng, self.progress)
+        else:
+            readers = [*self.others, dense, *filter(self._reads, self.own)] if fill == "prefill" else [dense]
+            queries = self._read(depth, readers)
+        if fill != "prefill" and self.others:
+            self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.others), "contexts")
+            for engine in self.others:
+                copy_sequence(dense.llama, engine.llama)
+                self.progress.advance(1)
+        return queries, layers
+
+    def _read(self, depth: int, engines: list[Engine]) -> list[np.ndarray]:
+        """Have engines read the text to this depth; returns dense attention's queries of the last tokens."""
+        dense = self.dense
+        last = max(dense.llama.n_tokens, depth - self.clustering.exact_last)
+        self.progress.start(f"Reading to {depth:,}", sum(depth - engine.llama.n_tokens for engine in engines), "tokens")
+        queries: list[np.ndarray] = []
+        while any(engine.llama.n_tokens < depth for engine in engines):
+            for engine in engines:
+                start = engine.llama.n_tokens
+                stop = min(start + _BATCH, last if start < last else depth)
+                if start == stop:
+                    continue
+                if engine is dense and stop == depth:
+                    with dense.llama.context.captured_queries(stop - start) as queries:
+                        engine.prefill(self.tokens[start:stop])
+                else:
+                    engine.prefill(self.tokens[start:stop])
+                self.progress.advance(stop - start)
+        return queries
+
+    def _attach(self, depth: int, queries: list[np.ndarray], layers: list[IndexLayer]) -> None:
+        """Give what dense attention holds to those that do not read, as a document: of `layers`, or made here."""
+        engines = [engine for engine in self.own if not self._reads(engine)]
+        if not engines:
+            return
+        start = time.perf_counter()
+        clusters = any(engine.clusters for engine in engines)
+        layers = layers or (self._cluster(depth) if clusters else self._whole_layers())
+        document = calibrate(self.dense.llama, layers, queries, self.tokens[:depth], self.clustering)
+        indexing_s = time.perf_counter() - start
+        for engine in engines:
+            start = time.perf_counter()
+            engine.llama.attach(document)
+            if self.dense.prefill_s:
+                engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
+                engine.prefill_s += indexing_s if engine.clusters else 0
+
+    def _whole_layers(self) -> list[IndexLayer]:
+        cache = self.dense.llama.context.cache
+        layers = []
+        for i, layer in enumerate(cache.layers):
+            keys, values = cache.rows(i)
+            layers.append(whole_layer(keys, values, layer.window))
+        return layers
+
+    def _cluster(self, depth: int) -> list[IndexLayer]:
+        """Cluster what dense attention has read, in memory."""
+        cache = self.dense.llama.context.cache
+        self.progress.start(f"Clustering {depth:,} tokens", len(cache.layers), "layers")
+        layers = []
+        for layer in document_layers(cache, range(len(cache.layers)), self.clustering, self.settings.n_threads):
+            layers.append(layer)
+            self.progress.advance(1)
+        return layers
+
+    def _decode(self, depth: int, engines: list[Engine]) -> None:
+        """The text's next tokens, one at a time, each engine in turn."""
+        n = self.settings.n_decode + _WARM_UP
+        self.progress.start(f"Decoding at {depth:,}", n, "tokens")
+        for i, token in enumerate(self.tokens[depth : depth + n]):
+            if i == _WARM_UP:
+                for engine in engines:
+                    engine.decode_s, engine.logits = [], []
+                    if isinstance(engine.llama, Llama):
+                        engine.llama.context.bytes_read = 0
+            for engine in engines:
+                engine.decode(token)
+            self.progress.advance(1)
+
+    def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
+        """One result for each attention that was asked for."""
+        layers = self.dense.llama.context.cache.layers
+        row_bytes = sum(2 * row_size(self.kv_number, layer.n_kv_head * layer.head_dim) for layer in layers)
+        mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
+        rows = []
+        for name in self.settings.attentions:
+            if name == LLAMA_CPP:
+                best = min(self.others, key=lambda engine: np.median(engine.decode_s))
+                prefill_s = min(engine.prefill_s for engine in self.others)
+                kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
+            else:
+                best = next(engine for engine in engines if engine.name == name)
+                context = best.llama.context
+                prefill_s = best.prefill_s
+                kv_bytes, bytes_read = context.cache.kv_bytes, context.bytes_read // self.settings.n_decode
+            decode_s = float(np.median(best.decode_s))
+            divergence, agreement = compare(self.dense.logits, best.logits)
+            rows.append(
+                {
+                    "attention": name,
+                    "budget": _budget(best, self.settings),
+                    "depth": depth,
+                    "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
+                    "decode_ms": round(decode_s * 1e3, 2),
+                    "decode_tokens_per_s": round(1 / decode_s, 1),
+                    "kv_bytes": kv_bytes,
+                    "bytes_read_per_token": bytes_read,
+                    "kl_divergence": round(divergence, 5),
+                    "top1_agreement": round(agreement, 3),
+                    **({"flash_attention": best.flash_attention} if name == LLAMA_CPP else {}),
+                }
+            )
+        return rows
+
+
+def _budget(engine: Engine, settings: BenchSettings) -> float:
+    """The budget that an engine attends by, 1 for one that reads everything."""
+    selects = isinstance(engine.llama, Llama) and engine.llama.method.has_budget
+    return settings.budget if selects else 1.0
+
+
+def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:
+    """Mean KL divergence of next-token distributions, and the share of steps with the same most likely token."""
+    p, q = (rows - np.logaddexp.reduce(rows, axis=1, keepdims=True) for rows in (np.array(expected), np.array(actual)))
+    divergence = (np.exp(p) * (p - q)).sum(axis=1)
+    return float(divergence.mean()), float((p.argmax(axis=1) == q.argmax(axis=1)).mean())

@@ -1,0 +1,96 @@
+"""Our KV cache as llama.cpp's state of one sequence: so llama.cpp holds what we have read, without reading it.
+
+`llama_state_seq_set_data` reads it (llama.cpp's src/llama-context.cpp and src/llama-kv-cache.cpp, `state_read`):
+
+1. A header: a magic number (u32, 0xAF143CD8) and the sequence the state was taken of (i32), which is not used.
+2. The number of streams (u32, 1), and of cells (u32): one for each token.
+3. For each cell its position (i32), the number of its sequences (u32, 1), and that sequence (i32).
+4. Whether values are transposed (u32): 1 where flash attention is off. The number of layers (u32).
+5. The keys of each layer: their type (i32, 1 for f16), the bytes of a row (u64), and the rows,
+   (n_cells, n_kv_head, head_dim).
+6. After all keys, the values of each layer; in the same way where they are not transposed.
+7. Where they are transposed: the type (i32), the bytes of an element (u32), the elements of a row (u32), and the
+   values, (n_kv_head, head_dim, n_cells).
+8. Models with sliding-window layers keep those in a second cache, with a state of its own: it is not written here.
+
+All numbers are in the machine's byte order, without padding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import llama_cpp
+import numpy as np
+
+from ..errors import OctavoError
+from ..runtime.cache.kv_cache import KVCache
+from ..runtime.graph import ggml
+from ..runtime.graph.nodes import silent_llama_cpp
+from ..runtime.llama import Llama
+
+MAGIC = 0xAF143CD8
+
+_CELL = np.dtype([("position", np.int32), ("n_sequences", np.uint32), ("sequence", np.int32)])
+_ITEM_BYTES = 2  # f16
+_LAYER_HEADER_BYTES = 12
+
+
+def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
+    """Give llama.cpp's own context the tokens, keys and values of ours, in place of what it holds.
+
+    Raises OctavoError where llama.cpp does not take them.
+    """
+    n_tokens = source.n_tokens
+    transposed = target.context_params.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    state = sequence_state(source.context.cache, transposed)
+    with silent_llama_cpp() as errors:
+        address = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        n_read = llama_cpp.llama_state_seq_set_data(target.ctx, address, state.nbytes, 0)
+    if n_read != state.nbytes:
+        reason = f" It says: {errors[0]}." if errors else ""
+        raise OctavoError(f"llama.cpp does not take a copy of octavo's KV cache: use --fill prefill.{reason}")
+    target.input_ids[:n_tokens] = source.input_ids[:n_tokens]
+    target.n_tokens = n_tokens
+
+
+def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
+    """The state of all that an f16 cache without a document holds, at least one token: (n_bytes,) uint8."""
+    n_cells = cache.n_tail
+    cells = np.zeros(n_cells, _CELL)
+    cells["position"], cells["n_sequences"] = np.arange(n_cells), 1
+    head = struct.pack("=IiII", MAGIC, 0, 1, n_cells) + cells.tobytes()
+    head += struct.pack("=II", transposed, len(cache.layers))
+    widths = [layer.n_kv_head * layer.head_dim for layer in cache.layers]
+    sizes = [_LAYER_HEADER_BYTES + n_cells * width * _ITEM_BYTES for width in widths]  # of keys, and of values
+    state = np.empty(len(head) + 2 * sum(sizes), np.uint8)
+    state[: len(head)] = np.frombuffer(head, np.uint8)
+    for_keys = len(head)
+    for_values = for_keys + sum(sizes)
+    for layer, (width, size) in enumerate(zip(widths, sizes, strict=True)):
+        keys, values = cache.rows(layer)
+        row_header = struct.pack("=iQ", ggml.TYPE_F16, width * _ITEM_BYTES)
+        _write_layer(state[for_keys : for_keys + size], row_header, keys.transpose(1, 0, 2))
+        place = state[for_values : for_values + size]
+        if transposed:
+            _write_layer(place, struct.pack("=iII", ggml.TYPE_F16, _ITEM_BYTES, width), values.transpose(0, 2, 1))
+        else:
+            _write_layer(place, row_header, values.transpose(1, 0, 2))
+        for_keys, for_values = for_keys + size, for_values + size
+    return state
+
+
+def _write_layer(place: np.ndarray, header: bytes, rows: np.ndarray) -> None:
+    """Write one layer's keys or values; rows : f16, in the state's order."""
+    place[: len(header)] = np.frombuffer(header, np.uint8)
+    place[len(header) :].view(np.float16).reshape(rows.shape)[...] = rows
+
+
+def refuse_windows(llama: Llama) -> None:
+    """Raise OctavoError for a model whose cache cannot be copied (rule 8)."""
+    if any(layer.window for layer in llama.context.cache.layers):
+        raise OctavoError(
+            "Some layers of this model attend a sliding window, and llama.cpp keeps their keys and values in a cache "
+            "that octavo cannot fill: use --fill prefill."
+        )

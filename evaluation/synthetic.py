@@ -1,0 +1,81 @@
+"""A document at random, with planted clusters: a KV cache of any depth that no engine has to read.
+
+Each KV head's keys lie around centroids that are drawn first, so there is something to find, and nothing has to be
+clustered. Coarse clusters are those of neighbouring clusters: there is nothing to find in the upper level. The rows
+come in the order of an index, cluster after cluster: attention is a sum, so the other engines can hold them in that
+order too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..convert.clusters import ClusterSettings, mean_keys, no_mass
+from ..convert.progress import Progress
+from ..cpu_kernels.spans import ANY_ORDER
+from ..runtime.cache.index import IndexLayer
+from ..runtime.cache.tail import CacheLayer
+from ..runtime.llama import Llama
+
+#: Standard deviations of a centroid's components, and of a key's around its centroid's. With queries of unit variance,
+#: scores then spread as in real models: a tenth of the keys gets most of the attention.
+_SPREAD, _NOISE = 2.0, 0.5
+
+
+def fill_at_random(
+    llama: Llama, tokens: list[int], settings: ClusterSettings, rng: np.random.Generator, progress: Progress
+) -> tuple[list[np.ndarray], list[IndexLayer]]:
+    """Fill a model's cache, of f16, at random, in place of what it holds; `tokens` are what it is said to have read.
+
+    Returns the model's queries when it goes on from there, which `calibrate` takes for those of the last tokens, and
+    the rows as a document's layers.
+    """
+    llama.reset()
+    llama.context.attach(None)
+    shapes = llama.context.cache.layers
+    progress.start(f"Drawing {len(tokens):,} keys and values", len(shapes), "layers")
+    layers = []
+    for shape in shapes:
+        layers.append(random_layer(shape, len(tokens), settings, rng))
+        progress.advance(1)
+    llama.extend(tokens, [(layer.keys, layer.values) for layer in layers])
+    more = tokens[: min(settings.exact_last, llama.n_ctx() - len(tokens))]
+    with llama.context.captured_queries(len(more)) as queries:
+        llama.eval(more)
+    llama.context.kv_cache_seq_rm(-1, len(tokens), -1)
+    llama.n_tokens = len(tokens)
+    return queries, layers
+
+
+def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rng: np.random.Generator) -> IndexLayer:
+    """One layer of n_tokens rows, with as many clusters and exact rows as a document of that length has."""
+    n_clustered, n_clusters = settings.n_clustered(n_tokens), settings.n_clusters(n_tokens)
+    n_coarse = settings.n_coarse(n_tokens)
+    keys = np.empty((shape.n_kv_head, n_tokens, shape.head_dim), np.float16)
+    values = np.empty_like(keys)
+    centroids = np.empty((shape.n_kv_head, n_clusters, shape.head_dim), np.float16)
+    starts = np.empty((shape.n_kv_head, n_clusters + 1), np.int32)
+    coarse_centroids = np.empty((shape.n_kv_head, n_coarse, shape.head_dim), np.float16)
+    coarse_starts = np.linspace(0, n_clusters, n_coarse + 1).astype(np.int32)
+    for head in range(shape.n_kv_head):
+        clusters = np.sort((n_clusters * rng.random(n_clustered)).astype(np.int64))
+        starts[head] = np.searchsorted(clusters, np.arange(n_clusters + 1))
+        centers = rng.standard_normal((n_clusters, shape.head_dim), np.float32)
+        rows = rng.standard_normal((n_tokens, shape.head_dim), np.float32)
+        rows *= _NOISE
+        rows[:n_clustered] += _SPREAD * centers[clusters]
+        keys[head] = rows
+        values[head] = rng.standard_normal((n_tokens, shape.head_dim), np.float32)
+        centroids[head] = mean_keys(keys[head], starts[head])
+        coarse_centroids[head] = mean_keys(keys[head], starts[head][coarse_starts])
+    return IndexLayer(
+        keys,
+        values,
+        ANY_ORDER,
+        centroids,
+        starts,
+        coarse_centroids,
+        np.tile(coarse_starts, (shape.n_kv_head, 1)),
+        np.tile(np.arange(n_tokens, dtype=np.int32), (shape.n_kv_head, 1)),
+        no_mass(keys),
+    )

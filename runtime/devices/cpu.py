@@ -1,0 +1,148 @@
+"""The CPU: attention runs in llama.cpp's own threads, inside its graph (see seam.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cpu_kernels.decode import partial_size
+from ...cpu_kernels.layer import WORK, scratch_bytes, step_alone
+from ...cpu_kernels.spans import SPAN
+from ...errors import OctavoError
+from ..cache.kv_cache import KVCache
+from ..cache.memory import CpuMemory, Memory
+from ..graph import hook as seam
+from ..graph.nodes import AttentionNode
+from ..methods.method import Assignment
+from . import device
+from .scratch import Scratch
+
+
+class CpuDevice:
+    """Attends everything that octavo has, on llama.cpp's threads."""
+
+    name = device.CPU
+
+    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Refuses layers on a GPU: their attention would be there."""
+        if arguments.get("n_gpu_layers"):
+            raise OctavoError(
+                "octavo's attention runs on the CPU here: leave out n_gpu_layers, or use attention='llama.cpp'."
+            )
+        return arguments
+
+    def set_parameters(self, params: Any) -> None:
+        """Nothing leaves the CPU."""
+        params.offload_kqv = params.op_offload = False
+
+    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
+        """All are supported."""
+
+    def check_assignments(self, assignments: Sequence[Assignment]) -> None:
+        """All are supported."""
+
+    def new_memory(self) -> CpuMemory:
+        """Memory for one context."""
+        return CpuMemory()
+
+    def new_attention(
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
+        interruption: device.Interruption,
+    ) -> CpuAttention:
+        """Its part of a context."""
+        return CpuAttention(cache, memory, nodes, kv_type, n_ubatch, n_threads)
+
+
+class CpuAttention:
+    """The records that the native step follows, and the memory that it works in."""
+
+    interruptible = 8
+
+    def __init__(
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
+    ) -> None:
+        self._cache, self._nodes = cache, nodes
+        self._shapes = [node.shape(kv_type) for node in nodes]
+        self._n_kv_head = max(node.n_kv_head for node in nodes)
+        self.step = seam.new_step(len(nodes))
+        self._work = np.zeros(1, WORK)
+        self._layers = np.zeros(len(nodes), seam.LAYER)
+        self._buffers = self._allocate(n_ubatch, n_threads)
+        self._fill_tables()
+        self._scratch = Scratch(cache, memory, nodes)
+
+    def _allocate(self, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
+        """Memory that the step works in."""
+        scratch = max(scratch_bytes(shape) for shape in self._shapes)
+        partial = max(4 * partial_size(shape) for shape in self._shapes)
+        return {
+            "queries": np.empty(n_ubatch * max(node.n_head * node.head_dim for node in self._nodes), np.float32),
+            "n_spans": np.zeros(self._n_kv_head, np.int64),
+            "n_rows": np.zeros(self._n_kv_head, np.int64),
+            "partials": np.empty(n_threads * self._n_kv_head * partial, np.uint8),
+            "scratch": np.empty((n_threads, -(-scratch // 64) * 64), np.uint8),
+        }
+
+    def _fill_tables(self) -> None:
+        """The records that the native step follows; see seam.py."""
+        self.step["layers"] = self._layers.ctypes.data
+        for name, array in self._buffers.items():
+            self._work[name] = array.ctypes.data
+        self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
+        for layer, node, shape in zip(self._layers, self._nodes, self._shapes, strict=True):
+            layer["work"] = self._work.ctypes.data
+            layer["run"] = seam.compiled_layer(shape).address
+            layer["heads"] = self._cache.layer_heads(node.kv_layer).ctypes.data
+            layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
+            layer["scale"], layer["softcap"] = node.scale, node.softcap
+
+    def rearranged(self) -> None:
+        """The cache serves other selectors."""
+        self._scratch.forget()
+
+    def start(self, n_tokens: int) -> None:
+        """Begin with the first node."""
+        if self._scratch.make_room():
+            self._spans = np.empty((self._n_kv_head, self._scratch.n_spans), SPAN)
+            self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
+        self._work["arrived"] = self.step["next_layer"] = 0
+
+    def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """One node's step on given inputs, on this thread alone."""
+        own, n_tokens = self._nodes[number], queries.shape[1]
+        self._buffers["queries"][: queries.size] = queries.reshape(-1)
+        out = np.empty((n_tokens, own.n_head, own.head_dim), np.float32)
+        heads = self._cache.layer_heads(own.kv_layer).ctypes.data
+        step_alone(
+            self._shapes[number],
+            heads,
+            own.n_kv_head,
+            n_tokens,
+            keys.ctypes.data,
+            values.ctypes.data,
+            np.float32(own.softcap),
+            self._work.ctypes.data,
+            out.ctypes.data,
+        )
+        return out
+
+    def finish(self) -> None:
+        """No exception can have come: no Python runs in a step."""
+
+    def capture(self, arrays: list[np.ndarray] | None) -> None:
+        """Leave copies of the scaled queries in these arrays."""
+        self._layers["captured_queries"] = [array.ctypes.data for array in arrays] if arrays else 0

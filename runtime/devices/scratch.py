@@ -1,0 +1,46 @@
+"""What selectors write in while a layer is attended: memory of a device that all layers share, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...cpu_kernels.scores import padded, selection_scratch_bytes
+from ..cache.kv_cache import KVCache
+from ..cache.memory import Memory
+from ..graph.nodes import AttentionNode
+
+#: Each head's part begins at a multiple of this, as far as the memory does.
+_ALIGNMENT = 64
+
+
+class Scratch:
+    """Scratch of each KV head of a layer, to which the HEAD records of a cache point.
+
+    n_spans : for which each head is to have room
+    """
+
+    def __init__(self, cache: KVCache, memory: Memory, nodes: Sequence[AttentionNode]) -> None:
+        self._cache, self._memory, self._nodes = cache, memory, nodes
+        self._n_kv_head = max(node.n_kv_head for node in nodes)
+        self._group = max(node.n_head // node.n_kv_head for node in nodes)
+        self.forget()
+
+    def forget(self) -> None:
+        """The cache serves other selectors: what there is is not known to be enough."""
+        self._n_items = self.n_spans = -1
+
+    def make_room(self) -> bool:
+        """Have enough for the step that is reserved, and for some to come. Whether anything changed."""
+        n_items, n_spans = self._cache.max_items, self._cache.max_spans
+        if n_items <= self._n_items and n_spans <= self.n_spans:
+            return False
+        self._n_items, self.n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
+        size = -(-selection_scratch_bytes(self._group, self._n_items) // _ALIGNMENT) * _ALIGNMENT
+        self._bytes = self._memory.allocate(self._n_kv_head * size)
+        self._cache.heads["scratch_items"] = self._n_items
+        for node in self._nodes:
+            addresses = self._bytes.ctypes.data + np.arange(node.n_kv_head) * size
+            self._cache.layer_heads(node.kv_layer)["scratch"] = addresses
+        return True

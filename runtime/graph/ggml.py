@@ -1,0 +1,176 @@
+"""What octavo knows of ggml's memory: the layout of `struct ggml_tensor`, checked at start-up on a tiny known graph.
+
+The layout belongs to a version of llama.cpp. Offsets are bytes from a tensor's address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, NamedTuple
+
+import llama_cpp
+import numpy as np
+from llama_cpp._ggml import libggml
+
+from ...errors import OctavoError
+
+MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 64
+TYPE_F32, TYPE_F16, TYPE_Q8_0 = 0, 1, 8
+
+
+class Tensor(ctypes.Structure):
+    """struct ggml_tensor of ggml.h."""
+
+
+Tensor._fields_ = [
+    ("type", ctypes.c_int),
+    ("buffer", ctypes.c_void_p),
+    ("ne", ctypes.c_int64 * MAX_DIMS),
+    ("nb", ctypes.c_size_t * MAX_DIMS),
+    ("op", ctypes.c_int),
+    ("op_params", ctypes.c_int32 * 16),
+    ("flags", ctypes.c_int32),
+    ("src", ctypes.POINTER(Tensor) * MAX_SRC),
+    ("view_src", ctypes.POINTER(Tensor)),
+    ("view_offs", ctypes.c_size_t),
+    ("data", ctypes.c_void_p),
+    ("name", ctypes.c_char * MAX_NAME),
+]
+
+NE, NB, OP = Tensor.ne.offset, Tensor.nb.offset, Tensor.op.offset
+SRC, DATA = Tensor.src.offset, Tensor.data.offset
+
+#: struct ggml_custom_op_params, at the start of op_params: what a CUSTOM node calls, and with what.
+CUSTOM_FUNCTION = Tensor.op_params.offset
+CUSTOM_N_TASKS = CUSTOM_FUNCTION + 8
+CUSTOM_USER_DATA = CUSTOM_FUNCTION + 16
+
+#: n_tasks of a CUSTOM node that runs on all threads: GGML_N_TASKS_MAX.
+ALL_THREADS = -1
+
+
+class Operations(NamedTuple):
+    """Numbers of the operations that octavo deals with, in this build of ggml."""
+
+    flash_attention: int
+    custom: int
+
+
+class _InitParams(ctypes.Structure):
+    _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(libggml, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+@cache
+def check_layout() -> Operations:
+    """Build a tiny graph and read it through `Tensor`.
+
+    Raises OctavoError where a field is not where octavo expects it.
+    """
+    tensor, pointer = ctypes.POINTER(Tensor), ctypes.c_void_p
+    init = _function("ggml_init", pointer, _InitParams)
+    free = _function("ggml_free", None, pointer)
+    new = _function("ggml_new_tensor_4d", tensor, pointer, ctypes.c_int, *[ctypes.c_int64] * 4)
+    attention = _function("ggml_flash_attn_ext", tensor, pointer, *[tensor] * 4, *[ctypes.c_float] * 3)
+    sizes = [ctypes.c_int64] * 4
+    call = [ctypes.POINTER(tensor), ctypes.c_int, pointer, ctypes.c_int, pointer]
+    custom = _function("ggml_custom_4d", tensor, pointer, ctypes.c_int, *sizes, *call)
+    set_name = _function("ggml_set_name", tensor, tensor, ctypes.c_char_p)
+    operation_name = _function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)
+    view, get_data = _function("ggml_view_tensor", tensor, pointer, tensor), _function("ggml_get_data", pointer, tensor)
+
+    context = init(_InitParams(1 << 16, None, False))
+    try:
+        q = new(context, TYPE_F32, 64, 3, 4, 1)
+        k, v = (new(context, TYPE_F16, 64, 5, 2, 1) for _ in range(2))
+        mask = new(context, TYPE_F16, 5, 3, 1, 1)
+        node = attention(context, q, k, v, mask, 0.125, 0.25, 0.5).contents
+        set_name(node, b"octavo")
+        ours = custom(context, TYPE_F32, 1, 1, 1, 1, (tensor * 1)(q), 1, 0x1234, ALL_THREADS, 0x5678).contents
+        user_data = ctypes.addressof(ours) + CUSTOM_USER_DATA
+        as_expected = (
+            (list(q.contents.ne), list(q.contents.nb)) == ([64, 3, 4, 1], [4, 256, 768, 3072])
+            and (q.contents.type, k.contents.type) == (TYPE_F32, TYPE_F16)
+            and list(node.ne) == [64, 4, 3, 1]
+            and [ctypes.addressof(node.src[i].contents) for i in range(4)]
+            == [ctypes.addressof(each.contents) for each in (q, k, v, mask)]
+            and not node.src[4]
+            and list((ctypes.c_float * 3).from_buffer(node.op_params)) == [0.125, 0.25, 0.5]
+            and node.name == b"octavo"
+            and operation_name(node.op) == b"FLASH_ATTN_EXT"
+            and operation_name(ours.op) == b"CUSTOM"
+            and ctypes.c_int64.from_address(ctypes.addressof(ours) + CUSTOM_FUNCTION).value == 0x1234
+            and ctypes.c_int32.from_address(ctypes.addressof(ours) + CUSTOM_N_TASKS).value == ALL_THREADS
+            and ctypes.c_int64.from_address(user_data).value == 0x5678
+            and q.contents.data == get_data(q)
+            and ctypes.addressof(view(context, q).contents.view_src.contents) == ctypes.addressof(q.contents)
+        )
+        if not as_expected:
+            raise OctavoError(_mismatch())
+        return Operations(node.op, ours.op)
+    except ValueError as problem:  # a pointer is NULL where octavo expects one that is not
+        raise OctavoError(_mismatch()) from problem
+    finally:
+        free(context)
+
+
+def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
+    """The first bytes of a tensor, wherever it is: (n_bytes,) uint8. A view where the CPU can read it, else a copy."""
+    if _is_host(tensor):
+        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(tensor.data))
+    copied = np.empty(n_bytes, np.uint8)
+    _accessors().get(ctypes.byref(tensor), copied.ctypes.data, 0, n_bytes)
+    return copied
+
+
+def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Elements of a tensor, from its first on: bytes as for `bytes_of`."""
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    return np.ndarray(shape, dtype, bytes_of(tensor, last + np.dtype(dtype).itemsize), 0, strides)
+
+
+def write(tensor: Tensor, values: np.ndarray) -> None:
+    """Overwrite the beginning of a tensor, wherever it is. values : C-contiguous"""
+    if _is_host(tensor):
+        ctypes.memmove(tensor.data, values.ctypes.data, values.nbytes)
+    else:
+        _accessors().set(ctypes.byref(tensor), values.ctypes.data, 0, values.nbytes)
+
+
+def _is_host(tensor: Tensor) -> bool:
+    """Whether the CPU can use a tensor's address."""
+    buffer = tensor.view_src.contents.buffer if tensor.view_src else tensor.buffer
+    return bool(_accessors().is_host(buffer))
+
+
+class _Accessors(NamedTuple):
+    get: Any
+    set: Any
+    is_host: Any
+
+
+@cache
+def _accessors() -> _Accessors:
+    """ggml's functions that read and write a tensor of any backend."""
+    access = (None, ctypes.POINTER(Tensor), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+    get, put = (_function(f"ggml_backend_tensor_{name}", *access) for name in ("get", "set"))
+    return _Accessors(get, put, _function("ggml_backend_buffer_is_host", ctypes.c_bool, ctypes.c_void_p))
+
+
+def row_size(tensor_type: int, n_elements: int) -> int:
+    """Bytes of so many elements of a type."""
+    size: int = _function("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)(tensor_type, n_elements)
+    return size
+
+
+def _mismatch() -> str:
+    return (
+        f"llama-cpp-python {llama_cpp.__version__} lays out its tensors differently from the version that this "
+        "octavo was written for (0.3.36): install that one, or a newer octavo."
+    )

@@ -1,0 +1,83 @@
+"""A plan: what was measured of a model once. A JSON file beside the model, which `octavo profile` writes.
+
+Which layers change the residual stream how much, and so what share of a budget each gets (SqueezeAttention); and the
+order in which KV heads could be made to stream, and so which of them are retrieval heads (DuoAttention).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import OctavoError
+from ..cache.tail import CacheLayer
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the runtime takes from a plan.
+
+    Parameters
+    ----------
+    model : SHA-256 of the model file that was measured
+    attention : what `--attention plan` runs, in the words of `methods.parse`
+    retrieval_heads : share of the KV heads that see everything, where nothing else is asked for
+    n_sinks, n_recent : rows that streaming heads see
+    layer_scale : (n_layers,) factor of each cached layer's budget; they average to 1
+    elimination : (layer, head) of all KV heads whose layer does not slide, in the order in which they were made to
+        stream: the retrieval heads are the last ones
+    """
+
+    model: str
+    attention: str
+    retrieval_heads: float
+    n_sinks: int
+    n_recent: int
+    layer_scale: tuple[float, ...]
+    elimination: tuple[tuple[int, int], ...]
+
+    def streaming_heads(self, retrieval_heads: float | None = None) -> list[tuple[int, int]]:
+        """The (layer, head) of those that stream when this share of them are retrieval heads."""
+        share = self.retrieval_heads if retrieval_heads is None else retrieval_heads
+        n_retrieval = int(np.ceil(share * len(self.elimination)))
+        return list(self.elimination[: len(self.elimination) - n_retrieval])
+
+    def check(self, layers: Sequence[CacheLayer]) -> None:
+        """Raise OctavoError where a model has other layers or heads."""
+        heads = {(i, head) for i, layer in enumerate(layers) if not layer.window for head in range(layer.n_kv_head)}
+        if len(self.layer_scale) != len(layers) or set(self.elimination) != heads:
+            raise OctavoError("The plan was measured on another model: run `octavo profile` for this one.")
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan file. Raises OctavoError where there is none, or where it is not octavo's."""
+    path = Path(path)
+    if not path.exists():
+        raise OctavoError(f"There is no plan {path}: `octavo profile` measures the model and writes it.")
+    try:
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if content["format_version"] != FORMAT_VERSION:
+            raise OctavoError(
+                f"The plan {path} has format {content['format_version']}, and this octavo reads {FORMAT_VERSION}: run "
+                "`octavo profile` again."
+            )
+        heads = content["heads"]
+        return Plan(
+            model=str(content["model"]["sha256"]),
+            attention=str(content["attention"]),
+            retrieval_heads=float(content["retrieval_heads"]),
+            n_sinks=int(heads["n_sinks"]),
+            n_recent=int(heads["n_recent"]),
+            layer_scale=tuple(float(scale) for scale in content["layers"]["budget_scale"]),
+            elimination=tuple((int(layer), int(head)) for layer, head in heads["elimination"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise OctavoError(f"The plan {path} cannot be read: run `octavo profile` again, or mend it.") from problem

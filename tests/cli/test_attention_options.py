@@ -1,0 +1,135 @@
+"""`--attention`, `--plan` and `--retrieval-heads` on the command line, and `octavo chat` without a document."""
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+import octavo
+from octavo.cli.main import cli
+from octavo.runtime.store.library import Library
+
+ATTENTIONS = ["dense", "streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2", "duo", "plan", "plan+duo+quest"]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "island.txt"
+    path.write_text(
+        "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n" * 20
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def on_tiny(tiny_model, tmp_path_factory):
+    """Options for a model that has a plan beside its indexes."""
+    folder = tmp_path_factory.mktemp("indexes")
+    write_plan(Library.of(tiny_model, folder))
+    return ["-m", str(tiny_model), "--index-dir", str(folder), "-t", "2"]
+
+
+def write_plan(library, path=None, **changes):
+    """A plan by which the second head of each layer streams."""
+    layers = octavo.Llama(library.model_path, n_threads=2).context.cache.layers
+    heads = [[i, head] for head in (1, 0) for i in range(len(layers))]
+    content = {
+        "format_version": 1,
+        "model": {"name": "tiny", "sha256": library.model_hash},
+        "attention": "duo+squeezed",
+        "retrieval_heads": 0.5,
+        "layers": {"budget_scale": [1.5, 1.0, 0.5]},
+        "heads": {"n_sinks": 4, "n_recent": 64, "elimination": heads},
+    }
+    (path or library.plan_path).write_text(json.dumps(content | changes))
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments], **options)
+
+
+def fails(result, exit_code, message):
+    assert result.exit_code == exit_code, result.output
+    assert message in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_ask_takes_every_attention(document, on_tiny, attention):
+    result = run("ask", document, "Which?", *on_tiny, "--attention", attention, "--budget", 0.4, "-n", 3, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["attention"] == attention
+    assert answer["budget"] == (1.0 if attention in ("dense", "duo") else 0.4)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_chat_needs_no_document(on_tiny, attention):
+    result = run("chat", *on_tiny, "--attention", attention, "-n", 3, input="Which?\nWhere?\n/stats\n/clear\n")
+    assert result.exit_code == 0, result.stderr
+    assert len(result.stdout.splitlines()) >= 2
+    stats = result.stderr.splitlines()
+    assert ", 0 of them the document" in stats[0]
+    assert stats[2].startswith(f"attention  {attention}")
+    assert stats[-1] == "Cleared."
+
+
+def test_chat_without_a_document_says_nothing_of_one(on_tiny, tiny_model):
+    """The prompt is the template's, and holds the question only."""
+    from octavo.runtime.session import Sampling, Session
+
+    llama = octavo.Llama(tiny_model, n_threads=2)
+    session = Session(llama, Sampling(n_predict=1, temperature=0))
+    "".join(session.ask("Which?"))
+    text = llama.detokenize(llama.input_ids[: session.timing.prompt_tokens].tolist(), special=True).decode()
+    assert text == "<|im_start|>user\nWhich?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_bench_takes_every_attention(on_tiny):
+    names = ",".join(ATTENTIONS[1:7])
+    options = ["--attention", names, "--depths", "600", "-n", "2", "--budget", "0.4", "--fill", "random", "-o", "json"]
+    result = run("bench", "-m", on_tiny[1], "-t", "2", *options)
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(result.stdout)["results"]
+    assert [row["attention"] for row in rows] == ATTENTIONS[1:7]
+    assert {row["budget"] for row in rows} == {0.4}
+
+
+def test_bench_takes_a_plan(on_tiny, tmp_path):
+    plan = tmp_path / "own.json"
+    write_plan(Library.of(on_tiny[1], on_tiny[3]), plan)
+    options = ["--attention", "dense,duo,plan+h2o", "--depths", "600", "-n", "2", "--budget", "0.4", "--plan", plan]
+    result = run("bench", "-m", on_tiny[1], "-t", "2", *options, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    dense, duo, h2o = json.loads(result.stdout)["results"]
+    assert duo["bytes_read_per_token"] < dense["bytes_read_per_token"]
+    assert h2o["kv_bytes"] < dense["kv_bytes"]
+
+
+def test_what_does_not_compose_is_wrong_use(document, on_tiny):
+    for command in (["ask", document, "Why?", *on_tiny], ["chat", *on_tiny], ["bench", *on_tiny[:2]]):
+        fails(run(*command, "--attention", "duo+h2o"), 2, "duo and h2o do not compose")
+
+
+def test_shares_are_shares(document, on_tiny):
+    fails(run("ask", document, "Why?", *on_tiny, "--retrieval-heads", "2"), 2, "2.0 is not in the range 0<=x<=1.")
+
+
+def test_a_plan_that_is_missing_is_asked_for(document, on_tiny, tmp_path):
+    elsewhere = [*on_tiny[:2], "--index-dir", tmp_path]
+    fails(run("ask", document, "Why?", *elsewhere, "--attention", "duo"), 1, "`octavo profile` measures the model")
+
+
+def test_the_plan_of_another_model_is_refused(document, on_tiny, tmp_path):
+    plan = tmp_path / "other.json"
+    write_plan(Library.of(on_tiny[1], on_tiny[3]), plan, model={"name": "other", "sha256": "0"})
+    options = ["--attention", "duo", "--plan", plan]
+    fails(run("ask", document, "Why?", *on_tiny, *options), 1, "was measured on another model")

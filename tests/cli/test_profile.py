@@ -1,0 +1,128 @@
+"""`octavo profile`, by its output and exit codes, on a tiny model."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+from click.testing import CliRunner
+from helpers.index_builds import Entered, Recorded
+
+from octavo.cli import main as cli_main
+from octavo.cli.profile import spans
+from octavo.convert.plan.profile import ProfileSettings
+
+QUICK = ["--texts", "1", "--tokens", "1024", "--rounds", "2", "--sinks", "16", "--recent", "32"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def on_tiny(tiny_model, tmp_path):
+    return ["-m", str(tiny_model), "--index-dir", str(tmp_path), "-t", "2", *QUICK]
+
+
+def octavo(*arguments):
+    return CliRunner().invoke(cli_main.cli, ["profile", *map(str, arguments)], prog_name="octavo")
+
+
+def fails(result, code, message):
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.strip().splitlines()[-1].startswith("Error: ")
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
+    first = octavo(*on_tiny)
+    assert first.exit_code == 0
+    path = tmp_path / "tiny.octavo" / "plan.json"
+    assert "Letting heads stream: 8 trials" in first.stderr
+    assert first.stderr.splitlines()[-1] == f"The plan is {path}"
+    lines = first.stdout.splitlines()
+    assert lines[0].split() == ["layers", "number", "similarity", "budget", "x", "which"]
+    assert lines[2].startswith("most important")
+    assert lines[4].startswith("least important")
+    assert lines[4].split()[4] == "0.35"
+    assert lines[-2] == "3 of 6 KV heads are retrieval heads; the others see 16 sinks and 32 recent tokens."
+    assert re.fullmatch(
+        r"Measured on repetition: with full attention the model recalls \d+\.\d% of the tokens\.", lines[-1]
+    )
+
+    picture = tmp_path / "plan.png"
+    second = octavo(*on_tiny, "--plot", picture, "-o", "json")
+    assert second.exit_code == 0
+    assert "nothing is measured again." in second.stderr
+    assert "Letting heads stream" not in second.stderr
+    assert second.stderr.splitlines()[-1] == f"The picture is {picture}"
+    assert json.loads(second.stdout) == json.loads(path.read_text())
+    content = picture.read_bytes()
+    assert content.startswith(PNG)
+    assert int.from_bytes(content[16:20]) > 500  # its width
+
+
+def test_an_interrupted_profile_says_that_it_goes_on(on_tiny, monkeypatch):
+    with monkeypatch.context() as patch:
+        progress = Recorded(at=9)  # two texts are read, and four trials done
+        patch.setattr("octavo.cli.profile.TaskProgress", lambda: Entered(progress))
+        result = octavo(*on_tiny)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    again = octavo(*on_tiny)
+    assert again.exit_code == 0
+    assert re.search(r"Letting heads stream: 8 trials, [1-7] of them done before", again.stderr)
+
+
+def test_pictures_without_matplotlib(on_tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    fails(octavo(*on_tiny, "--plot", tmp_path / "plan.png"), 1, 'Pictures need matplotlib: pip install "octavo[plot]".')
+
+
+def test_pictures_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_path):
+    for name, message in {
+        "plan.jpg": "plan.jpg is not a PNG file's name: give one that ends in .png.",
+        "nowhere/plan.png": f"There is no folder {tmp_path / 'nowhere'} to write plan.png in.",
+    }.items():
+        result = octavo(*on_tiny, "--plot", tmp_path / name)
+        fails(result, 1, message)
+        assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--texts", "0"], "0 is not in the range 1<=x<=100."),
+        (["--tokens", "many"], "'many' is not a valid integer range."),
+        (["--rounds", "0"], "0 is not in the range 1<=x<=1000."),
+        (["--sinks", "257"], "257 is not in the range 1<=x<=256."),
+        (["--recent", "0"], "0 is not in the range 1<=x<=1048576."),
+        (["--squeeze", "0"], "0.0 is not in the range 0<x<=1."),
+        (["--squeeze", "nan"], "nan is not in the range 0<x<=1."),
+        (["-o", "xml"], "'xml' is not one of 'text', 'json'."),
+    ],
+)
+def test_bad_options(on_tiny, arguments, message):
+    fails(octavo(*on_tiny, *arguments), 2, message)
+
+
+def test_a_text_that_is_too_short(on_tiny):
+    fails(octavo(*on_tiny, "--recent", "600"), 1, "give 1,232 or more (--tokens), or fewer rows (--sinks, --recent).")
+
+
+def test_help_names_the_defaults_of_the_settings():
+    text = " ".join(octavo("--help").stdout.split())
+    defaults = ProfileSettings()
+    for name in ("texts", "tokens", "rounds", "sinks", "recent"):
+        assert f"[env var: OCTAVO_{name.upper()}; default: {getattr(defaults, name)};" in text
+    assert "[env var: OCTAVO_SQUEEZE; default: 0.35;" in text
+
+
+def test_spans():
+    assert spans([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
+    assert spans([4]) == "4"

@@ -1,0 +1,206 @@
+"""The rules of convert/files.py, and indexes that cannot be opened."""
+
+import json
+import os
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from helpers.index_builds import NAME, SETTINGS, TEXT, arrays_of, build, library_of
+from safetensors.numpy import load_file
+
+import octavo
+from octavo import OctavoError
+from octavo.convert.index import identity, open_index
+from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.runtime.cache.index import IndexLayer
+from octavo.runtime.store import files
+from octavo.runtime.store.files import MANIFEST, read_json, sha256_of, write_json
+from octavo.runtime.store.library import hash_text
+
+# The rules of convert/files.py.
+
+
+def test_rule_1_an_index_is_a_folder_of_a_manifest_a_document_and_layers(index):
+    layers = {f"layer-00{i}.safetensors" for i in range(3)}
+    assert {file.name for file in index.iterdir()} == {"manifest.json", "document.safetensors"} | layers
+    for name, arrays in arrays_of(index).items():  # and they are safetensors to others too
+        expected = {kind: array for kind, array in load_file(index / name).items() if not kind.startswith("padding.")}
+        assert arrays.keys() == expected.keys()
+        for kind, array in expected.items():
+            assert arrays[kind].dtype == array.dtype
+            np.testing.assert_array_equal(arrays[kind], array)
+
+
+def test_rule_2_it_is_written_under_another_name_synced_and_renamed(llama, tmp_path, monkeypatch):
+    """Each file's content reaches the disk before its name, and all files before the folder's."""
+    path = library_of(llama, tmp_path).index_path(NAME, TEXT, identity(llama, SETTINGS))
+    partial = path.with_name(path.name + ".partial")
+    events = []
+    fsync, replace, rename = os.fsync, os.replace, type(path).rename
+
+    def note_sync(descriptor):
+        events.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def note_replace(source, target):
+        assert not path.exists()
+        events.append(("rename", str(source), str(target)))
+        replace(source, target)
+
+    def note_rename(source, target):
+        events.append(("rename", str(source), str(target)))
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    monkeypatch.setattr(type(path), "rename", note_rename)
+    build(llama, tmp_path)
+    for name in (file.name for file in path.iterdir()):
+        temporary = str(partial / f"{name}.tmp")
+        assert events.index(("sync", temporary)) < events.index(("rename", temporary, str(partial / name)))
+    named = events.index(("rename", str(partial), str(path)))
+    assert events[named - 1] == ("sync", str(partial))
+    assert events[named + 1 :] == [("sync", str(path.parent))]
+
+
+def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, tokens):
+    manifest = json.loads((index / MANIFEST).read_text())
+    assert manifest["format_version"] == 3
+    assert manifest["model"] == {"name": "tiny.gguf", "sha256": sha256_of(llama.model_path)}
+    assert manifest["document"] == {"name": NAME, "sha256": hash_text(TEXT), "tokens": len(tokens)}
+    assert manifest["clustering"] == SETTINGS.as_json()
+    assert manifest["clustering"]["seed"] == 0
+    assert manifest["dtype"] == "f16"
+    assert manifest["rope"] == [llama.context_params.rope_freq_base, llama.context_params.rope_freq_scale]
+    assert manifest["octavo"] == octavo.__version__
+    arrays = {file.name for file in index.glob("*.safetensors")}
+    assert manifest["files"].keys() == arrays
+    for name in arrays:
+        status = (index / name).stat()
+        assert manifest["files"][name] == {
+            "size": status.st_size,
+            "mtime_ns": status.st_mtime_ns,
+            "sha256": sha256_of(index / name),
+        }
+
+
+def test_rule_7_arrays_begin_at_multiples_of_64(tmp_path):
+    path, rng = tmp_path / "arrays.safetensors", np.random.default_rng(0)
+    shapes = [(3,), (2, 0), (5, 7), (64,), (1, 1, 1)]
+    kinds = [np.float16, np.uint8, np.int32, np.int64, np.float32, np.float64]
+    written = {
+        f"{np.dtype(kind)}.{i}": rng.integers(0, 9, s).astype(kind) for kind in kinds for i, s in enumerate(shapes)
+    }
+    files.write_arrays(path, written)
+    read = files.map_arrays(path)
+    assert read.keys() == written.keys()
+    for name, array in written.items():
+        np.testing.assert_array_equal(read[name], array, strict=True)
+        assert array.size == 0 or read[name].ctypes.data % 64 == 0
+    assert load_file(path).keys() > written.keys()  # the gaps are filled, as the format wants it
+
+
+def flip_a_byte(file, keep_time):
+    status = file.stat()
+    with open(file, "r+b") as stream:
+        stream.seek(status.st_size // 2)
+        byte = stream.read(1)[0]
+        stream.seek(-1, os.SEEK_CUR)
+        stream.write(bytes([byte ^ 1]))
+    later = 0 if keep_time else 1_000_000
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + later))
+
+
+@pytest.mark.parametrize("name", ["document.safetensors", "layer-000.safetensors", "layer-002.safetensors"])
+def test_rule_4_a_file_that_has_changed_is_refused(copied_index, model_hash, name):
+    flip_a_byte(copied_index / name, keep_time=False)
+    with pytest.raises(OctavoError, match=f"{name} of the index .* has changed .*: delete that folder and index"):
+        open_index(copied_index, model_hash)
+
+
+def test_rule_4_a_file_of_another_size_is_refused(copied_index, model_hash):
+    file = copied_index / "layer-001.safetensors"
+    status = file.stat()
+    with open(file, "ab") as stream:
+        stream.write(b"\0")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(OctavoError, match=r"layer-001\.safetensors .* has another size"):
+        open_index(copied_index, model_hash)
+
+
+def test_rule_4_a_file_of_another_time_is_compared_with_its_checksum(copied_index, model_hash, index, monkeypatch):
+    os.utime(copied_index / "layer-001.safetensors")
+    read_whole = []
+    monkeypatch.setattr(files, "sha256_of", lambda path: read_whole.append(path.name) or sha256_of(path))
+    document, _ = open_index(copied_index, model_hash)
+    assert read_whole == ["layer-001.safetensors"]
+    np.testing.assert_array_equal(document.layers[1].keys, open_index(index, model_hash)[0].layers[1].keys)
+
+
+def test_rule_4_an_untouched_file_is_not_read_whole_unless_asked(copied_index, model_hash):
+    flip_a_byte(copied_index / "layer-000.safetensors", keep_time=True)
+    open_index(copied_index, model_hash)
+    with pytest.raises(OctavoError, match="has changed"):
+        open_index(copied_index, model_hash, thorough=True)
+
+
+def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_cluster(index, tokens):
+    for i in range(3):
+        arrays = arrays_of(index)[f"layer-00{i}.safetensors"]
+        assert arrays["position"].tolist() == [ANY_ORDER]
+        assert {field.name for field in fields(IndexLayer)} == arrays.keys() | {"mass"}
+        assert arrays["order"].shape == (2, len(tokens))
+        for starts, coarse_starts in zip(arrays["cluster_starts"], arrays["coarse_starts"], strict=True):
+            assert (starts[0], starts[-1]) == (0, SETTINGS.n_clustered(len(tokens)))
+            assert (coarse_starts[0], coarse_starts[-1]) == (0, len(starts) - 1)
+            assert (np.diff(coarse_starts) >= 0).all()
+    assert arrays["coarse_centroids"].shape == (2, SETTINGS.n_coarse(len(tokens)), 64)
+
+
+def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, tokens):
+    arrays = arrays_of(index)["document.safetensors"]
+    document, _ = open_index(index, model_hash)
+    of_curves = {"budgets", "thresholds", "coarse_thresholds", "two_level_budgets", "two_level_thresholds"}
+    assert arrays.keys() == of_curves | {"tokens", "mass.0", "mass.1", "mass.2"}
+    for i, layer in enumerate(document.layers):
+        assert layer.mass.dtype == np.float32
+        np.testing.assert_array_equal(layer.mass, arrays[f"mass.{i}"])
+    two_level = document.two_level
+    np.testing.assert_array_equal(document.curve.budgets, arrays["budgets"])
+    np.testing.assert_array_equal(document.curve.thresholds, arrays["thresholds"])
+    np.testing.assert_array_equal(two_level.coarse_thresholds, arrays["coarse_thresholds"])
+    np.testing.assert_array_equal(two_level.curve.budgets, arrays["two_level_budgets"])
+    np.testing.assert_array_equal(two_level.curve.thresholds, arrays["two_level_thresholds"])
+
+
+# Indexes that cannot be opened.
+
+
+def test_a_missing_file_is_told(copied_index, model_hash):
+    (copied_index / "layer-002.safetensors").unlink()
+    with pytest.raises(OctavoError, match=r"layer-002\.safetensors of the index .* is missing"):
+        open_index(copied_index, model_hash)
+
+
+def test_the_index_of_another_model_is_refused(index):
+    with pytest.raises(OctavoError, match=r"was made with another model \(tiny\.gguf\): index the document again"):
+        open_index(index, "0" * 64)
+
+
+def test_an_index_of_another_format_is_refused(copied_index, model_hash):
+    write_json(copied_index / MANIFEST, read_json(copied_index / MANIFEST) | {"format_version": 1})
+    with pytest.raises(OctavoError, match="has format 1, and this octavo reads 3: index the document again"):
+        open_index(copied_index, model_hash)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 3}'])
+def test_a_manifest_that_is_damaged_is_told(copied_index, model_hash, content):
+    (copied_index / MANIFEST).write_bytes(content)
+    with pytest.raises(OctavoError, match="index the document again"):
+        open_index(copied_index, model_hash)
+
+
+def test_a_folder_that_is_no_index_is_told(tmp_path, model_hash):
+    with pytest.raises(OctavoError, match=r"is not an octavo index: it has no manifest\.json"):
+        open_index(tmp_path, model_hash)

@@ -1,0 +1,219 @@
+"""A model's plan: what it says, and that nothing measured is lost."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from helpers import tiny_models
+from helpers.index_builds import Recorded
+
+import octavo
+from octavo import OctavoError
+from octavo.convert.plan import layers as layers_module
+from octavo.convert.plan import profile as profile_module
+from octavo.convert.plan.heads import full_heads
+from octavo.convert.plan.profile import ProfileSettings, profile
+from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION
+from octavo.convert.progress import Silent
+from octavo.runtime.methods.method import Keeps
+from octavo.runtime.store.library import Library
+from octavo.runtime.store.plan import read_plan
+
+SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32)
+SQUEEZE = 0.35
+
+
+@pytest.fixture(scope="module")
+def llama(tiny_model):
+    return octavo.Llama(tiny_model, n_threads=2)
+
+
+class Notices(list):
+    def __call__(self, sentence):
+        self.append(sentence)
+
+
+def measure(llama, folder, settings=SETTINGS, squeeze=SQUEEZE, progress=None, notices=None):
+    notice = Notices() if notices is None else notices
+    return profile(llama, Library.of(llama.model_path, folder), settings, squeeze, progress or Silent(), notice)
+
+
+def timeless(plan):
+    return {name: value for name, value in plan.items() if name != "created"}
+
+
+@pytest.fixture(scope="module")
+def folder(llama, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    measure(llama, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(llama, folder):
+    """The plan of an uninterrupted run, as it is on disk."""
+    return json.loads(Library.of(llama.model_path, folder).plan_path.read_text())
+
+
+def test_a_plan_says_what_was_measured(llama, plan, folder):
+    assert plan["model"]["name"] == "tiny.gguf"
+    assert (plan["attention"], plan["retrieval_heads"]) == ("duo+squeezed", 0.5)
+    assert (plan["task"], plan["passkey_words"]) == (REPETITION, 0)  # its weights are random
+    assert plan["passkey_accuracy"] < 0.5
+    assert plan["measured_with"]["tokens"] == 1024
+    assert plan["measured_with"]["novel"]["name"] == "emma.txt"
+    heads = plan["heads"]
+    assert sorted(map(tuple, heads["elimination"])) == full_heads(llama.context.cache)
+    assert heads["round"] == [0, 0, 0, 0, 1, 1]
+    assert all(loss > 0 for loss in heads["loss"])
+    assert sum(plan["layers"]["budget_scale"]) == pytest.approx(3)
+    assert [each.name for each in (folder / "tiny.octavo").iterdir() if each.is_dir()] == []  # nothing partial
+    text = Library.of(llama.model_path, folder).plan_path.read_text()
+    assert max(map(len, text.splitlines())) < 150
+    assert len(text.splitlines()) < 80
+
+
+def test_the_runtime_reads_a_plan(llama, plan, folder):
+    read = read_plan(Library.of(llama.model_path, folder).plan_path)
+    read.check(llama.context.cache.layers)
+    assert read.elimination == tuple(map(tuple, plan["heads"]["elimination"]))
+    assert read.layer_scale == tuple(plan["layers"]["budget_scale"])
+    assert (read.n_sinks, read.n_recent, read.model) == (16, 32, plan["model"]["sha256"])
+    own = octavo.Llama(llama.model_path, attention="duo", plan=read, retrieval_heads=0.5, n_threads=2)
+    own.eval(list(range(100)))
+    streams = [tail.keeps is Keeps.RECENT for tail in own.context.cache.tails]
+    assert sum(streams) == 3
+    assert all(streams[2 * layer + head] for layer, head in read.elimination[:3])
+    assert np.isfinite(own.logits()).all()
+
+
+def test_a_finished_plan_is_not_measured_again(llama, plan, folder):
+    progress, notices = Recorded(), Notices()
+    assert timeless(measure(llama, folder, progress=progress, notices=notices)) == timeless(plan)
+    assert progress.reports == []
+    [sentence] = notices
+    assert sentence.endswith(": nothing is measured again.")
+
+
+def test_another_squeeze_needs_no_measurement(llama, plan, tmp_path):
+    library = Library.of(llama.model_path, tmp_path)
+    library.make_folder()
+    library.plan_path.write_text(json.dumps(plan))
+    progress = Recorded()
+    measure(llama, tmp_path, squeeze=0.1, progress=progress)
+    assert progress.reports == []
+    changed = json.loads(library.plan_path.read_text())
+    assert min(changed["layers"]["budget_scale"]) == 0.1
+    assert sum(changed["layers"]["budget_scale"]) == pytest.approx(3)
+    assert changed["heads"] == plan["heads"]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda plan: {}, lambda plan: {**plan, "model": {"name": "", "sha256": "0"}}, lambda plan: []]
+)
+def test_a_plan_of_something_else_is_measured_again(llama, plan, tmp_path, damage):
+    library = Library.of(llama.model_path, tmp_path)
+    library.make_folder()
+    library.plan_path.write_text(json.dumps(damage(plan)))
+    assert timeless(measure(llama, tmp_path)) == timeless(plan)
+
+
+def reports_of(llama, folder):
+    progress = Recorded()
+    measure(llama, folder, progress=progress)
+    return progress.reports
+
+
+def test_a_profile_reports_all_of_its_work(llama, tmp_path):
+    reports = reports_of(llama, tmp_path)
+    tasks = [report for report in reports if isinstance(report, tuple)]
+    assert [task[0] for task in tasks] == [
+        "Reading text 1 (passkeys)",
+        "Reading text 1 (repetition)",
+        "Reading text 2 (repetition)",
+        "Letting heads stream",
+    ]
+    assert sum(report for report in reports if isinstance(report, int)) == sum(task[1] for task in tasks)
+    assert tasks[-1][1:] == ((6 + 2) * 2, "trials", 0)
+    assert len(reports) == REPORTS
+
+
+REPORTS = 4 + 2 + 2 + 2 + 16  # four tasks; two batches of each text; the trials
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 4, 8, 9, 10, 13, 21, REPORTS - 1])
+def test_an_interrupted_profile_goes_on_to_the_same_plan(llama, plan, tmp_path, at):
+    with pytest.raises(KeyboardInterrupt):
+        measure(llama, tmp_path, progress=Recorded(at))
+    library = Library.of(llama.model_path, tmp_path)
+    assert not library.plan_path.exists()
+    assert timeless(measure(llama, tmp_path)) == timeless(plan)
+    assert timeless(json.loads(library.plan_path.read_text())) == timeless(plan)
+
+
+def test_what_was_measured_is_not_measured_again(llama, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        measure(llama, tmp_path, progress=Recorded(at=14))  # after five trials
+    rest = reports_of(llama, tmp_path)
+    assert rest[0] == ("Letting heads stream", 16, "trials", 5)
+    assert rest[1:] == [1] * 11
+
+
+def test_other_settings_are_measured_anew(llama, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        measure(llama, tmp_path, progress=Recorded(at=14))
+    other = ProfileSettings(texts=1, tokens=1024, rounds=1, sinks=8, recent=32)
+    progress = Recorded()
+    assert measure(llama, tmp_path, other, progress=progress)["heads"]["n_sinks"] == 8
+    assert progress.done_before == [0, 0, 0]
+    assert not list((tmp_path / "tiny.octavo").glob("*.partial"))  # the other one's as well
+
+
+def test_a_model_that_recalls_passkeys_is_measured_on_them(llama, tmp_path, monkeypatch):
+    monkeypatch.setattr(profile_module, "LEAST_ACCURACY", 0.0)
+    notices = Notices()
+    own = measure(llama, tmp_path, notices=notices)
+    assert own["task"] == PASSKEYS
+    assert own["passkey_words"] > 0
+    assert notices == []
+
+
+def test_a_model_that_does_not_is_told_of(llama, tmp_path):
+    notices = Notices()
+    measure(llama, tmp_path, ProfileSettings(1, 1024, 1, 16, 32), notices=notices)
+    [sentence] = notices
+    assert re.fullmatch(
+        r"The model recalls \d+% of the passkeys' tokens: heads are measured on repeated text\.", sentence
+    )
+
+
+def test_a_short_context_takes_shorter_texts(tiny_model, tmp_path):
+    short, notices = octavo.Llama(tiny_model, n_ctx=900, n_threads=2), Notices()
+    own = measure(short, tmp_path, notices=notices)
+    assert own["measured_with"]["tokens"] == 900
+    assert notices[0] == "The model's context holds 900 tokens: its texts have so many, and not 1,024."
+    with pytest.raises(OctavoError, match=r"miss too little of a text of 900 tokens: give 1,000 or more"):
+        measure(short, tmp_path, ProfileSettings(sinks=100, recent=400))
+
+
+def test_layers_of_an_unknown_graph_get_the_same_budget(llama, plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(layers_module, "_ATTENDED", ("unheard_of",))
+    notices = Notices()
+    own = measure(llama, tmp_path, notices=notices)
+    assert own["layers"]["similarity"] is None
+    assert own["layers"]["budget_scale"] == [1.0] * 3
+    assert own["heads"] == plan["heads"]
+    assert notices[-1].startswith("How important layers are cannot be told")
+
+
+def test_only_layers_that_see_everything_are_measured(tmp_path):
+    path = tiny_models.write_model(tmp_path / "gemma.gguf", "gemma3", n_layer=12)
+    model = octavo.Llama(path, n_threads=2)
+    own = measure(model, tmp_path, ProfileSettings(1, 1024, 1, 16, 32))
+    assert sorted(own["heads"]["elimination"]) == [[5, 0], [5, 1], [11, 0], [11, 1]]
+    assert [i for i, slides in enumerate(own["layers"]["slides"]) if not slides] == [5, 11]
+    scales = own["layers"]["budget_scale"]
+    assert sorted(scales[i] for i in (5, 11)) == [0.35, 1.65]
+    assert [scale for i, scale in enumerate(scales) if i not in (5, 11)] == [1.0] * 10
+    read_plan(Library.of(path, tmp_path).plan_path).check(model.context.cache.layers)

@@ -1,0 +1,174 @@
+"""Selectors from queries to output against the papers' algorithms as they are printed, on random and on real keys.
+
+Real ones are of SmolLM2-135M over a novel: see data/save_keys.py.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import oracle, papers
+from helpers.attention_cases import attend_spans
+from helpers.kernel_heads import Head, queries_of, random_head
+from helpers.kernel_inputs import SAME, address, relative_error
+
+from octavo.cpu_kernels.compile import Shape
+from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_pages
+from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, reallocate, score_rows, select_rows
+from octavo.cpu_kernels.methods.squeezed import (
+    score_clusters,
+    score_coarse_clusters,
+    select_clusters,
+    select_clusters_of_clusters,
+)
+from octavo.cpu_kernels.spans import CHUNK_ROWS
+
+SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")
+N_ROWS, N_QUERIES = 700, 8
+SCALE = 8  # the square root of a head's 64: kernels take scaled queries, papers do not
+SHAPES = [pytest.param(Shape(64, group), id=f"group {group}") for group in (1, 3, 4, 8)]
+KEYS = ["random", "an early layer", "a late layer"]
+
+
+def inputs(kind, group):
+    """Keys and values, (N_ROWS, 64), and queries of some tokens, (N_QUERIES, group, 64).
+
+    Real query heads beyond the KV head's own three are those of its layer's other KV heads.
+    """
+    if kind == "random":
+        rng = np.random.default_rng(0)
+        head = random_head(rng, Shape(64, group), 0, N_ROWS)
+        return head.keys.astype(np.float16), head.values, queries_of(rng, head.shape, N_QUERIES, 0.1)
+    layer = KEYS.index(kind) - 1
+    queries = np.ascontiguousarray(SAVED["queries"][layer, :, :group], np.float32)
+    return SAVED["keys"][layer], SAVED["values"][layer], queries
+
+
+def select_and_attend(head, score, select, query, most):
+    """The rows that are selected, rising, and their attention: (group, head_dim)."""
+    spans = head.score_and_select(score, select, query[None], most)
+    out = attend_spans(head.shape, query[None], spans, head.n_document + head.n_tail - 1)[0]
+    return np.sort(head.rows(spans)), out
+
+
+def assert_same(actual, expected):
+    assert actual[0].tolist() == expected[0].tolist()
+    assert relative_error(actual[1], expected[1]) < 5 * SAME
+    assert len(actual[0]) < N_ROWS, "this leaves something out"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("n_pages", [1, 6, 20])
+def test_quest(shape, kind, n_pages):
+    keys, values, queries = inputs(kind, shape.group)
+    head = Head(shape, keys, values, n_selected=n_pages)
+    for query in queries:
+        actual = select_and_attend(head, score_pages, select_pages, query, n_pages)
+        assert_same(actual, papers.quest(query * SCALE, keys, values, PAGE_ROWS, n_pages))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("n_selected", [20, 90])
+@pytest.mark.parametrize("reallocates", [False, True])
+def test_sparq(shape, kind, n_selected, reallocates):
+    keys, values, queries = inputs(kind, shape.group)
+    n_components, n_recent = 16, n_selected // 4
+    head = Head(shape, keys, values, n_selected=n_selected, n_components=n_components, n_recent=n_recent)
+    spread = oracle.spread(keys, CHUNK_ROWS, MEASURED_CHUNKS)
+    left = np.zeros(shape.group + 64, np.float32)
+    head.set(reallocation=address(left) if reallocates else 0)
+    for query in queries:
+        actual = select_and_attend(head, score_rows, select_rows, query, len(head.chunks))
+        if reallocates:
+            reallocate(shape, address(left), address(actual[1]), 64 * 4)
+        sizes = n_components, n_selected, n_recent
+        expected = papers.sparq(query * SCALE, keys, values, *sizes, reallocates, spread)
+        assert_same(actual, expected)
+
+
+class Clustered:
+    """Rows sorted by cluster and coarse cluster, each the rows that are most like a row that was drawn for it.
+
+    At the end lie exact rows, and then those of the tail. Centroids are means, f16.
+    """
+
+    def __init__(self, shape, keys, values, n_coarse=6, n_fine=6, n_exact=30, n_tail=20):
+        rng, n_clustered = np.random.default_rng(1), N_ROWS - n_exact - n_tail
+        order, starts, coarse_starts = [], [0], [0]
+        for members in _nearest(rng, keys, np.arange(n_clustered), n_coarse):
+            for rows in _nearest(rng, keys, members, n_fine):
+                order += rows.tolist()
+                starts.append(len(order))
+            coarse_starts.append(len(starts) - 1)
+        order = np.array([*order, *range(n_clustered, N_ROWS)])
+        self.keys, self.values = keys[order], values[order]
+        self.starts, self.coarse_starts = np.int32(starts), np.int32(coarse_starts)
+        self.centroids = self._means(self.starts)
+        self.coarse_centroids = self._means(self.starts[self.coarse_starts])
+        self.clusters = [np.arange(a, b) for a, b in pairwise(starts)]
+        self.coarse = [np.arange(a, b) for a, b in pairwise(coarse_starts)]
+        self.exact = np.arange(n_clustered, N_ROWS)
+        self.head = Head(shape, self.keys, self.values, N_ROWS - n_tail, n_items=len(self.clusters))
+        self.head.set(
+            n_clusters=len(self.clusters),
+            centroids=address(self.centroids),
+            cluster_starts=address(self.starts),
+            n_coarse=len(self.coarse),
+            coarse_centroids=address(self.coarse_centroids),
+            coarse_starts=address(self.coarse_starts),
+        )
+
+    def _means(self, starts):
+        return np.array([self.keys[a:b].astype(np.float64).mean(axis=0) for a, b in pairwise(starts)], np.float16)
+
+
+def _nearest(rng, keys, rows, n):
+    """These rows in at most n groups, none of them empty."""
+    floats = keys[rows].astype(np.float64)
+    centers = floats[rng.choice(len(rows), min(n, len(rows)), replace=False)]
+    labels = ((floats[:, None] - centers) ** 2).sum(axis=-1).argmin(axis=1)
+    return [rows[labels == label] for label in np.unique(labels)]
+
+
+def between(importance, share):
+    """A threshold that about this share of the clusters exceeds, between two that rounding does not exchange."""
+    falling = np.sort(importance)[::-1]
+    n = max(round(share * len(falling)), 1)
+    while n < len(falling) and falling[n] > 0.999 * falling[n - 1]:
+        n += 1
+    return float(np.float32(np.sqrt(falling[n - 1] * falling[n]))) if n < len(falling) else 0.0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_squeezed(shape, kind, share):
+    keys, values, queries = inputs(kind, shape.group)
+    document = Clustered(shape, keys, values)
+    parts = document.keys, document.values, document.exact, document.clusters, document.centroids
+    for query in queries:
+        sizes = np.diff(document.starts)
+        threshold = between(papers.importance_of(query * SCALE, document.centroids, sizes), share)
+        document.head.set(threshold=threshold)
+        actual = select_and_attend(document.head, score_clusters, select_clusters, query, 99)
+        assert_same(actual, papers.squeezed(query * SCALE, *parts, threshold))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("threshold", [0.001, 0.003])
+def test_squeezed_on_two_levels(shape, kind, threshold):
+    """The fine threshold is the same whatever is kept: an even share of attention is about 0.0025."""
+    keys, values, queries = inputs(kind, shape.group)
+    document = Clustered(shape, keys, values)
+    coarse = document.coarse, document.coarse_centroids
+    parts = document.keys, document.values, document.exact, document.clusters, document.centroids
+    for query in queries:
+        sizes = np.diff(document.starts[document.coarse_starts])
+        coarse_threshold = between(papers.importance_of(query * SCALE, document.coarse_centroids, sizes), 0.5)
+        document.head.set(threshold=threshold, coarse_threshold=coarse_threshold)
+        actual = select_and_attend(document.head, score_coarse_clusters, select_clusters_of_clusters, query, 99)
+        assert_same(actual, papers.squeezed_two_levels(query * SCALE, *parts, threshold, *coarse, coarse_threshold))

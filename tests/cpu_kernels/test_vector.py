@@ -1,0 +1,115 @@
+"""Vector primitives, lane by lane."""
+
+import numpy as np
+from helpers.kernel_inputs import Room, address, before_a_hole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.cpu_kernels import machine, vector
+from octavo.cpu_kernels.compile import LANES, kernel
+
+
+@kernel
+def exp_of(source, target, n):
+    for i in range(0, n, LANES):
+        vector.store(target + i * 4, vector.exp(vector.load(source + i * 4)))
+
+
+@kernel
+def lane_reductions(source, target):
+    x = vector.load(source)
+    vector.store(target, vector.splat(vector.sum_of(x)))
+    vector.store(target + LANES * 4, vector.splat(vector.max_of(x)))
+
+
+@kernel
+def kept_at_most(source, index, limits, target):
+    vector.store(target, vector.keep_at_most(vector.load(source), index, vector.load(limits)))
+
+
+@kernel
+def arithmetic(x, y, target):
+    x, y, step = vector.load(x), vector.load(y), LANES * 4
+    vector.store(target, vector.add(x, y))
+    vector.store(target + step, vector.subtract(x, y))
+    vector.store(target + 2 * step, vector.multiply(x, y))
+    vector.store(target + 3 * step, vector.maximum(x, y))
+
+
+def vector_exp(numbers):
+    padded = np.zeros(-(-len(numbers) // LANES) * LANES, np.float32)
+    padded[: len(numbers)] = numbers
+    out = Room(padded.nbytes)
+    exp_of(address(padded), out.address, len(padded))
+    out.check()
+    return out.floats(len(padded))[: len(numbers)]
+
+
+def test_exp_is_exact_to_two_units_in_the_last_place():
+    steps = np.linspace(-87, 88, 100_001, dtype=np.float32)
+    near_zero = np.concatenate([sign * np.geomspace(1e-30, 1, 10_001, dtype=np.float32) for sign in (-1, 1)])
+    x = np.concatenate([steps, near_zero])
+    expected = np.exp(x.astype(np.float64))
+    units = np.abs(vector_exp(x) - expected) / np.spacing(expected.astype(np.float32))
+    assert units.max() <= 2
+
+
+def test_exp_of_little_is_0_and_of_0_is_1():
+    x = np.array([-np.inf, -3e38, -1e30, -1e4, np.nextafter(np.float32(-87), np.float32(-88)), 0, -0.0], np.float32)
+    assert vector_exp(x).tolist() == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_exp_keeps_nan():
+    x = np.array([1, np.nan, -np.inf, -np.nan, 0], np.float32)
+    assert np.isnan(vector_exp(x)).tolist() == [False, True, False, True, False]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(max_value=88, allow_infinity=False, width=32), min_size=1, max_size=40))
+def test_exp_of_any_finite_number_is_one(numbers):
+    actual, expected = vector_exp(np.array(numbers, np.float32)), np.exp(np.array(numbers, np.float64))
+    expected[np.array(numbers) < vector.LOWEST_EXPONENT] = 0
+    np.testing.assert_allclose(actual, expected, rtol=3e-7)
+
+
+def test_sum_and_maximum_take_in_every_lane():
+    for lane in range(LANES):
+        x = np.zeros(LANES, np.float32)
+        x[lane] = 3
+        out = Room(2 * LANES * 4)
+        lane_reductions(address(x), out.address)
+        out.check()
+        assert (out.floats() == 3).all()
+
+
+def test_maximum_of_what_is_below_0():
+    out, x = Room(2 * LANES * 4), np.arange(-LANES, 0, dtype=np.float32)
+    lane_reductions(address(x), out.address)
+    assert (out.floats(2, LANES)[1] == -1).all()
+
+
+def test_mask_keeps_what_is_not_after_the_limit():
+    x, limits = np.arange(LANES, dtype=np.float32), np.arange(LANES, dtype=np.float32)
+    out = Room(LANES * 4)
+    kept_at_most(address(x), np.float32(3), address(limits), out.address)
+    out.check()
+    assert out.floats().tolist() == [-np.inf if lane < 3 else lane for lane in range(LANES)]
+
+
+def test_arithmetic_is_that_of_each_lane_at_any_address():
+    rng = np.random.default_rng(0)
+    memory = before_a_hole(rng.standard_normal(2 * LANES + 1).astype(np.float32))
+    x, y = memory[1 : LANES + 1], memory[LANES + 1 :]
+    out = Room(4 * LANES * 4)
+    arithmetic(address(x), address(y), out.address)
+    out.check()
+    assert (out.floats(4, LANES) == [x + y, x - y, x * y, np.maximum(x, y)]).all()
+
+
+def test_bandwidth_is_measured_by_reading_everything():
+    numbers = before_a_hole(np.arange(3 * 8 * LANES, dtype=np.float32))
+    assert machine._sum(address(numbers), len(numbers)) == numbers.sum(dtype=np.float64)
+    for i in range(0, len(numbers), 7):
+        hit = np.zeros_like(numbers)
+        hit[i] = 1
+        assert machine._sum(address(hit), len(hit)) == 1

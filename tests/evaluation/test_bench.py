@@ -1,0 +1,221 @@
+"""`octavo bench` on a tiny model: what it reports, not how fast that is."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers import tiny_models
+
+from octavo.cli.bench import as_markdown, bench
+from octavo.evaluation.bench import compare
+
+RESULT = {
+    "attention",
+    "budget",
+    "depth",
+    "prefill_tokens_per_s",
+    "decode_ms",
+    "decode_tokens_per_s",
+    "kv_bytes",
+    "bytes_read_per_token",
+    "kl_divergence",
+    "top1_agreement",
+}
+
+
+METHODS = ("llama.cpp", "dense", "squeezed")
+
+
+def measure(model, *arguments):
+    """What `octavo bench -o json` prints."""
+    command = ["-m", str(model), "-t", "2", "-n", "6", "--budget", "0.2", "-o", "json", *arguments]
+    run = CliRunner().invoke(bench, command, catch_exceptions=False)
+    assert run.exit_code == 0, run.output
+    return json.loads(run.stdout)
+
+
+@pytest.fixture(scope="module")
+def result(tiny_model):
+    return measure(tiny_model, "--depths", "1500,300,1500")
+
+
+@pytest.fixture(scope="module")
+def quantised(tiny_model):
+    return measure(tiny_model, "--depths", "300,1500", "--cache-type", "q8_0")
+
+
+@pytest.fixture(scope="module", params=["prefill", "copy", "random"])
+def filled(request, tiny_model):
+    """Results from an empty cache on, for each way to fill it."""
+    return measure(tiny_model, "--depths", "0,64,1500", "--fill", request.param)
+
+
+def test_reports_every_method_at_every_depth(result):
+    rows = result["results"]
+    assert [(row["depth"], row["attention"]) for row in rows] == [
+        (depth, name) for depth in (300, 1500) for name in METHODS
+    ]
+    for row in rows:
+        assert set(row) - {"flash_attention"} == RESULT
+    assert set(result["machine"]) == {"cpu", "threads", "read_bandwidth_gb_s"}
+    assert result["model"]["file"] == "tiny.gguf"
+    assert (result["fill"], result["cache_type"]) == ("prefill", "f16")
+
+
+def test_bytes_are_counted(result):
+    row_bytes = 3 * 2 * 2 * 2 * 64  # layers, keys and values, KV heads, f16, head_dim
+    llama_cpp, dense, squeezed = result["results"][3:]
+    tokens = dense["bytes_read_per_token"] / row_bytes
+    assert 1500 < tokens < 1515
+    assert llama_cpp["bytes_read_per_token"] == pytest.approx(dense["bytes_read_per_token"], rel=1e-3)
+    assert squeezed["bytes_read_per_token"] < 0.5 * dense["bytes_read_per_token"]
+
+
+def test_llama_cpp_computes_the_same_and_squeezed_nearly(result):
+    llama_cpp, dense, squeezed = result["results"][3:]
+    assert dense["kl_divergence"] == 0
+    assert dense["top1_agreement"] == 1
+    assert llama_cpp["kl_divergence"] < 1e-3
+    assert squeezed["kl_divergence"] > 0
+
+
+def test_short_documents_are_attended_whole(result):
+    _, dense, squeezed = result["results"][:3]
+    assert squeezed["bytes_read_per_token"] == dense["bytes_read_per_token"]
+    assert squeezed["kl_divergence"] < 1e-6
+
+
+def test_every_way_to_fill_the_caches_reaches_every_depth(filled):
+    rows = filled["results"]
+    assert [(row["depth"], row["attention"]) for row in rows] == [
+        (depth, name) for depth in (0, 64, 1500) for name in METHODS
+    ]
+    for row in rows:
+        assert set(row) - {"flash_attention"} == RESULT
+        assert row["decode_ms"] > 0
+
+
+def test_every_way_to_fill_the_caches_gives_all_engines_the_same(filled):
+    row_bytes = 3 * 2 * 2 * 2 * 64
+    for row in filled["results"]:
+        tokens = row["bytes_read_per_token"] / row_bytes
+        if (row["attention"], row["depth"]) == ("squeezed", 1500):
+            assert 0.1 < tokens / row["depth"] < 0.3
+            assert 0 < row["kl_divergence"] < 2
+        else:
+            assert 0 <= tokens - row["depth"] < 15
+            assert row["kl_divergence"] < 1e-3
+            assert row["top1_agreement"] == 1
+
+
+def test_a_prefill_that_was_not_timed_is_null(filled):
+    timed = {
+        "prefill": {"llama.cpp", "dense", "squeezed"},
+        "copy": {"dense", "squeezed"},
+        "random": set(),
+    }[filled["fill"]]
+    for row in filled["results"]:
+        speed = row["prefill_tokens_per_s"]
+        assert (speed is not None) == (row["depth"] > 0 and row["attention"] in timed)
+
+
+def test_the_table_shows_what_was_not_timed_as_a_dash_and_how_caches_were_filled(filled):
+    heading, _, columns, _, *rows = as_markdown(filled).splitlines()
+    place = columns.split(" | ").index("prefill tokens/s")
+    for line, row in zip(rows, filled["results"], strict=True):
+        assert (line.split(" | ")[place] == "-") == (row["prefill_tokens_per_s"] is None)
+    assert heading.endswith(
+        {
+            "prefill": "GB/s from memory",
+            "copy": "; llama.cpp's keys and values are a copy of octavo's",
+            "random": "; text, keys and values are random",
+        }[filled["fill"]]
+    )
+
+
+def test_a_cache_of_q8_0_is_compared_with_llama_cpps_own(quantised):
+    rows = quantised["results"]
+    assert [(row["depth"], row["attention"]) for row in rows] == [
+        (depth, name) for depth in (300, 1500) for name in METHODS
+    ]
+    assert quantised["cache_type"] == "q8_0"
+    assert {row["flash_attention"] for row in rows if row["attention"] == "llama.cpp"} == {True}
+    for row in rows:
+        if row["attention"] == "llama.cpp":
+            assert 0 < row["kl_divergence"] < 0.01  # each rounds in its own way
+        if row["attention"] == "dense":
+            assert row["kl_divergence"] == 0
+
+
+def test_bytes_of_q8_0_are_counted(quantised):
+    """Ours have a scale of 4 bytes for each row of 64 numbers, llama.cpp's one of 2 for each 32."""
+    row_bytes = {"dense": 3 * 2 * 2 * (64 + 4), "llama.cpp": 3 * 2 * 2 * (64 + 2 * 2)}
+    llama_cpp, dense, squeezed = quantised["results"][3:]
+    for row in (llama_cpp, dense):
+        assert 1500 < row["bytes_read_per_token"] / row_bytes[row["attention"]] < 1515
+    assert llama_cpp["kv_bytes"] == 1536 * row_bytes["llama.cpp"]
+    assert dense["kv_bytes"] == 6 * 256 * row_bytes["dense"]
+    assert squeezed["bytes_read_per_token"] < 0.5 * dense["bytes_read_per_token"]
+
+
+def test_the_heading_names_the_type_that_is_not_f16(result, quantised):
+    headings = [as_markdown(each).splitlines()[0] for each in (result, quantised)]
+    assert headings[0].endswith("GB/s from memory")
+    assert headings[1].endswith("GB/s from memory; keys and values are q8_0")
+
+
+def test_a_head_that_llama_cpp_cannot_keep_as_q8_0_is_told(tmp_path):
+    model = tiny_models.write_model(tmp_path / "odd.gguf", "llama", n_layer=1, head_dim=80)
+    arguments = ["-m", str(model), "--depths", "64", "--cache-type", "q8_0", "-n", "1"]
+    run = CliRunner().invoke(bench, arguments)
+    assert run.exit_code == 1
+    assert str(run.exception).startswith(
+        "llama.cpp does not keep this model's keys and values as q8_0: leave it out with --attention dense,squeezed. "
+        "It says: K cache type q8_0"
+    )
+    assert CliRunner().invoke(bench, [*arguments, "--attention", "dense,squeezed"]).exit_code == 0
+
+
+@pytest.mark.parametrize("fill", ["copy", "random"])
+def test_sliding_windows_are_refused_where_caches_are_not_read(tmp_path, fill):
+    model = tiny_models.write_model(tmp_path / "gemma3.gguf", "gemma3", n_layer=6)
+    run = CliRunner().invoke(bench, ["-m", str(model), "--depths", "64", "--fill", fill])
+    assert run.exit_code == 1
+    assert "sliding window" in str(run.exception)
+    assert "use --fill prefill" in str(run.exception)
+
+
+def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_path):
+    text = tmp_path / "short.txt"
+    text.write_text("x y z " * 40)
+    run = CliRunner().invoke(bench, ["-m", str(tiny_model), "--doc", str(text), "--depths", "600"])
+    assert run.exit_code == 1
+    assert "the deepest measurement needs 650" in str(run.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--depths", "many"], "not a list of token counts"),
+        (["--depths", "64,-1"], "not a list of token counts"),
+        (["--depths", ""], "not a list of token counts"),
+        (["--fill", "magic"], "'magic' is not one of 'prefill', 'copy', 'random'"),
+        (["--fill", "random", "--doc", "text.txt"], "--fill random reads no text: leave out --doc."),
+        (["--fill", "copy", "--cache-type", "q8_0"], "--fill copy gives engines f16 keys and values"),
+        (["--fill", "random", "--cache-type", "q8_0"], "--fill random gives engines f16 keys and values"),
+        (["--cache-type", "q4_0"], "'q4_0' is not one of 'f16', 'q8_0'"),
+        (["--attention", "dense,magic"], "There is no attention named 'magic'"),
+    ],
+)
+def test_wrong_use_exits_with_2(arguments, message):
+    run = CliRunner().invoke(bench, arguments)
+    assert run.exit_code == 2
+    assert message in run.output
+
+
+def test_compare_gives_kl_divergence_and_agreement():
+    p, q = np.log([[0.5, 0.5], [0.9, 0.1]]), np.log([[0.25, 0.75], [0.9, 0.1]])
+    divergence, agreement = compare(list(p), list(q))
+    assert divergence == pytest.approx(0.5 * (0.5 * np.log(2) + 0.5 * np.log(2 / 3)))
+    assert agreement == 0.5

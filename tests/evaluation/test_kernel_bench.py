@@ -1,0 +1,76 @@
+"""`octavo bench --kernels`, over little memory: what it counts is exact, what it times is not tested."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from octavo.cli.main import cli
+from octavo.cpu_kernels import machine
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.evaluation import kernel_bench
+from octavo.evaluation.kernel_bench import KEPT, N_KV_HEAD, Case
+
+ROWS = 2048
+SELECTORS = ["squeezed", "squeezed, two levels", "quest", "sparq"]
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    monkeypatch.setattr(kernel_bench, "_BYTES", 1 << 24)
+    monkeypatch.setattr(machine, "_BYTES", 1 << 20)
+    cases = [Case("dense", Shape(64, 3, kv_type), ROWS) for kv_type in (F16, Q8_0)]
+    cases += [Case(name, Shape(64, 3), ROWS) for name in SELECTORS]
+    cases += [Case("dense prefill", Shape(64, 3), ROWS, 5), Case("squeezed prefill", Shape(64, 3), ROWS, 5)]
+    monkeypatch.setattr(kernel_bench, "cases", lambda: iter(cases))
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["bench", "--kernels", *arguments])
+
+
+@pytest.fixture
+def result(little_memory):
+    outcome = run("-o", "json", "-t", "2")
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout)
+
+
+def test_json_has_what_the_figures_need(result):
+    assert set(result["machine"]) == {"cpu", "threads", "read_bandwidth_gb_s"}
+    assert result["machine"]["threads"] == 2
+    assert result["kv_heads"] == N_KV_HEAD
+    names = {"kernel", "kv_type", "head_dim", "group", "rows", "tokens"}
+    figures = {"ms", "bytes", "operations", "gb_per_s", "share_of_read_bandwidth", "gflop_per_s"}
+    for row in result["kernels"]:
+        assert set(row) - {"times_dense"} == names | figures
+        assert all(row[figure] > 0 for figure in figures)
+        assert ("times_dense" in row) == (row["kernel"] in SELECTORS)
+
+
+def test_bytes_are_those_of_the_rows_that_are_read(result):
+    rows = {(row["kernel"], row["kv_type"]): row for row in result["kernels"]}
+    assert rows["dense", F16]["bytes"] == 2 * N_KV_HEAD * ROWS * 128
+    assert rows["dense", Q8_0]["bytes"] == 2 * N_KV_HEAD * ROWS * 68
+    assert rows["dense", F16]["operations"] == 4 * N_KV_HEAD * ROWS * 64 * 3
+    assert rows["dense prefill", F16]["operations"] == 5 * rows["dense", F16]["operations"]
+    lookup = {"squeezed": 0.05 / 2, "squeezed, two levels": 0.0225 / 2, "quest": 1 / 16, "sparq": 1 / 8}
+    for name, share in lookup.items():
+        read = rows[name, F16]["bytes"] / rows["dense", F16]["bytes"]
+        assert read == pytest.approx(KEPT + share, abs=0.04), name
+
+
+def test_table_shows_every_case(little_memory):
+    outcome = run()
+    assert outcome.exit_code == 0, outcome.output
+    lines = outcome.stdout.splitlines()
+    assert "reads" in lines[0]
+    assert len(lines) == 4 + 8
+    assert all(line.count("|") == lines[2].count("|") for line in lines[2:])
+
+
+@pytest.mark.parametrize("option", [("-m", "x.gguf"), ("--depths", "100"), ("--fill", "random"), ("-n", "3")])
+def test_options_about_a_model_are_refused(option):
+    outcome = run(*option)
+    assert outcome.exit_code == 2
+    assert "--kernels runs no model: leave out --" in outcome.stderr

@@ -1,0 +1,249 @@
+"""Decode and prefill on any rows, cut into any spans: what a kernel computes, and what the oracle expects."""
+
+from itertools import pairwise
+
+import numpy as np
+from helpers import oracle
+from helpers.kernel_inputs import (
+    LoadedQuery,
+    Room,
+    SpanOf,
+    address,
+    halves,
+    normal,
+    random_pieces,
+    read_rows,
+    relative_error,
+    store_rows,
+)
+
+from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares, partial_size
+from octavo.cpu_kernels.prefill import attend_tile, n_tiles, tile_scratch_size
+from octavo.cpu_kernels.spans import ANY_ORDER, SPAN
+
+
+def span_array(spans):
+    records = np.zeros(len(spans), SPAN)
+    for i, span in enumerate(spans):
+        records[i] = span.record
+    return records
+
+
+class Decode:
+    """One token's attention over pieces of the rows of some KV heads.
+
+    query : (n_kv_head * group, head_dim) f32    keys, values : for each KV head (n_rows, head_dim)
+    pieces : for each KV head, ranges (runs) and arrays of row numbers (lists); None attends each row once
+    """
+
+    def __init__(self, shape, query, keys, values, pieces=None, softcap=0.0, sinks=None):
+        self.shape, self.query, self.softcap, self.sinks = shape, query, np.float32(softcap), sinks
+        self.keys, self.values = ([store_rows(shape, rows) for rows in kind] for kind in (keys, values))
+        self.pieces = pieces or [[range(len(rows))] for rows in keys]
+        self._spans = [
+            [SpanOf(k, v, piece, ANY_ORDER) for piece in own]
+            for k, v, own in zip(self.keys, self.values, self.pieces, strict=True)
+        ]
+        self.spans = np.zeros((len(keys), max(map(len, self._spans)) + 1), SPAN)
+        for head, spans in enumerate(self._spans):
+            self.spans[head, : len(spans)] = span_array(spans)
+        self.n_spans = np.array([len(spans) for spans in self._spans], np.int64)
+        self.n_rows = np.array([sum(map(len, own)) for own in self.pieces], np.int64)
+
+    def start(self, n_threads):
+        self._partials = Room(4 * n_threads * len(self.keys) * partial_size(self.shape))
+        self._scratch = [Room(decode_scratch_bytes(self.shape)) for _ in range(n_threads)]
+        self._out = Room(self.query.nbytes)
+        self.out = self._out.floats(*self.query.shape)
+
+    def attend(self, ith, n_threads):
+        attend_share(
+            self.shape,
+            address(self.query),
+            len(self.keys),
+            address(self.spans),
+            self.spans.shape[1],
+            address(self.n_spans),
+            address(self.n_rows),
+            self.softcap,
+            self._scratch[ith].address,
+            self._partials.address,
+            ith,
+            n_threads,
+        )
+
+    def merge(self, head, n_threads):
+        sinks = address(self.sinks) if self.sinks is not None else 0
+        n_heads, partials, out = len(self.keys), self._partials.address, self._out.address
+        merge_shares(self.shape, head, n_heads, partials, n_threads, sinks, out, self.out.strides[0])
+
+    def check(self):
+        for room in (*self._scratch, self._partials, self._out):
+            room.check()
+
+    def run(self, n_threads):
+        self.start(n_threads)
+        for ith in range(n_threads):
+            self.attend(ith, n_threads)
+        for head in range(len(self.keys)):
+            self.merge(head, n_threads)
+        self.check()
+        return self.out
+
+    def attended(self, head):
+        """The rows of a KV head in the order of its pieces: keys and values."""
+        numbers = np.concatenate([*map(np.asarray, self.pieces[head]), []]).astype(int)
+        return tuple(read_rows(self.shape, kind[head])[numbers] for kind in (self.keys, self.values))
+
+    def expected(self, loaded=True):
+        """By the oracle, on the query as it is loaded or as it was; NaN for a head without rows."""
+        group, results = self.shape.group, []
+        for head in range(len(self.keys)):
+            own = slice(head * group, (head + 1) * group)
+            query = LoadedQuery(self.shape, self.query[own]).floats if loaded else self.query[own]
+            sinks = self.sinks[own] if self.sinks is not None else None
+            if self.n_rows[head] == 0 and sinks is None:
+                results.append(np.full((group, self.shape.head_dim), np.nan))
+                continue
+            results.append(oracle.attention(query, *self.attended(head), softcap=float(self.softcap), sinks=sinks))
+        return np.concatenate(results)
+
+    def error(self, n_threads):
+        return relative_error(self.run(n_threads), self.expected())
+
+
+def random_decode(rng, shape, n_rows, n_cuts=0, spread=0.3, **options):
+    """n_rows : for each KV head, its number of rows. Their pieces are runs and lists, in any order."""
+    keys, values = ([halves(rng, n, shape.head_dim) for n in n_rows] for _ in range(2))
+    query = normal(rng, len(n_rows) * shape.group, shape.head_dim, spread=spread)
+    pieces = [random_pieces(rng, n, n_cuts) for n in n_rows] if n_cuts else None
+    return Decode(shape, query, keys, values, pieces, **options)
+
+
+class Prefill:
+    """A batch's attention on one KV head: a document in any order, and a tail in order, the batch's tokens its last.
+
+    query : (n_tokens, group, head_dim) f32    keys, values : (n_document + n_tail, head_dim)
+    position : of the first row of the tail    cuts : rows of the tail where a new span starts
+    pieces : of the document's rows, runs and lists; None attends each once
+    """
+
+    def __init__(
+        self,
+        shape,
+        query,
+        keys,
+        values,
+        n_document=0,
+        position=0,
+        window=0,
+        softcap=0.0,
+        sinks=None,
+        cuts=(),
+        pieces=None,
+    ):
+        self.shape, self.query, self.n_document, self.position = shape, query, n_document, position
+        self.window, self.softcap, self.sinks = window, np.float32(softcap), sinks
+        self.keys, self.values = store_rows(shape, keys), store_rows(shape, values)
+        self.pieces = pieces if pieces is not None else [range(n_document)]
+        bounds = sorted({n_document, len(keys), *(n_document + cut for cut in cuts)})
+        self.n_tail = len(keys) - n_document
+        self._spans = [SpanOf(self.keys, self.values, piece, ANY_ORDER) for piece in self.pieces]
+        for a, b in pairwise(bounds):
+            self._spans.append(SpanOf(self.keys, self.values, range(a, b), position + a - n_document, window))
+        self.spans = span_array(self._spans)
+
+    @property
+    def first_token(self):
+        """Position of the batch's first token."""
+        return self.position + self.n_tail - len(self.query)
+
+    def run(self):
+        n_tokens, group, head_dim = self.query.shape
+        room = Room(4 * n_tokens * (group + 1) * (head_dim + 3))
+        with_gaps = room.floats(n_tokens, group + 1, head_dim + 3)
+        for tile in range(n_tiles(self.shape, n_tokens)):
+            scratch = Room(4 * tile_scratch_size(self.shape))
+            attend_tile(
+                self.shape,
+                tile,
+                n_tokens,
+                address(self.query),
+                self.first_token,
+                self.spans,
+                len(self.spans),
+                self.softcap,
+                address(self.sinks) if self.sinks is not None else 0,
+                scratch.address,
+                room.address,
+                with_gaps.strides[0],
+                with_gaps.strides[1],
+            )
+            scratch.check()
+        room.check()
+        assert np.isnan(with_gaps[:, group]).all(), "written between the heads"
+        assert np.isnan(with_gaps[:, :, head_dim:]).all(), "written between the heads"
+        return with_gaps[:, :group, :head_dim]
+
+    def expected(self):
+        n_tokens, group, _ = self.query.shape
+        document = np.concatenate([*map(np.asarray, self.pieces), []]).astype(int)
+        numbers = np.concatenate([document, np.arange(self.n_document, self.n_document + self.n_tail)])
+        keys, values = (read_rows(self.shape, kind)[numbers] for kind in (self.keys, self.values))
+        positions = self.position + np.arange(self.n_tail)
+        visible = oracle.visible(self.first_token + np.arange(n_tokens), positions, self.window)
+        visible = np.hstack([np.ones((n_tokens, len(document)), bool), visible])
+        heads = []
+        for g in range(group):
+            sinks = np.full(n_tokens, self.sinks[g]) if self.sinks is not None else None
+            softcap = float(self.softcap)
+            heads.append(
+                oracle.attention(self.query[:, g], keys, values, softcap=softcap, sinks=sinks, visible=visible)
+            )
+        return np.stack(heads, axis=1)
+
+    def error(self):
+        return relative_error(self.run(), self.expected())
+
+
+def random_prefill(rng, shape, n_tokens, n_past=0, n_document=0, spread=0.3, **options):
+    query = normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
+    keys, values = (halves(rng, n_document + n_past + n_tokens, shape.head_dim) for _ in range(2))
+    return Prefill(shape, query, keys, values, n_document, **options)
+
+
+def attend_spans(shape, queries, spans, position, softcap=0.0):
+    """What (n_tokens, group, head_dim) queries of one KV head get of spans: a single token decodes, a batch prefills.
+
+    position : of the first token
+    """
+    n_tokens, group, head_dim = queries.shape
+    out, softcap = Room(queries.nbytes), np.float32(softcap)
+    if n_tokens > 1:
+        scratch = Room(4 * tile_scratch_size(shape))
+        steps = group * head_dim * 4, head_dim * 4
+        for tile in range(n_tiles(shape, n_tokens)):
+            first = address(queries)
+            attend_tile(
+                shape,
+                tile,
+                n_tokens,
+                first,
+                position,
+                spans,
+                len(spans),
+                softcap,
+                0,
+                scratch.address,
+                out.address,
+                *steps,
+            )
+    else:
+        scratch, partials = Room(decode_scratch_bytes(shape)), Room(4 * partial_size(shape))
+        counts = np.array([len(spans)], np.int64), spans["n_rows"].sum(keepdims=True)
+        places = address(spans), len(spans), *map(address, counts)
+        attend_share(shape, address(queries), 1, *places, softcap, scratch.address, partials.address, 0, 1)
+        merge_shares(shape, 0, 1, partials.address, 1, 0, out.address, head_dim * 4)
+    for room in (out, scratch):
+        room.check()
+    return out.floats(*queries.shape)

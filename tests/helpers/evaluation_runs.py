@@ -1,0 +1,111 @@
+"""Outcomes made by hand, and small evaluations: what the tests in evaluation/ share."""
+
+import json
+
+import numpy as np
+
+from octavo.convert.progress import Silent
+from octavo.evaluation.evaluate import TASKS, Evaluation, Settings
+from octavo.evaluation.samples import Outcome, log_softmax
+from octavo.evaluation.tasks.agreement import Agreement
+from octavo.evaluation.tasks.fixed_context import FixedContext
+from octavo.evaluation.tasks.needle import Needle
+from octavo.evaluation.tasks.passkey import Passkey
+from octavo.evaluation.tasks.perplexity import Perplexity
+from octavo.evaluation.tasks.qa import QA
+from octavo.evaluation.tasks.repetition import Repetition
+from octavo.runtime.store.library import Library
+
+PROSE = (Perplexity(), Repetition(), Passkey(), Needle(), Agreement())  # of as many tokens as are asked for
+WRITTEN = (Repetition(), Passkey(), Needle(), QA(), FixedContext())  # the model writes its answers
+
+#: Figures that no two runs share.
+TIMES = ("first_token_s", "seconds")
+
+
+def outcome(text="", tokens=(), log_probs=None, bytes_read=(), attention=None):
+    return Outcome(list(tokens), text, log_probs, list(bytes_read), attention, 0.0, 0.0)
+
+
+def distributions(rows):
+    """Log-probabilities of rows of probabilities."""
+    return np.log(np.array(rows, np.float64)).astype(np.float32)
+
+
+def random_log_probs(rng, n_steps, n_vocab):
+    return np.stack([log_softmax(row) for row in rng.standard_normal((n_steps, n_vocab))])
+
+
+def certain(tokens, n_vocab):
+    """Log-probabilities of a model that expects just these tokens."""
+    logits = np.zeros((len(tokens), n_vocab))
+    logits[np.arange(len(tokens)), tokens] = 60
+    return np.stack([log_softmax(row) for row in logits])
+
+
+def noise(llama, sample, rng):
+    """What a model makes of a sample that attends noise."""
+    n = len(sample.continuation) or sample.n_predict
+    tokens = rng.integers(llama.n_vocab(), size=n).tolist()
+    text = llama.detokenize(tokens).decode("utf-8", "replace")
+    return outcome(text, tokens, random_log_probs(rng, n, llama.n_vocab()))
+
+
+def perfect(llama, sample):
+    """What a model makes of a sample that knows the answer."""
+    tokens = sample.continuation or [0]
+    return outcome(sample.answers[0], tokens, certain(tokens, llama.n_vocab()))
+
+
+def mean_score(task, llama, texts, answer):
+    """The mean over all samples; answer(sample) gives an outcome, and dense attention is perfect."""
+    scores = [task.score(s, answer(s), perfect(llama, s))["score"] for text in texts for s in text.samples]
+    return float(np.mean(scores))
+
+
+def decoded(llama, tokens):
+    return llama.detokenize(tokens, special=True).decode("utf-8", "replace")
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content), "utf-8")
+    return path
+
+
+def fact(number):
+    return f"The keeper of lighthouse {number} is called Petrel{number}. "
+
+
+def documents_of(path, *sizes):
+    """Data for fixed-context: a document for each number of facts, with four questions each."""
+    return write_json(
+        path,
+        [
+            {
+                "document": "".join(fact(number) for number in range(n)),
+                "questions": [
+                    {"question": f"Who keeps lighthouse {number}?", "answers": [f"Petrel{number}"]}
+                    for number in range(4)
+                ],
+            }
+            for n in sizes
+        ],
+    )
+
+
+def evaluation(llama, folder, task="agreement", progress=None, notice=None, **settings):
+    """An evaluation of the tiny model: two samples at 300 tokens, by dense attention, unless something else is said."""
+    chosen = TASKS[task]()
+    given = {"attentions": ["dense"], "budgets": [0.8], "depths": [300], "n_samples": 2, "seed": 0}
+    settings = Settings(**{**given, "data": chosen.data, **settings})
+    library = Library.of(llama.model_path, folder)
+    return Evaluation(llama, library, chosen, settings, progress or Silent(), notice or (lambda sentence: None))
+
+
+def evaluate(llama, folder, *arguments, **settings):
+    return evaluation(llama, folder, *arguments, **settings).run()
+
+
+def timeless(result):
+    """The rows, without what differs between any two runs."""
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in result["results"]]

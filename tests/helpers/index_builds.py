@@ -1,0 +1,122 @@
+"""Indexes of a small text with a tiny model: what the tests in index/ share."""
+
+import numpy as np
+
+import octavo
+from octavo.convert.clusters import ClusterSettings
+from octavo.convert.index import IndexBuilder, identity
+from octavo.convert.progress import Silent
+from octavo.runtime.store.files import map_arrays
+from octavo.runtime.store.library import Library
+
+SAME = 0.01  # the same numbers in f16, added up in another order; logits have a standard deviation of about three
+NAME = "document.txt"
+QUESTION = [72, 105, 33, 10]
+ANSWER = [65, 66, 67, 68, 69, 70, 71, 72]
+SETTINGS = ClusterSettings()
+
+
+def text_of(n_characters, seed=0):
+    """Words of a small random vocabulary; about a token a character."""
+    rng = np.random.default_rng(seed)
+    words = ["".join(map(chr, rng.integers(97, 123, rng.integers(2, 9)))) for _ in range(60)]
+    return " ".join(rng.choice(words, n_characters // 3))[:n_characters]
+
+
+TEXT = text_of(1600)
+
+
+def new_llama(model, **options):
+    return octavo.Llama(model, n_ctx=4096, n_threads=2, **options)
+
+
+def library_of(llama, folder):
+    return Library.of(llama.model_path, folder)
+
+
+def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
+    """Build the index of a text in a folder; returns its path."""
+    library = library_of(llama, folder)
+    path = library.index_path(NAME, text, identity(llama, settings))
+    IndexBuilder(llama, library, path, NAME, text, settings, progress or Silent(), n_jobs=2).build()
+    return path
+
+
+def thresholds_of(curve, budget):
+    """Of all heads."""
+    heads = np.arange(len(curve.thresholds))
+    return curve.at(budget, heads, np.ones(len(heads)))
+
+
+def evaluate_directly(llama, tokens):
+    llama.context.attach(None)
+    llama.set_attention("dense")
+    llama.reset()
+    llama.eval(tokens)
+
+
+def logits_after(llama):
+    """Logits after the question in one batch, and after each token of an answer."""
+    rows = []
+    llama.eval(QUESTION)
+    rows.append(llama.logits())
+    for token in ANSWER:
+        llama.eval([token])
+        rows.append(llama.logits())
+    return np.array(rows)
+
+
+def attached_logits(llama, document, attention, budget=1.0):
+    llama.set_attention(attention, budget)
+    llama.reset()
+    llama.attach(document)
+    return logits_after(llama)
+
+
+def arrays_of(path):
+    return {file.name: map_arrays(file) for file in sorted(path.glob("*.safetensors"))}
+
+
+def assert_same_index(actual, expected):
+    actual, expected = arrays_of(actual), arrays_of(expected)
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        assert actual[name].keys() == expected[name].keys()
+        for kind, array in expected[name].items():
+            np.testing.assert_array_equal(actual[name][kind], array, err_msg=f"{kind} of {name}")
+
+
+class Recorded:
+    """Notes what is reported, and is interrupted at the report number `at`."""
+
+    def __init__(self, at=None):
+        self.at, self.reports = at, []
+
+    def start(self, task, total, unit, done=0):
+        self._report((task, total, unit, done))
+
+    def advance(self, amount):
+        self._report(amount)
+
+    def _report(self, what):
+        self.reports.append(what)
+        if len(self.reports) - 1 == self.at:
+            raise KeyboardInterrupt
+
+    @property
+    def done_before(self):
+        """For each task, how much was there when it began."""
+        return [report[-1] for report in self.reports if isinstance(report, tuple)]
+
+
+class Entered:
+    """A progress as a context."""
+
+    def __init__(self, progress):
+        self.progress = progress
+
+    def __enter__(self):
+        return self.progress
+
+    def __exit__(self, *problem):
+        return False

@@ -1,0 +1,224 @@
+"""One KV head as selectors see it: a document, a tail in chunks, what is kept beside them, and room to select in."""
+
+import numpy as np
+from helpers import oracle
+from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
+
+from octavo.cpu_kernels.methods.h2o import SLOT_BYTES, slots_of
+from octavo.cpu_kernels.methods.quest import PAGE_ROWS
+from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
+from octavo.cpu_kernels.scores import padded, selection_scratch_bytes
+from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
+from octavo.cpu_kernels.tail_clusters import cluster_bytes
+
+_LEAD_BYTES = 64  # of a chunk, before this head's keys
+
+
+def page_bounds(keys):
+    """Bounds of pages as they are stored: (n_pages, 2, head_dim) f16."""
+    return oracle.page_bounds(keys, PAGE_ROWS).astype(np.float16)
+
+
+def transposed(keys):
+    """Columns of chunks as they are stored, (n_chunks, head_dim, CHUNK_ROWS) f16; NaN where there is no row."""
+    n_chunks = -(-len(keys) // CHUNK_ROWS)
+    filled = np.full((n_chunks * CHUNK_ROWS, keys.shape[1]), np.nan, np.float16)
+    filled[: len(keys)] = keys
+    return filled.reshape(n_chunks, CHUNK_ROWS, -1).transpose(0, 2, 1)
+
+
+def sums_of_chunks(values):
+    """Sums of each chunk's values as they are stored, (n_chunks, head_dim) f32."""
+    return np.array([values[i : i + CHUNK_ROWS].sum(axis=0) for i in range(0, len(values), CHUNK_ROWS)], np.float32)
+
+
+def moments_of_chunks(keys):
+    """Sums of each chunk's keys and of their squares as they are stored, (n_chunks, 2, head_dim) f32."""
+    return np.stack([sums_of_chunks(keys), sums_of_chunks(keys**2)], axis=1)
+
+
+class Head:
+    """A KV head: its rows, numbered from 0, are those of the document and then those of the tail.
+
+    keys, values : (n_rows, head_dim)    n_document : how many of them are the document's
+    fields : of its HEAD record    n_items : what there is scratch for, or None for as many as there are rows in chunks
+    """
+
+    def __init__(self, shape, keys, values=None, n_document=0, n_items=None, document_position=ANY_ORDER, **fields):
+        self.shape, self.n_document, self.n_tail = shape, n_document, len(keys) - n_document
+        stored = [store_rows(shape, rows) for rows in (keys, keys if values is None else values)]
+        self.keys, self.values = (read_rows(shape, rows) for rows in stored)
+        self.document = [before_a_hole(rows[:n_document]) for rows in stored]
+        self._tail(*(rows[n_document:] for rows in stored))
+        self.record = np.zeros(1, HEAD)
+        self.address = address(self.record)
+        self.n_items = len(self.chunks) * CHUNK_ROWS if n_items is None else padded(n_items)
+        self.scratch = Room(selection_scratch_bytes(shape.group, self.n_items))
+        self.set(
+            document_keys=address(self.document[0]),
+            document_values=address(self.document[1]),
+            n_document=n_document,
+            document_position=document_position,
+            tail_position=n_document + max(document_position, 0),
+            n_tail=self.n_tail,
+            tail_chunks=address(self._table),
+            key_offset=_LEAD_BYTES,
+            value_offset=self._value_offset,
+            page_offset=self._page_offset,
+            column_offset=self._column_offset,
+            moment_offset=self._moment_offset,
+            sum_offset=self._sum_offset,
+            slot_offset=self._slot_offset,
+            cluster_offset=self._cluster_offset,
+            scratch=self.scratch.address,
+            scratch_items=self.n_items,
+        )
+        self.set(**fields)
+
+    def set(self, **fields):
+        for name, value in fields.items():
+            self.record[name] = value
+
+    def _tail(self, keys, values):
+        """Lay the tail out in chunks; what no row fills is poisoned."""
+        rows_bytes, page_bytes = CHUNK_ROWS * self.shape.row_bytes, 4 * self.shape.head_dim
+        self._value_offset = _LEAD_BYTES + rows_bytes + 32
+        self._page_offset = self._value_offset + rows_bytes
+        self._column_offset = self._page_offset + CHUNK_ROWS // PAGE_ROWS * page_bytes
+        self._moment_offset = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
+        self._sum_offset = self._moment_offset + 8 * self.shape.head_dim
+        self._slot_offset = self._sum_offset + 4 * self.shape.head_dim
+        self._cluster_offset = self._slot_offset + CHUNK_ROWS * SLOT_BYTES
+        size = self._cluster_offset + cluster_bytes(self.shape.head_dim)
+        self.chunks = []
+        for first in range(0, len(keys), CHUNK_ROWS):
+            chunk, own = Room(size), slice(first, first + CHUNK_ROWS)
+            for offset, stored in (
+                (_LEAD_BYTES, keys[own]),
+                (self._value_offset, values[own]),
+                (self._page_offset, page_bounds(read_rows(self.shape, keys[own]))),
+                (self._column_offset, transposed(read_rows(self.shape, keys[own]))),
+                (self._moment_offset, moments_of_chunks(read_rows(self.shape, keys[own]))),
+                (self._sum_offset, sums_of_chunks(read_rows(self.shape, values[own]))),
+            ):
+                chunk.bytes[offset : offset + stored.nbytes] = np.ascontiguousarray(stored).view(np.uint8).ravel()
+            self.chunks.append(chunk)
+        self._table = np.array([chunk.address for chunk in self.chunks], np.int64)
+
+    def score(self, kernel, query, n_parts=1):
+        """Each part's share of the scores of one token; returns all, (group, n_items) f32."""
+        for part in range(n_parts):
+            kernel(self.shape, self.address, address(query), part, n_parts)
+        self.scratch.check()
+        return self.scratch.view(np.float32, self.shape.group, self.n_items, at=8 * self.n_items)
+
+    def select(self, kernel, queries, most):
+        """The spans, at most so many, of (n_tokens, group, head_dim) queries; one token must have been scored."""
+        room = Room(most * SPAN.itemsize)
+        n_spans = kernel(self.shape, self.address, address(queries), len(queries), room.address)
+        room.check()
+        self.scratch.check()
+        assert n_spans <= most
+        return room.view(SPAN)[:n_spans].copy()
+
+    def score_and_select(self, score, select, queries, most):
+        if len(queries) == 1:
+            self.score(score, queries)
+        return self.select(select, queries, most)
+
+    def rows(self, spans):
+        """The rows of spans, in their order. Checks that values belong to their keys and positions to their rows."""
+        numbers = []
+        for span in spans:
+            assert span["n_rows"] > 0
+            base, number, last = self._place(span["keys"], span["values"])
+            within = np.arange(span["n_rows"])
+            if span["rows"]:
+                within = int32_at(span["rows"], span["n_rows"])
+                assert span["position"] == ANY_ORDER
+            rows = number + within
+            assert rows.min() >= base
+            assert rows.max() <= last, "over the end of the document or of a chunk"
+            position = int(self.record["document_position" if rows[0] < self.n_document else "tail_position"][0])
+            if span["position"] != ANY_ORDER:
+                assert span["position"] == position + rows[0] - (self.n_document if rows[0] >= self.n_document else 0)
+            numbers += rows.tolist()
+        return numbers
+
+    def _place(self, keys, values):
+        """Where a span's first row is: first row of the document or chunk that it is in, its own number, the last."""
+        row_bytes = self.shape.row_bytes
+        places = [(address(self.document[0]), address(self.document[1]), 0, self.n_document)]
+        for i, chunk in enumerate(self.chunks):
+            first = self.n_document + i * CHUNK_ROWS
+            n_rows = min(CHUNK_ROWS, self.n_document + self.n_tail - first)
+            places.append((chunk.address + _LEAD_BYTES, chunk.address + self._value_offset, first, n_rows))
+        for first_key, first_value, first, n_rows in places:
+            within, rest = divmod(int(keys) - first_key, row_bytes)
+            if rest == 0 and 0 <= within < n_rows:
+                assert values == first_value + within * row_bytes, "values of other rows"
+                return first, first + within, first + n_rows - 1
+        raise AssertionError("a span lies nowhere in the head")
+
+    def pages(self):
+        """The rows of each page of the tail."""
+        end = self.n_document + self.n_tail
+        return [range(first, min(first + PAGE_ROWS, end)) for first in range(self.n_document, end, PAGE_ROWS)]
+
+    def slots(self, chunk):
+        """Positions and attention of a chunk's rows, views."""
+        return slots_of(self.chunks[chunk].bytes[self._slot_offset :])
+
+
+def int32_at(address_of_first, n):
+    import ctypes
+
+    return np.frombuffer((ctypes.c_int32 * int(n)).from_address(int(address_of_first)), np.int32).astype(np.int64)
+
+
+def queries_of(rng, shape, n_tokens=1, spread=0.3):
+    return normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
+
+
+def partial_scores(head, query, n_components):
+    """The oracle's scores of all rows, by the copy of their keys: f16 whatever the keys are."""
+    spread = oracle.spread(head.keys, CHUNK_ROWS, MEASURED_CHUNKS)
+    return oracle.partial_scores(query, head.keys.astype(np.float16), n_components, spread)
+
+
+def random_head(rng, shape, n_document, n_tail, **fields):
+    """A head whose keys drift, so that neighbours are alike."""
+    n_rows = n_document + n_tail
+    drift = np.repeat(normal(rng, -(-n_rows // 8), shape.head_dim), 8, axis=0)[:n_rows]
+    keys = normal(rng, n_rows, shape.head_dim, spread=0.5) + drift
+    return Head(shape, keys, normal(rng, n_rows, shape.head_dim), n_document, **fields)
+
+
+def head_with_constant_components(rng, shape, n_rows, **fields):
+    """A head, and (1, group, head_dim) queries, whose components are largest where all its keys are the same."""
+    keys, n = normal(rng, n_rows, shape.head_dim), shape.head_dim // 4
+    keys[:, :n] = np.where(np.arange(n) % 2, -8, 8)
+    queries = np.zeros((1, shape.group, shape.head_dim), np.float32)
+    queries[..., :n] = 3 * rng.choice([-1, 1], queries[..., :n].shape)
+    queries[..., -n:] = rng.choice([-1, 1], queries[..., -n:].shape) / np.sqrt(n)
+    return Head(shape, keys, n_components=n, **fields), queries
+
+
+def head_of_unlike_chunks(rng, shape, n_rows, **fields):
+    """A head each of whose chunks has other components that vary much, around a mean that is not 0."""
+    n_chunks = -(-n_rows // CHUNK_ROWS)
+    spreads = np.exp(normal(rng, n_chunks, shape.head_dim))
+    keys = normal(rng, n_rows, shape.head_dim) * np.repeat(spreads, CHUNK_ROWS, axis=0)[:n_rows]
+    return Head(shape, keys + normal(rng, shape.head_dim, spread=3), **fields)
+
+
+def assert_largest(chosen, values, k):
+    """That these indices, rising, are of the k largest; those that rounding could exchange may be exchanged."""
+    assert np.array_equal(chosen, np.unique(chosen))
+    assert len(chosen) == min(k, len(values))
+    if len(chosen) in (0, len(values)):
+        return
+    least = np.sort(values)[-k]
+    slack = 1e-3 * least + 1e-30 if np.isfinite(least) else 0
+    assert (values[chosen] >= least - slack).all()
+    assert (np.delete(values, chosen) <= least + slack).all()

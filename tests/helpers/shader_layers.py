@@ -1,0 +1,210 @@
+"""Heads of a layer on the shaders, through the simulator: the dispatches of a step, as the host makes them."""
+
+import ctypes
+from functools import cache
+
+import numpy as np
+from helpers.kernel_inputs import Room, address
+from metal_simulator.simulator import Address, Library
+
+from octavo.cpu_kernels.compile import Shape
+from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
+from octavo.metal.library import source
+from octavo.metal.records import SELECTED_BYTES, STEP, Method
+
+#: A Span of the shaders (metal/common.metal).
+GPU_SPAN = np.dtype(
+    [
+        ("keys", "i8"),
+        ("values", "i8"),
+        ("rows", "i8"),
+        ("first", "i4"),
+        ("n_rows", "i4"),
+        ("position", "i4"),
+        ("window", "i4"),
+    ]
+)
+
+#: Fields of HEAD that are addresses of data.
+POINTERS = ("document_keys", "document_values", "tail_chunks", "centroids", "cluster_starts", "coarse_centroids",
+            "coarse_starts", "scratch", "reallocation")  # fmt: skip
+SCORING = (Method.PAGES, Method.ROWS, Method.CLUSTERS, Method.COARSE)
+
+
+def memory_of(head):
+    """What a head's record and its table point at."""
+    clusters = ("centroids", "starts", "coarse_centroids", "coarse_starts")
+    rooms = [*head.chunks, head.scratch]
+    return [*head.document, head._table, *(room.bytes for room in rooms), *(vars(head)[name] for name in clusters
+            if name in vars(head))]  # fmt: skip
+
+
+@cache
+def library(shape: Shape, sanitizer=None) -> Library:
+    """The shaders of a shape."""
+    return Library(source(shape), sanitizer=sanitizer, name="octavo.metal")
+
+
+class Layer:
+    """Heads (see kernel_heads.py) that attend by methods.
+
+    n_parts, n_shares, threads : of a step's dispatches; small, so that few items make many parts
+    sanitizer : that looks on (see metal_sim/simulator.py)
+    """
+
+    def __init__(self, heads, methods, *, softcap=0.0, sinks=None, n_parts=3, n_shares=5, threads=64, schedule=0,
+                 sanitizer=None):  # fmt: skip
+        self.heads, self.methods, self.shape = heads, methods, heads[0].shape
+        self.softcap, self.sinks = softcap, sinks
+        self.n_parts, self.n_shares, self.threads, self.schedule = n_parts, n_shares, threads, schedule
+        self.rest = [Room(4 * (self.shape.group + self.shape.head_dim)) for _ in heads]
+        capacity = max(len(head.chunks) * 24 + int(head.record["n_clusters"][0]) + 32 for head in heads)
+        self.spans = np.zeros((len(heads), capacity), GPU_SPAN)
+        self.selected = np.full((len(heads), 2), -1, np.int32)
+        self.records = np.zeros(len(heads), HEAD)
+        self.sanitizer = sanitizer
+
+    def reallocates(self):
+        """Leave the mean value what is not selected."""
+        for head, rest in zip(self.heads, self.rest, strict=True):
+            head.set(reallocation=rest.address)
+
+    def _start(self, queries, n_new, new=None):
+        """The buffers of a step of queries, (n_kv_head, n_tokens, group, head_dim)."""
+        n_heads, n_tokens = queries.shape[:2]
+        self.n_tokens = n_tokens
+        for i, head in enumerate(self.heads):
+            self.records[i] = head.record[0]
+        self.records["select"] = self.methods
+        step = np.zeros(1, STEP)
+        step[0] = (n_heads, n_tokens, self.n_shares, self.spans.shape[1], self.softcap, self.sinks is not None)
+        shape, n_partials = self.shape, self.n_shares + n_heads
+        self.out = np.full((n_tokens, n_heads * shape.group, shape.head_dim), np.nan, np.float32)
+        self.spans[:], self.selected[:] = 0, -1
+        self.lists = []  # of spans that were read back
+        empty = np.zeros((n_heads, n_new or 1, shape.head_dim), np.float16)
+        new_keys, new_values = new if new is not None else (empty, empty)
+        self.buffers = {
+            0: self.records,
+            1: step.tobytes(),
+            2: np.ascontiguousarray(queries, np.float32),
+            3: self.spans,
+            4: self.selected,
+            5: np.full((n_partials, shape.group, shape.head_dim + 2), np.nan, np.float32),
+            6: self.out,
+            7: self.sinks if self.sinks is not None else np.zeros(1, np.float32),
+            8: np.ascontiguousarray(new_keys),
+            9: np.ascontiguousarray(new_values),
+        }
+        assert self.selected.itemsize * 2 == SELECTED_BYTES
+
+    def dispatch(self, kernel, threadgroups, threads=None):
+        """One kernel on this schedule; before that a sanitizer sees it run on copies of everything."""
+        threads = threads or self.threads
+        if self.sanitizer:
+            buffers, addresses = self._copies()
+            library(self.shape, self.sanitizer).run(kernel, buffers, threadgroups, threads, addresses=addresses)
+        library(self.shape).run(kernel, self.buffers, threadgroups, threads, schedule=self.schedule)
+
+    def _copies(self):
+        """The buffers, and all memory that records, tables and spans point at, apart from each other."""
+        regions = [memory for head in self.heads for memory in memory_of(head)] + [rest.bytes for rest in self.rest]
+        regions = [memory.reshape(-1).view(np.uint8) for memory in regions if memory.size]
+        starts = np.array([address(memory) for memory in regions])
+        buffers = {index: buffer.copy() if isinstance(buffer, np.ndarray) else buffer
+                   for index, buffer in self.buffers.items()}  # fmt: skip
+        buffers.update({100 + i: memory.copy() for i, memory in enumerate(regions)})
+        addresses = []
+
+        def point(buffer, offset, value):
+            for i in np.flatnonzero((starts <= value) & (value < starts + [memory.size for memory in regions])):
+                addresses.append(Address(buffer, offset, 100 + int(i), int(value - starts[i])))
+
+        for buffer, records, fields in ((0, self.records, POINTERS), (3, self.spans, ("keys", "values", "rows"))):
+            for number, record in enumerate(records.reshape(-1)):
+                for field in fields:
+                    offset = number * records.itemsize + records.dtype.fields[field][1]
+                    point(buffer, offset, int(record[field]))
+        for i, memory in enumerate(regions):
+            if any(memory.ctypes.data == address(head._table) for head in self.heads):
+                for number, value in enumerate(memory.view(np.int64)):
+                    point(100 + i, 8 * number, int(value))
+        return buffers, addresses
+
+    def append(self, keys, values):
+        """Store new rows, f16 (n_kv_head, n_tokens, head_dim), for which n_tail counts already."""
+        n_heads, n_new = keys.shape[:2]
+        self._start(np.zeros((n_heads, n_new, self.shape.group, self.shape.head_dim)), n_new, (keys, values))
+        ends = [(int(head.record["n_tail"][0]) - n_new, int(head.record["n_tail"][0])) for head in self.heads]
+        pieces = max(-(-stop // CHUNK_ROWS) - start // CHUNK_ROWS for start, stop in ends)
+        self.dispatch("append_rows", (pieces, n_heads))
+        self.check()
+
+    def select(self, queries):
+        """What each head selects: SPAN records, as the CPU's selectors write them."""
+        self._start(queries, 0)
+        self._select()
+        self.check()
+        return [self._spans_of(i) for i in range(len(self.heads))]
+
+    def _select(self):
+        n_heads = len(self.heads)
+        if self.n_tokens == 1 and any(method in SCORING for method in self.methods):
+            self.dispatch("score_items", (self.n_parts, n_heads))
+            if Method.COARSE in self.methods:
+                self.dispatch("keep_clusters", n_heads)
+                self.dispatch("score_kept", (self.n_parts, n_heads))
+        self.dispatch("select_spans", n_heads)
+
+    def attend(self, queries):
+        """The attention of (n_kv_head, n_tokens, group, head_dim): (n_tokens, n_kv_head, group, head_dim)."""
+        self._start(queries, 0)
+        self._select()
+        return self._attend()
+
+    def attend_spans(self, queries, spans):
+        """The attention of one token over spans for each head: (address of keys, of values, of rows or 0, n_rows)."""
+        self._start(queries, 0)
+        for i, own in enumerate(spans):
+            first = 0
+            for place, (keys, values, rows, n_rows) in enumerate(own):
+                self.spans[i, place] = (keys, values, rows, first, n_rows, ANY_ORDER, 0)
+                first += n_rows
+            self.selected[i] = len(own), first
+        return self._attend()
+
+    def _attend(self):
+        n_heads, group = len(self.heads), self.shape.group
+        if self.n_tokens == 1:
+            self.dispatch("attend_shares", self.n_shares + n_heads)
+            self.dispatch("merge_shares", (group, n_heads), 64)
+        else:
+            self.dispatch("attend_tiles", (-(-self.n_tokens * group // 32), n_heads), 128)
+        self.check()
+        return self.out.reshape(self.n_tokens, n_heads, group, -1)
+
+    def check(self):
+        """That nothing was written outside of its room."""
+        for head in self.heads:
+            head.scratch.check()
+            for chunk in head.chunks:
+                chunk.check()
+        for rest in self.rest:
+            rest.check()
+
+    def _spans_of(self, i):
+        """A head's spans; checks that they count their rows."""
+        n_spans, n_rows = self.selected[i]
+        own = self.spans[i, :n_spans]
+        assert own["first"].tolist() == np.cumsum([0, *own["n_rows"]])[:-1].tolist()
+        assert own["n_rows"].sum() == n_rows
+        own = own[own["n_rows"] > 0]
+        records = np.zeros(len(own), SPAN)
+        for record, span in zip(records, own, strict=True):
+            for name in ("keys", "values", "n_rows", "position", "window"):
+                record[name] = span[name]
+            if span["rows"]:  # the shaders list rows of the tail, the CPU's lists are of rows in the chunk
+                listed = (ctypes.c_int32 * int(span["n_rows"])).from_address(int(span["rows"]))
+                self.lists.append(np.frombuffer(listed, np.int32) % CHUNK_ROWS)
+                record["rows"] = address(self.lists[-1])
+        return records

@@ -1,0 +1,110 @@
+"""`octavo doctor --metal` on the fake GPU: what it compares, times and reports, and what it finds wrong."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from octavo.cli import main as cli_main
+from octavo.convert.progress import Silent
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.evaluation import doctor
+from octavo.metal import gpu
+
+HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
+PLAN = doctor.Plan((HALVES, BYTES), (HALVES, BYTES), (HALVES,), n_kv_head=1, n_rows=256, bandwidth_bytes=1 << 16)
+KERNELS = {"append_rows", "score_items", "keep_clusters", "score_kept", "select_spans", "attend_shares"}
+KERNELS |= {"merge_shares", "attend_tiles"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick():
+    """Fewer runs and threads than a GPU gets."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("octavo.metal.attention._TIMED_RUNS", 1)
+        monkeypatch.setattr("octavo.metal.bandwidth._GROUPS", 4)
+        yield
+
+
+@pytest.fixture(scope="module")
+def report(simulated):
+    return doctor.Doctor(Silent(), PLAN).run()
+
+
+def test_a_sound_gpu_has_no_problems(report):
+    assert report["ok"]
+    assert json.loads(json.dumps(report)) == report
+    assert report["machine"]["gpu"] == "Fake M1"
+    assert report["read_bandwidth_gb_s"] >= 0
+
+
+def test_every_kernel_of_every_shape_is_compiled(report):
+    assert {(row["kv_type"], row["kernel"]) for row in report["kernels"]} == {
+        (kv_type, kernel) for kv_type in (F16, Q8_0) for kernel in KERNELS
+    }
+    assert all(row["simd_width"] == 32 and row["problem"] is None for row in report["kernels"])
+
+
+def test_every_method_is_compared_step_by_step(report):
+    compared = {(row["kv_type"], row["attention"], row["tokens"]) for row in report["comparisons"]}
+    assert compared == {(t, name, n) for t in (F16, Q8_0) for name in doctor.SELECTORS for n in (1, 20, 300)}
+    for row in report["comparisons"]:
+        assert row["largest_error"] < doctor.TOLERANCE[row["kv_type"]] / 2, row
+
+
+def test_every_kernel_is_timed(report):
+    timed = {(row["attention"], row["kernel"]) for row in report["times"]}
+    for name in doctor.SELECTORS:
+        assert {(name, "all"), (name, "attend_shares"), (name, "select_spans")} <= timed
+    assert ("squeezed2", "score_kept") in timed
+    assert ("dense", "score_items") not in timed
+    [dense] = [
+        row["bytes"] for row in report["times"] if (row["attention"], row["kernel"]) == ("dense", "attend_shares")
+    ]
+    assert dense == 257 * 2 * 128
+
+
+def test_a_wrong_result_is_found(simulated, monkeypatch):
+    attend_alone = doctor.MetalAttention.attend_alone
+    monkeypatch.setattr(doctor.MetalAttention, "attend_alone", lambda *arguments: attend_alone(*arguments) * 1.01)
+    monkeypatch.setattr(doctor, "SELECTORS", {"dense": doctor.SELECTORS["dense"]})
+    found = doctor.Doctor(Silent(), replace(PLAN, shapes=(), compared=(HALVES,), timed=())).run()
+    assert not found["ok"]
+    assert {row["problem"] for row in found["comparisons"]} == {"The GPU's output differs from the CPU's."}
+
+
+def test_a_result_that_is_not_a_number_is_found():
+    ones = np.ones((1, 2, 4))
+    assert doctor.largest_error(ones, ones) == 0
+    assert doctor.largest_error(np.where(np.arange(4) == 2, np.nan, ones), ones) == np.inf
+
+
+def test_what_does_not_compile_is_reported(metal, monkeypatch):
+    metal.executor.broken = "no such thing as a half"
+    rows = doctor.Doctor(Silent(), PLAN)._kernels()
+    assert [row["kernel"] for row in rows] == ["all", "all"]
+    assert all("no such thing as a half" in row["problem"] for row in rows)
+
+
+def test_the_command_writes_its_report(simulated, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "PLAN", replace(PLAN, shapes=(HALVES,), compared=(HALVES,)))
+    monkeypatch.setattr(doctor, "SELECTORS", {"quest": doctor.SELECTORS["quest"]})
+    path = tmp_path / "report.json"
+    shown = CliRunner().invoke(cli_main.cli, ["doctor", "--metal", "--report", str(path)])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[0].startswith("Fake M1, ")
+    assert "8 kernels compiled, 4 steps compared, 0 problems." in shown.stdout
+    assert shown.stderr.splitlines()[-1] == f"The report is {path}"
+    assert json.loads(path.read_text())["ok"]
+
+
+def test_without_a_gpu_there_is_one_sentence_and_no_report(metal, monkeypatch, tmp_path):
+    metal.has_device = False
+    gpu.open_gpu.cache_clear()
+    path = tmp_path / "report.json"
+    shown = CliRunner().invoke(cli_main.cli, ["doctor", "--metal", "--report", str(path)])
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("Error: This Mac has no GPU that Metal knows")
+    assert not path.exists()

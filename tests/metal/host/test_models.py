@@ -1,0 +1,166 @@
+"""Whole models on the fake GPU, whose kernels the simulator computes: the same logits as on the CPU."""
+
+import functools
+
+import numpy as np
+import pytest
+from helpers import tiny_models
+from helpers.index_builds import build, library_of
+
+import octavo
+from octavo.convert.index import open_index
+from octavo.convert.plan.heads import streaming
+from octavo.runtime.graph import ggml
+from octavo.runtime.llama import KV_TYPES
+from octavo.runtime.store.plan import Plan
+
+SAME = 0.01  # the same numbers, added up in another order; logits have a standard deviation of about three
+ROUNDED = 0.1  # where the CPU rounds queries to 8 bits
+TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()
+ATTENTIONS = ["dense", "streaming", "quest", "sparq", "squeezed", "squeezed2", "duo+quest"]
+#: The same, all but two of them among the slow tests.
+SOME = [each if each in ("sparq", "squeezed2") else pytest.param(each, marks=pytest.mark.slow) for each in ATTENTIONS]
+
+
+def new_llama(model, device, attention="dense", kv_type="f16", budget=0.3):
+    kv = KV_TYPES[kv_type]
+    llama = octavo.Llama(model, n_ctx=2048, n_batch=256, n_threads=2, device=device, type_k=kv, type_v=kv)
+    heads = [(i, head) for i, layer in enumerate(llama.context.cache.layers) for head in range(layer.n_kv_head)]
+    scale = (1.0,) * len(llama.context.cache.layers)
+    llama.plan = Plan("-", "duo+squeezed", 0.5, 4, 100, scale, tuple(heads[::2] + heads[1::2]))
+    llama.set_attention(attention, budget)
+    return llama
+
+
+def logits_after(llama, tokens, n_steps=3):
+    """Logits after some tokens in batches, and after each of n_steps more."""
+    llama.eval(tokens[:-n_steps])
+    rows = [llama.logits()]
+    for token in tokens[-n_steps:]:
+        llama.eval([token])
+        rows.append(llama.logits())
+    return np.array(rows)
+
+
+def assert_same(model, attention="dense", kv_type="f16", tokens=TOKENS[:400], document=None):
+    results = []
+    for device in ("cpu", "metal"):
+        llama = new_llama(model, device, attention, kv_type)
+        if document is not None:
+            llama.attach(document)
+        logits = logits_after(llama, tokens)
+        context = llama.context
+        results.append((logits, context.bytes_read, context.cache.heads["n_selected"].copy()))
+        assert context.device.name == device
+    (expected, bytes_read, selected), actual = results
+    np.testing.assert_allclose(actual[0][0], expected[0], atol=2 * SAME)  # a batch's queries are rounded nowhere
+    np.testing.assert_allclose(actual[0], expected, atol=SAME if kv_type == "f16" else ROUNDED)
+    assert actual[1] == pytest.approx(bytes_read, rel=0.02)
+    np.testing.assert_allclose(actual[2], selected, atol=16)
+
+
+@pytest.fixture(scope="module")
+def one_layer(tmp_path_factory):
+    return tiny_models.write_model(tmp_path_factory.mktemp("model") / "one.gguf", "llama", n_layer=1)
+
+
+@pytest.fixture(scope="module")
+def documents(tiny_model, one_layer, tmp_path_factory):
+    """For each model and type, an index of it, opened."""
+
+    @functools.cache
+    def opened(model, kv_type):
+        llama = new_llama(model, "cpu", kv_type=kv_type)
+        path = build(llama, tmp_path_factory.mktemp("index"))
+        return open_index(path, library_of(llama, path.parent.parent).model_hash)[0]
+
+    return opened
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_a_text(simulated, tiny_model, attention):
+    assert_same(tiny_model, attention)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_a_document(simulated, tiny_model, documents, attention):
+    assert_same(tiny_model, attention, "f16", TOKENS[:24], documents(tiny_model, "f16"))
+
+
+def model_of_q8_0(attention, tiny_model, one_layer):
+    """The CPU rounds a token's queries to 8 bits: in a second layer, another row may score highest for that.
+
+    Quest's pages have bounds that hardly change, and its first layers select nothing.
+    """
+    return tiny_model if "quest" in attention else one_layer
+
+
+@pytest.mark.parametrize("attention", SOME)
+def test_a_text_in_q8_0(simulated, tiny_model, one_layer, attention):
+    assert_same(model_of_q8_0(attention, tiny_model, one_layer), attention, "q8_0")
+
+
+@pytest.mark.parametrize("attention", SOME)
+def test_a_document_in_q8_0(simulated, tiny_model, one_layer, documents, attention):
+    model = model_of_q8_0(attention, tiny_model, one_layer)
+    assert_same(model, attention, "q8_0", TOKENS[:24], documents(model, "q8_0"))
+
+
+@pytest.mark.parametrize("architecture", ["gemma2", "gemma3", "gpt-oss", "qwen3"])
+def test_other_models(simulated, tmp_path, architecture):
+    """Windows, soft-caps, sinks."""
+    model = tiny_models.write_model(tmp_path / "model.gguf", architecture, n_layer=6 if architecture == "gemma3" else 3)
+    assert_same(model, tokens=TOKENS[:100])
+
+
+def test_tensors_that_are_not_the_cpus_are_read_and_written(simulated, tiny_model, monkeypatch):
+    monkeypatch.setattr(ggml, "_is_host", lambda tensor: False)
+    assert_same(tiny_model, tokens=TOKENS[:60])
+
+
+def test_a_conversation_that_goes_back(simulated, tiny_model):
+    logits = []
+    for device in ("cpu", "metal"):
+        llama = new_llama(tiny_model, device, "quest")
+        llama.eval(TOKENS[:300])
+        llama.rewind(270)
+        llama.eval(TOKENS[:5])
+        llama.set_attention("dense")
+        llama.eval([9])
+        llama.reset()
+        logits.append(logits_after(llama, TOKENS[100:160]))
+    np.testing.assert_allclose(logits[1], logits[0], atol=SAME)
+
+
+def test_queries_and_tensors_can_be_looked_at(simulated, tiny_model):
+    seen = []
+    for device in ("cpu", "metal"):
+        llama = new_llama(tiny_model, device)
+        llama.eval(TOKENS[:30])
+        outputs = []
+
+        def take(name, values, outputs=outputs):
+            outputs.append(values)
+            return True
+
+        wants = [f"kqv_out-{i}" for i in range(3)]
+        with llama.context.captured_queries(20) as queries, llama.context.observed(wants.__contains__, take):
+            llama.eval(TOKENS[30:50])
+        seen.append([*queries, *outputs])
+    assert len(seen[0]) == len(seen[1]) == 6
+    for expected, actual in zip(*seen, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=SAME)
+
+
+def test_heads_can_stream_for_a_while(simulated, tiny_model):
+    logits = []
+    for device in ("cpu", "metal"):
+        llama = new_llama(tiny_model, device)
+        llama.eval(TOKENS[:300])
+        with streaming(llama.context.cache, [(0, 1), (2, 0)], 4, 32):
+            llama.eval(TOKENS[300:310])
+            logits.append(llama.logits())
+        llama.eval([7])
+        logits.append(llama.logits())
+    np.testing.assert_allclose(logits[2:], logits[:2], atol=SAME)
+    assert np.abs(logits[0] - logits[1]).max() > SAME

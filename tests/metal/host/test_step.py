@@ -1,0 +1,281 @@
+"""What the host asks of Metal in a step, on a GPU that computes nothing; and what it makes of errors."""
+
+import gc
+import signal
+import weakref
+
+import numpy as np
+import pytest
+from helpers import fake_metal
+
+import octavo
+from octavo import OctavoError
+from octavo.cpu_kernels.compile import Shape
+from octavo.metal import gpu, memory
+from octavo.metal.library import FILES, THREADS, library, source
+from octavo.runtime.devices import device as devices
+
+LAYERS, KV_HEADS, GROUP = 3, 2, 2
+TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()
+
+
+def new_llama(model, attention="dense", **options):
+    return octavo.Llama(model, n_ctx=2048, n_batch=256, n_threads=2, device="metal", attention=attention, **options)
+
+
+def names(run):
+    return [name for name, _, _ in run]
+
+
+PREFILL = ["append_rows", "select_spans", "attend_tiles"]
+DECODE = ["append_rows", "select_spans", "attend_shares", "merge_shares"]
+SCORES = ["append_rows", "score_items", "select_spans", "attend_shares", "merge_shares"]
+COARSE = ["append_rows", "score_items", "keep_clusters", "score_kept", "select_spans", "attend_shares", "merge_shares"]
+
+
+@pytest.mark.parametrize(
+    ("attention", "steps"),
+    [
+        ("dense", [DECODE] * 3),
+        ("streaming", [DECODE] * 3),
+        ("quest", [DECODE, DECODE, SCORES]),  # its first two layers are dense
+        ("sparq", [SCORES] * 3),
+        ("squeezed", [SCORES] * 3),
+        ("squeezed2", [COARSE] * 3),
+    ],
+)
+def test_each_layer_is_one_command_buffer_and_one_wait(tiny_model, metal, attention, steps):
+    llama = new_llama(tiny_model, attention)
+    llama.eval(TOKENS[:300])
+    assert list(map(names, metal.runs)) == [PREFILL] * 2 * LAYERS
+    llama.eval([7])
+    assert list(map(names, metal.runs[2 * LAYERS :])) == steps
+    assert metal.waits == 3 * LAYERS
+
+
+def test_threadgroups_and_threads(tiny_model, metal):
+    metal.max_threads["select_spans"] = 500
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS[:250])
+    llama.eval(TOKENS[250:260])  # rows 250 to 260 lie in two chunks
+    groups = {name: (groups, threads[0]) for name, groups, threads in metal.runs[-1]}
+    assert groups == {
+        "append_rows": ((2, KV_HEADS, 1), 128),
+        "select_spans": ((KV_HEADS, 1, 1), 480),
+        "attend_tiles": ((-(-10 * GROUP // 32), KV_HEADS, 1), 128),
+    }
+    llama.eval([5])
+    groups = {name: (groups, threads[0]) for name, groups, threads in metal.runs[-1]}
+    assert groups == {
+        "append_rows": ((1, KV_HEADS, 1), 128),
+        "select_spans": ((KV_HEADS, 1, 1), 480),
+        "attend_shares": ((-(-261 * KV_HEADS // 64) + KV_HEADS, 1, 1), 128),
+        "merge_shares": ((GROUP, KV_HEADS, 1), 64),
+    }
+
+
+def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
+    new_llama(tiny_model)
+    first = metal.executor.text
+    metal.executor.text = None
+    new_llama(tiny_model)
+    assert metal.executor.text is None
+    assert first == source(Shape(64, 2))
+    assert first.startswith("#define HEAD_DIM 64\n#define GROUP 2\n#define QUANTISED 0\n")
+    assert "#define QUANTISED 1\n" in source(Shape(64, 2, "q8_0"))
+    assert [first.count(f"kernel void {name}(") for name in THREADS] == [1] * len(THREADS)
+    assert len(FILES) == 6
+
+
+# What goes wrong
+
+
+def test_what_the_compiler_says_is_shown(tiny_model, metal):
+    metal.executor.broken = "common.metal:1: error: no"
+    with pytest.raises(OctavoError, match=r"cannot compile octavo's kernels .*error: no\. Use --device cpu"):
+        new_llama(tiny_model)
+
+
+def test_a_kernel_that_needs_more_threads_than_there_are_is_refused(metal):
+    metal.max_threads["attend_tiles"] = 96
+    with pytest.raises(OctavoError, match=r"attend_tiles needs 128 threads .* gives it 96"):
+        library(gpu.open_gpu(), Shape(64, 2))
+
+
+def test_an_error_of_the_gpu_ends_the_step_and_nothing_is_left_of_it(tiny_model, metal):
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS[:40])
+    metal.fail = "Out of memory"
+    with pytest.raises(OctavoError, match="The GPU could not compute attention: Out of memory"):
+        llama.eval(TOKENS[40:100])
+    assert llama.context.cache.n_tokens == 40
+    assert len(metal.runs) == LAYERS  # no other layer ran
+    llama.n_tokens = 40
+    llama.eval(TOKENS[40:100])
+    assert llama.context.cache.n_tokens == 100
+
+
+@pytest.mark.parametrize("n_tokens", [1, 30])
+def test_an_exception_in_a_step_is_raised_again_after_it(tiny_model, metal, n_tokens):
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS[:40])
+
+    def fail(name, *_):
+        if name == "merge_shares" or name == "attend_tiles":
+            raise ZeroDivisionError("in the second layer") if len(metal.runs) == 2 else ValueError("too late")
+
+    metal.runs.clear()
+    metal.runs.append([])
+    metal.executor.on_run = fail
+    with pytest.raises(ZeroDivisionError, match="in the second layer"):
+        llama.eval(TOKENS[40 : 40 + n_tokens])
+    assert llama.context.cache.n_tokens == 40
+
+
+@pytest.mark.parametrize("n_tokens", [1, 30])
+def test_ctrl_c_ends_a_step_at_the_next_layer(tiny_model, metal, n_tokens):
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS[:40])
+    metal.runs.clear()
+    metal.executor.on_run = lambda name, *_: signal.raise_signal(signal.SIGINT) if len(metal.runs) == 2 else None
+    with pytest.raises(KeyboardInterrupt):
+        llama.eval(TOKENS[40 : 40 + n_tokens])
+    assert len(metal.runs) == 2
+    assert llama.context.cache.n_tokens == 40
+    metal.executor.on_run = lambda *_: None
+    llama.n_tokens = 40
+    llama.eval(TOKENS[40:70])
+    assert llama.context.cache.n_tokens == 70
+
+
+def test_a_dropped_model_frees_its_memory_at_once(tiny_model, metal):
+    gc.collect()
+    gc.disable()
+    try:
+        model = new_llama(tiny_model)
+        model.eval(TOKENS[:50])
+        left = [weakref.ref(each) for each in (model, model.context, model.context.cache, model.context._attention)]
+        buffers = [weakref.ref(buffer) for buffer in model.context._attention.memory.buffers]
+        del model
+        assert [each() for each in left + buffers] == [None] * (4 + len(buffers))
+    finally:
+        gc.enable()
+
+
+def test_memory_that_is_given_back_is_not_looked_for(tiny_model, metal, monkeypatch):
+    monkeypatch.setattr(memory, "ARENA_BYTES", 1 << 18)
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS)
+    most = len(llama.context._attention.memory.buffers)
+    for n_tokens in (1, 300, 1, 500):
+        llama.reset()
+        llama.eval(TOKENS[:n_tokens])
+        assert len(llama.context._attention.memory.buffers) < most
+
+
+# Which device there is
+
+
+def test_there_is_no_metal_here(tiny_model, monkeypatch):
+    gpu.open_gpu.cache_clear()
+    with pytest.raises(OctavoError, match=r"There is no Metal here: it needs a Mac .* use --device cpu"):
+        new_llama(tiny_model)
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(OctavoError, match="install pyobjc-framework-Metal"):
+        new_llama(tiny_model)
+
+
+def test_an_older_gpu_is_refused(tiny_model, metal):
+    metal.families = {metal.MTLGPUFamilyMetal3}
+    with pytest.raises(OctavoError, match="need Apple silicon and macOS 13 or newer, and Fake M1 is not that"):
+        new_llama(tiny_model)
+    metal.has_device = False
+    with pytest.raises(OctavoError, match="no GPU that Metal knows"):
+        new_llama(tiny_model)
+
+
+def on_a_mac(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+
+
+@pytest.mark.parametrize(("attention", "name"), [("dense", "metal"), ("duo+quest", "metal"), ("h2o", "cpu")])
+def test_auto_is_metal_on_a_mac_for_what_metal_has(metal, monkeypatch, attention, name):
+    assert devices.choose("auto", attention, None).name == "cpu"
+    on_a_mac(monkeypatch)
+    assert devices.choose("auto", attention, None).name == name
+    assert devices.choose("cpu", attention, None).name == "cpu"
+    metal.has_device = False
+    gpu.open_gpu.cache_clear()
+    assert devices.choose("auto", attention, None).name == "cpu"
+
+
+def test_other_names_are_refused():
+    with pytest.raises(OctavoError, match="no device named 'cuda': choose from auto, cpu, metal"):
+        devices.choose("cuda", "dense", None)
+
+
+def test_what_metal_does_not_have_is_refused(tiny_model, metal):
+    with pytest.raises(OctavoError, match="The Metal kernels do not have h2o: use --device cpu"):
+        new_llama(tiny_model, "h2o")
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS[:20])
+    with pytest.raises(OctavoError, match="do not have H2O: load the model with --device cpu"):
+        llama.set_attention("h2o")
+    assert llama.attention == "dense"
+    llama.eval(TOKENS[20:40])
+
+
+def test_a_model_with_longer_heads_runs_on_the_cpu_unless_metal_was_asked_for(tmp_path, metal, monkeypatch):
+    from helpers import tiny_models
+
+    model = tiny_models.write_model(tmp_path / "long.gguf", "llama", head_dim=264, n_layer=1)
+    with pytest.raises(OctavoError, match="heads of up to 256 numbers, and this model's have 264"):
+        new_llama(model)
+    on_a_mac(monkeypatch)
+    llama = octavo.Llama(model, n_ctx=512, n_threads=2)
+    assert llama.context.device.name == "cpu"
+    llama.eval(TOKENS[:30])
+    assert metal.runs == []
+
+
+# The fake refuses what Metal refuses
+
+
+def test_the_fake_notices_memory_that_is_no_whole_pages(metal):
+    device = gpu.open_gpu().device
+    new = device.newBufferWithBytesNoCopy_length_options_deallocator_
+    with pytest.raises(fake_metal.Violation, match="whole pages"):
+        new(bytearray(4096 + 100), 4096 + 100, metal.MTLResourceStorageModeShared, None)
+    with pytest.raises(fake_metal.Violation, match="is said to have"):
+        new(bytearray(4096), 8192, metal.MTLResourceStorageModeShared, None)
+
+
+def test_the_fake_notices_what_is_out_of_order(metal):
+    own = gpu.open_gpu()
+    with pytest.raises(fake_metal.Violation, match="outside an autorelease pool"):
+        own.queue.commandBuffer()
+    with own.autorelease_pool():
+        commands = own.queue.commandBuffer()
+        encoder = commands.computeCommandEncoder()
+        with pytest.raises(fake_metal.Violation, match="before endEncoding"):
+            commands.commit()
+        with pytest.raises(fake_metal.Violation, match="without a pipeline"):
+            encoder.dispatchThreadgroups_threadsPerThreadgroup_(metal.MTLSize(1, 1, 1), metal.MTLSize(1, 1, 1))
+        encoder.endEncoding()
+        with pytest.raises(fake_metal.Violation, match="after endEncoding"):
+            encoder.setBytes_length_atIndex_(b"1234", 4, 1)
+        commands.commit()
+        with pytest.raises(fake_metal.Violation, match="committed twice"):
+            commands.commit()
+        with pytest.raises(fake_metal.Violation, match="before the GPU is done"):
+            commands.status()
+
+
+def test_the_fake_notices_an_address_of_the_cpu(tiny_model, metal, monkeypatch):
+    from octavo.metal.memory import Memory
+
+    llama = new_llama(tiny_model)
+    monkeypatch.setattr(Memory, "on_gpu", lambda self, addresses: addresses)
+    with pytest.raises(fake_metal.Violation, match="no resident memory of the GPU"):
+        llama.eval(TOKENS[:20])

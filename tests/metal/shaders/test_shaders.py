@@ -1,0 +1,143 @@
+"""The shaders against the oracle, on the simulator: every kernel, every shape, in several schedules."""
+
+import numpy as np
+import pytest
+from helpers import oracle
+from helpers.kernel_heads import Head, random_head
+from helpers.kernel_inputs import address, halves, normal, relative_error
+from helpers.shader_layers import Layer
+from metal_simulator import simulator
+
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.spans import CHUNK_ROWS
+from octavo.metal.records import Method
+
+simulator.require()
+
+HEAD_DIMS = (64, 80, 96, 128, 256)
+SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, Q8_0)]
+SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, Q8_0), Shape(128, 8)]
+IDS = [f"{shape.head_dim}-{shape.group}-{shape.kv_type}" for shape in SHAPES]
+SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, Q8_0), id="q8_0")]
+SCHEDULES = (0, 1, 2, 3)
+SAME = 3e-5
+N_ROWS = (1, 31, 33, 700)
+
+of_shapes = pytest.mark.parametrize("shape", SHAPES, ids=IDS)
+of_both = pytest.mark.parametrize("shape", SMALL)
+
+
+def queries_of(rng, shape, n_heads, n_tokens=1, spread=0.3):
+    return normal(rng, n_heads, n_tokens, shape.group, shape.head_dim, spread=spread)
+
+
+# Appending.
+
+
+def parts_of(head):
+    """What lies in a head's chunks: keys, values, page bounds, columns, moments and sums of the rows that there are."""
+    shape, n_tail = head.shape, head.n_tail
+    for i, chunk in enumerate(head.chunks):
+        n_rows, n_bytes = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS), shape.row_bytes
+        for name in ("key_offset", "value_offset"):
+            yield name, chunk.view(np.uint8, n_rows, n_bytes, at=int(head.record[name][0])), 0
+        n_pages = -(-n_rows // 16)
+        yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=int(head.record["page_offset"][0])), 0
+        columns = chunk.view(np.float16, shape.head_dim, CHUNK_ROWS, at=int(head.record["column_offset"][0]))
+        yield "columns", columns[:, :n_rows], 0
+        yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=int(head.record["moment_offset"][0])), 1e-4
+        yield "sums", chunk.view(np.float32, shape.head_dim, at=int(head.record["sum_offset"][0])), 1e-4
+
+
+def shortened(head, n_new):
+    """The same head before its newest rows came: room for them, and nothing of them beside the others."""
+    stored = head.keys[: head.n_tail - n_new], head.values[: head.n_tail - n_new]
+    before = Head(head.shape, *stored)
+    for i, chunk in enumerate(head.chunks):
+        chunk.bytes[:] = before.chunks[i].bytes if i < len(before.chunks) else 0xFF
+    return head
+
+
+@of_shapes
+@pytest.mark.parametrize(("n_old", "n_new"), [(0, 1), (5, 1), (250, 300), (256, 2), (255, 1), (100, 31)])
+def test_append_is_what_the_cpu_stores(shape, n_old, n_new):
+    rng = np.random.default_rng(0)
+    n_rows = n_old + n_new
+    rows = [[halves(rng, n_rows, shape.head_dim) for _ in range(2)] for _ in range(2)]  # of two heads: keys, values
+    expected = [Head(shape, *own) for own in rows]
+    heads = [shortened(Head(shape, *own), n_new) for own in rows]
+    layer = Layer(heads, [Method.ALL] * 2, schedule=n_old % 4)
+    layer.append(*(np.stack([own[kind][n_old:] for own in rows]) for kind in range(2)))
+    for head, other in zip(heads, expected, strict=True):
+        for (name, actual, tolerance), (_, stored, _) in zip(parts_of(head), parts_of(other), strict=True):
+            if tolerance:
+                assert np.allclose(actual, stored, rtol=tolerance, atol=tolerance), name
+            else:
+                assert np.array_equal(actual, stored), name
+
+
+# Dense attention: decode and prefill.
+
+
+@of_shapes
+def test_decode_is_softmax_attention(shape):
+    rng = np.random.default_rng(1)
+    for i, n_rows in enumerate(N_ROWS):
+        heads = [random_head(rng, shape, n_document, n_rows) for n_document in (0, 300, 17)]
+        queries = queries_of(rng, shape, len(heads))
+        out = Layer(heads, [Method.ALL] * 3, schedule=SCHEDULES[i]).attend(queries)[0]
+        for head, query, actual in zip(heads, queries, out, strict=True):
+            assert relative_error(actual, oracle.attention(query[0], head.keys, head.values)) < SAME, n_rows
+
+
+@of_shapes
+def test_prefill_is_causal_softmax_attention(shape):
+    rng = np.random.default_rng(2)
+    for i, (n_document, n_tail, n_tokens) in enumerate([(0, 2, 2), (0, 33, 33), (40, 300, 31), (0, 290, 3)]):
+        heads = [random_head(rng, shape, n_document, n_tail) for _ in range(2)]
+        queries = queries_of(rng, shape, 2, n_tokens)
+        out = Layer(heads, [Method.ALL] * 2, schedule=SCHEDULES[i]).attend(queries)
+        seen = np.ones((n_tokens, n_document + n_tail), bool)
+        seen[:, n_document:] = oracle.visible(n_tail - n_tokens + np.arange(n_tokens), np.arange(n_tail))
+        for number, head in enumerate(heads):
+            for g in range(shape.group):
+                expected = oracle.attention(queries[number, :, g], head.keys, head.values, visible=seen)
+                assert relative_error(out[:, number, g], expected) < 20 * SAME, (n_tail, n_tokens)
+
+
+# Spans of any kind.
+
+
+@of_shapes
+def test_runs_and_lists_in_any_order_and_rows_more_than_once(shape):
+    """Lists number the rows of the tail, in the chunk that they are read from."""
+    rng = np.random.default_rng(3)
+    head = random_head(rng, shape, 0, CHUNK_ROWS)
+    key, value = (head.chunks[0].address + int(head.record[name][0]) for name in ("key_offset", "value_offset"))
+    rows, spans, lists = [], [], []
+    for i in range(30):
+        if i % 3:
+            start, n_rows = rng.integers(0, 200), rng.integers(0, 50)
+            rows += range(start, start + n_rows)
+            spans.append((key + start * shape.row_bytes, value + start * shape.row_bytes, 0, n_rows))
+        else:
+            lists.append(rng.integers(0, CHUNK_ROWS, rng.integers(0, 40)).astype(np.int32) + 7 * CHUNK_ROWS)
+            rows += (lists[-1] % CHUNK_ROWS).tolist()
+            spans.append((key, value, address(lists[-1]), len(lists[-1])))
+    queries = queries_of(rng, shape, 1)
+    for n_shares in (1, 6, 100):
+        out = Layer([head], [Method.ALL], n_shares=n_shares).attend_spans(queries, [spans])[0, 0]
+        assert relative_error(out, oracle.attention(queries[0, 0], head.keys[rows], head.values[rows])) < SAME
+
+
+@of_both
+def test_a_head_without_rows_leaves_the_others_alone(shape):
+    """Its sinks get all of its attention, and their value is 0."""
+    rng = np.random.default_rng(4)
+    heads = [random_head(rng, shape, 0, n_rows) for n_rows in (5, 40)]
+    queries, sinks = queries_of(rng, shape, 2), normal(rng, 2 * shape.group)
+    key, value = (heads[1].chunks[0].address + int(heads[1].record[name][0]) for name in ("key_offset", "value_offset"))
+    out = Layer(heads, [Method.ALL] * 2, sinks=sinks).attend_spans(queries, [[], [(key, value, 0, 40)]])[0]
+    assert (out[0] == 0).all()
+    options = {"sinks": sinks[shape.group :]}
+    assert relative_error(out[1], oracle.attention(queries[1, 0], heads[1].keys, heads[1].values, **options)) < SAME

@@ -1,0 +1,92 @@
+"""The layout of ggml's tensors: what octavo takes it to be is checked, and anything else is told."""
+
+import ctypes
+
+import llama_cpp
+import pytest
+
+import octavo
+from octavo.errors import OctavoError
+from octavo.runtime.graph import ggml
+
+#: `check_layout`, every time it is called.
+check = ggml.check_layout.__wrapped__
+
+
+def tensor_with(fields):
+    """A struct of other fields."""
+
+    class Tensor(ctypes.Structure):
+        pass
+
+    own = {"view_src": ctypes.POINTER(Tensor)}
+    for name, kind in fields:
+        if name == "src":
+            own[name] = ctypes.POINTER(Tensor) * kind._length_
+    Tensor._fields_ = [(name, own.get(name, kind)) for name, kind in fields]
+    return Tensor
+
+
+FIELDS = list(ggml.Tensor._fields_)
+NAMES = [name for name, _ in FIELDS]
+
+
+def shifted_from(name):
+    """The struct with one more pointer before this field."""
+    at = NAMES.index(name)
+    return tensor_with([*FIELDS[:at], ("another", ctypes.c_void_p), *FIELDS[at:]])
+
+
+def assert_told():
+    with pytest.raises(OctavoError) as told:
+        check()
+    message = str(told.value)
+    assert f"llama-cpp-python {llama_cpp.__version__} " in message
+    assert "0.3.36" in message.replace(f"llama-cpp-python {llama_cpp.__version__}", "")
+
+
+def test_the_layout_is_that_of_the_installed_llama_cpp():
+    operations = check()
+    assert operations.flash_attention != operations.custom
+    assert ggml.check_layout() == operations
+
+
+def test_the_same_fields_in_a_struct_of_our_own_pass(monkeypatch):
+    """So what fails below fails for its layout."""
+    monkeypatch.setattr(ggml, "Tensor", tensor_with(FIELDS))
+    assert check() == ggml.check_layout()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "buffer"])
+def test_a_field_more_is_told_with_both_versions(monkeypatch, name):
+    """`buffer` is not read; a field before it shows in `ne`."""
+    monkeypatch.setattr(ggml, "Tensor", shifted_from(name))
+    assert_told()
+
+
+@pytest.mark.parametrize("name", ["buffer", "op_params", "view_src", "view_offs"])
+def test_a_field_less_is_told_with_both_versions(monkeypatch, name):
+    """Without `flags`, padding leaves all others where they are."""
+    monkeypatch.setattr(ggml, "Tensor", tensor_with([field for field in FIELDS if field[0] != name]))
+    assert_told()
+
+
+@pytest.mark.parametrize("n_sources", [8, 9, 11, 12])
+def test_another_number_of_sources_is_told_with_both_versions(monkeypatch, n_sources):
+    at = NAMES.index("src")
+    sources = ("src", ctypes.c_void_p * n_sources)
+    monkeypatch.setattr(ggml, "Tensor", tensor_with([*FIELDS[:at], sources, *FIELDS[at + 1 :]]))
+    assert_told()
+
+
+@pytest.mark.parametrize("name", ["CUSTOM_FUNCTION", "CUSTOM_N_TASKS", "CUSTOM_USER_DATA"])
+def test_other_parameters_of_a_custom_operation_are_told(monkeypatch, name):
+    monkeypatch.setattr(ggml, name, getattr(ggml, name) + 4)
+    assert_told()
+
+
+def test_a_mismatch_keeps_a_model_from_loading(monkeypatch, tiny_model):
+    monkeypatch.setattr(ggml, "check_layout", check)
+    monkeypatch.setattr(ggml, "Tensor", shifted_from("op_params"))
+    with pytest.raises(OctavoError, match=r"lays out its tensors differently"):
+        octavo.Llama(tiny_model, n_ctx=128)

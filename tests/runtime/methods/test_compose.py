@@ -1,0 +1,182 @@
+"""What `--attention` may say, and which heads attend how then."""
+
+import json
+
+import numpy as np
+import pytest
+
+from octavo.cli.options import ATTENTIONS
+from octavo.errors import OctavoError
+from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.methods.compose import WORDS, Method, assign, layer_scales, parse
+from octavo.runtime.methods.dense import Dense
+from octavo.runtime.methods.quest import Quest
+from octavo.runtime.methods.squeezed import Squeezed
+from octavo.runtime.methods.streaming import Streaming
+from octavo.runtime.store.plan import Plan, read_plan
+
+LAYERS = [CacheLayer(2, 64, 0), CacheLayer(2, 64, 0), CacheLayer(2, 64, 16), CacheLayer(2, 64, 0)]
+SCALE = (1.5, 1.15, 1.0, 0.35)
+FALLEN = ((3, 1), (0, 0), (1, 1), (0, 1), (3, 0), (1, 0))
+PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, SCALE, FALLEN)
+
+
+def served(assignments):
+    """The selector of each KV head, by its number."""
+    by_head = {int(head): a.selector for a in assignments for head in a.heads}
+    return [by_head[i] for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("attention", "method"),
+    [
+        ("dense", Method("dense")),
+        ("squeezed2", Method("squeezed2")),
+        ("duo", Method("dense", streams=True)),
+        ("duo+quest", Method("quest", streams=True)),
+        ("quest+duo", Method("quest", streams=True)),
+        ("plan+h2o", Method("h2o", scales=True)),
+        ("plan+duo+sparq", Method("sparq", streams=True, scales=True)),
+        ("plan", Method("squeezed", streams=True, scales=True)),
+    ],
+)
+def test_what_composes(attention, method):
+    assert parse(attention, PLAN) == method
+    assert parse(attention).needs_plan == method.needs_plan
+
+
+@pytest.mark.parametrize(
+    ("attention", "reason"),
+    [
+        ("magic", "There is no attention named 'magic': choose from dense,"),
+        ("", "There is no attention named ''"),
+        ("duo+", "There is no attention named ''"),
+        ("quest+sparq", "quest and sparq do not compose: both choose what the same heads attend."),
+        ("duo+h2o", "duo and h2o do not compose: retrieval heads are those that must not forget"),
+        ("streaming+duo", "duo and streaming do not compose"),
+        ("plan+dense", "has no budget for the plan's layers to scale"),
+        ("plan+duo", "has no budget for the plan's layers to scale"),
+        ("duo+duo", "names something twice"),
+    ],
+)
+def test_what_does_not_compose_is_refused_with_the_reason(attention, reason):
+    with pytest.raises(OctavoError) as refusal:
+        parse(attention, PLAN)
+    assert reason in str(refusal.value)
+
+
+def test_help_names_all_methods():
+    assert all(f"{word}," in ATTENTIONS for word in WORDS)
+
+
+def test_sliding_layers_are_dense():
+    selectors = served(assign("squeezed", 0.2, LAYERS, None))
+    assert selectors == [*[Squeezed(0.2)] * 4, Dense(), Dense(), Squeezed(0.2), Squeezed(0.2)]
+
+
+def test_the_first_two_layers_of_quest_are_dense():
+    assert served(assign("quest", 0.2, LAYERS, None)) == [*[Dense()] * 6, Quest(0.2), Quest(0.2)]
+
+
+@pytest.mark.parametrize(("share", "n_streaming"), [(None, 3), (0.5, 3), (0.25, 4), (0.26, 4), (0, 6), (1, 0)])
+def test_the_heads_that_fell_first_stream(share, n_streaming):
+    selectors = served(assign("duo+squeezed", 0.2, LAYERS, PLAN, share))
+    streaming = {i for i, selector in enumerate(selectors) if isinstance(selector, Streaming)}
+    assert streaming == {2 * layer + head for layer, head in FALLEN[:n_streaming]}
+    assert {selectors[i] for i in streaming} <= {Streaming(n_sinks=8, n_recent=32)}
+    assert selectors[4:6] == [Dense(), Dense()]
+
+
+def test_layer_budgets_scale_a_budget():
+    squeezed = assign("plan+squeezed", 0.2, LAYERS, PLAN)[1]
+    assert squeezed.heads.tolist() == [0, 1, 2, 3, 6, 7]
+    assert squeezed.scale.tolist() == [1.5, 1.5, 1.15, 1.15, 0.35, 0.35]
+    assert assign("squeezed", 0.2, LAYERS, PLAN)[1].scale.tolist() == [1] * 6
+
+
+@pytest.mark.parametrize("attention", ["duo", "plan", "duo+quest", "plan+h2o"])
+def test_a_missing_plan_is_named(attention):
+    with pytest.raises(OctavoError, match=r"needs a plan of this model: `octavo profile`"):
+        assign(attention, 0.2, LAYERS, None)
+
+
+def test_the_plan_of_another_model_is_refused():
+    with pytest.raises(OctavoError, match="measured on another model"):
+        assign("duo", 0.2, LAYERS[:3], PLAN)
+    assign("quest", 0.2, LAYERS[:3], PLAN)  # needs none
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, 1.5, float("nan")])
+def test_a_wrong_budget_is_refused(budget):
+    with pytest.raises(OctavoError, match="A budget is a share of the KV cache"):
+        assign("quest", budget, LAYERS, None)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_wrong_share_of_retrieval_heads_is_refused(share):
+    with pytest.raises(OctavoError, match="share of retrieval heads"):
+        assign("duo", 0.2, LAYERS, PLAN, share)
+
+
+def plan_file(tmp_path, **changes):
+    content = {
+        "format_version": 1,
+        "model": {"name": "tiny", "sha256": "abc"},
+        "attention": "duo+squeezed",
+        "retrieval_heads": 0.5,
+        "layers": {"budget_scale": list(SCALE)},
+        "heads": {"n_sinks": 8, "n_recent": 32, "elimination": [list(pair) for pair in FALLEN]},
+    }
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content | changes))
+    return path
+
+
+def test_a_plan_is_read(tmp_path):
+    assert read_plan(plan_file(tmp_path)) == PLAN
+
+
+def test_a_plan_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(OctavoError, match=r"There is no plan .*plan\.json: `octavo profile`"):
+        read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("changes", [{"heads": {}}, {"layers": {"budget_scale": 1}}, {"retrieval_heads": "many"}])
+def test_a_plan_that_lacks_something_is_refused(tmp_path, changes):
+    with pytest.raises(OctavoError, match="cannot be read"):
+        read_plan(plan_file(tmp_path, **changes))
+
+
+def test_a_plan_of_another_format_is_refused(tmp_path):
+    with pytest.raises(OctavoError, match="has format 7, and this octavo reads 1"):
+        read_plan(plan_file(tmp_path, format_version=7))
+
+
+def test_a_plans_own_attention_must_say_something():
+    with pytest.raises(OctavoError, match="mend the plan"):
+        parse("plan", Plan("abc", "plan+quest", 0.5, 8, 32, SCALE, FALLEN))
+
+
+def test_scales_average_to_one_over_full_layers():
+    full = np.array(SCALE)[[0, 1, 3]]
+    assert full.mean() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.5, 0.7, 0.9, 1.0])
+def test_no_layer_gets_more_than_everything_and_the_sum_stays(budget):
+    scales = layer_scales(SCALE, [False, False, True, False], budget)
+    assert scales[2] == 1
+    assert scales.sum() == pytest.approx(4)
+    assert (scales * budget <= 1 + 1e-9).all()
+    assert (np.diff(scales[[0, 1, 3]]) <= 1e-9).all()  # the order stays
+
+
+def test_scales_of_a_small_budget_are_the_plans():
+    assert layer_scales(SCALE, [False] * 4, 0.1).tolist() == list(SCALE)
+
+
+def test_of_a_large_budget_most_goes_to_the_important_layers_first():
+    """What SmolLM2 gets by SqueezeAttention: more than there is in three layers."""
+    scales = layer_scales([6.85] * 3 + [0.35] * 27, [False] * 30, 0.2)
+    assert scales[:3].tolist() == [5, 5, 5]
+    assert scales[3:] == pytest.approx([15 / 27] * 27)

@@ -1,0 +1,123 @@
+"""Squeezed Attention without a document: thresholds that are steered, so that what is read follows the budget."""
+
+import numpy as np
+import pytest
+
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.spans import CHUNK_ROWS, HEAD
+from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
+from octavo.runtime.methods.method import Heads
+from octavo.runtime.methods.squeezed import Squeezed, Squeezed2
+
+HEAD_DIM, N_HEADS = 64, 6
+
+
+class Chat:
+    """Heads of which some attend sharply, and a sequence that grows by a token, or a batch, at a time."""
+
+    def __init__(self, selector, kv_type=F16, seed=0):
+        self.selector, self.rng, self.n_rows = selector, np.random.default_rng(seed), 0
+        self.row_bytes = Shape(HEAD_DIM, 1, kv_type).row_bytes
+        self.records = np.zeros(N_HEADS, HEAD)
+        self.records["value_offset"] = CHUNK_ROWS * self.row_bytes
+        arrays = dict.fromkeys(Heads.__dataclass_fields__, np.zeros(N_HEADS))  # those that no Squeezed looks at
+        arrays |= {"records": self.records, "numbers": np.arange(N_HEADS)}
+        self.own = Heads(**arrays | {"scale": np.ones(N_HEADS), "head_dim": np.full(N_HEADS, HEAD_DIM)})
+        self.sharpness = np.linspace(0.5, 3, N_HEADS)
+
+    def step(self, n_tokens=1):
+        """Returns the bytes that were read, as a share of all."""
+        self.selector.prepare(self.own, self.n_rows + n_tokens, None)
+        records = self.records
+        self.n_rows += n_tokens
+        records["n_tail"] = self.n_rows
+        n_clustered = int(records["n_clustered"][0])
+        importance = np.exp(self.sharpness[:, None] * self.rng.standard_normal((N_HEADS, n_clustered * 13)))
+        importance /= np.maximum(importance.sum(axis=1, keepdims=True), 1) * (CHUNK_ROWS / 13)
+        rows = (importance > records["threshold"][:, None]).sum(axis=1) * CHUNK_ROWS / 13
+        records["n_selected"] = np.where(n_tokens == 1, rows, -1) if n_clustered else 0
+        exact = self.n_rows - CHUNK_ROWS * n_clustered
+        lookup = n_clustered * CHUNK_CLUSTERS * HEAD_DIM * 2
+        records["n_clustered"] = max(0, self.n_rows - RECENT) // CHUNK_ROWS
+        read = rows * (n_clustered > 0) + exact + lookup / (2 * self.row_bytes)
+        return read.mean() / self.n_rows
+
+    @property
+    def factor(self):
+        """Of each head."""
+        return self.records["threshold"] * self.n_rows
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("budget", [0.15, 0.25, 0.5])
+@pytest.mark.parametrize("selector", [Squeezed, Squeezed2])
+def test_what_is_read_follows_the_budget(selector, budget, kv_type):
+    chat = Chat(selector(budget), kv_type)
+    for _ in range(8):
+        chat.step(512)
+    read = [chat.step() for _ in range(300)]
+    assert np.mean(read[20:]) == pytest.approx(budget, rel=0.05)
+    assert np.std(read[20:]) < 0.1 * budget
+
+
+def test_heads_that_focus_read_as_much_as_those_that_spread():
+    chat, selected = Chat(Squeezed(0.2)), []
+    for n_tokens in [512] * 8 + [1] * 200:
+        chat.step(n_tokens)
+        selected.append(chat.records["n_selected"].copy())
+    of_heads = np.mean(selected[-150:], axis=0)
+    assert of_heads == pytest.approx(np.full(N_HEADS, of_heads.mean()), rel=0.1)
+    assert chat.factor.max() > 3 * chat.factor.min()
+
+
+def test_nothing_winds_up_while_the_newest_rows_take_up_the_budget():
+    """Clusters get a part of it all the same, and soon the right one."""
+    chat = Chat(Squeezed(0.1))
+    shares = [chat.step() for _ in range(3000)]
+    clustered = CHUNK_ROWS * ((np.arange(3000) - RECENT) // CHUNK_ROWS)
+    exact = (np.arange(3000) - clustered) / np.arange(1, 3001)
+    over = slice(600, 1200)  # exact rows alone are more than the budget
+    assert (exact[over] > 0.1).all()
+    assert (np.array(shares)[over] > exact[over] + 0.01).all()
+    assert ((chat.factor > 0.001) & (chat.factor < 20)).all()
+
+
+def test_the_threshold_is_an_even_share_until_there_are_clusters():
+    chat = Chat(Squeezed(0.2))
+    for n_tokens in (1, 30, 200):
+        chat.step(n_tokens)
+        assert chat.factor == pytest.approx(np.ones(N_HEADS))
+
+
+def test_a_threshold_that_selects_nothing_recovers():
+    chat = Chat(Squeezed(0.3))
+    for _ in range(6):
+        chat.step(512)
+    chat.records["threshold"] = 1
+    read = [chat.step() for _ in range(60)]
+    assert read[-1] == pytest.approx(0.3, rel=0.2)
+
+
+def test_a_batch_says_nothing_of_what_a_token_reads():
+    """Its tokens attend what any of them selects: thresholds that followed it would leave the next ones nothing."""
+    chat = Chat(Squeezed(0.2))
+    for n_tokens in [512] * 4 + [1] * 50:
+        chat.step(n_tokens)
+    for _ in range(20):
+        chat.step(512)
+        before = chat.factor
+        chat.step(512)
+        assert chat.factor == pytest.approx(before)
+
+
+def test_of_a_short_document_all_is_exact():
+    """It counts among what is stored: its rows do not move the threshold."""
+    chat = Chat(Squeezed(0.9))
+    chat.records["n_document"] = 1000
+    chat.records["n_tail"] = 2000
+    chat.records["n_clustered"] = 7
+    clustered = 7 * CHUNK_ROWS
+    chat.records["threshold"] = 1 / 3000
+    chat.records["n_selected"] = round(0.9 * 3000 - (3000 - clustered) - 7 * CHUNK_CLUSTERS / 2)
+    chat.selector.prepare(chat.own, 3000, None)
+    assert chat.records["threshold"][0] * 3000 == pytest.approx(1, rel=1e-2)
