@@ -1,0 +1,48 @@
+"""View memory at an address as an array or a record: kernels get addresses, and work on what lies there."""
+
+from __future__ import annotations
+
+from numba import carray
+
+from .compile import kernel
+from .memory import pointer
+
+
+@kernel
+def array_at(address, shape, dtype):
+    """View the memory at an address as a C-contiguous array.
+
+    Parameters
+    ----------
+    address : int64
+        Address of the first element.
+    shape : tuple of int
+        Elements along each axis.
+    dtype : NumPy dtype
+        Type of the elements, a constant of the calling kernel.
+
+    Returns
+    -------
+    array
+        A view: what is written to it is written to the memory.
+    """
+    return carray(pointer(address), shape, dtype)
+
+
+@kernel
+def record_at(address, dtype):
+    """View the memory at an address as one record, whose fields can be read and written.
+
+    Parameters
+    ----------
+    address : int64
+        Address of the record.
+    dtype : NumPy structured dtype
+        Type of the record, a constant of the calling kernel.
+
+    Returns
+    -------
+    record
+        A view of the record.
+    """
+    return array_at(address, (1,), dtype)[0]
