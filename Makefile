@@ -1,5 +1,5 @@
 # make demo | make test | make test-cpus: each sets up what it needs, in .venv, the first time and again.
-# test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/other_cpus.py names them).
+# test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
 
 PYTHON ?= python3
 VENV   := .venv
@@ -32,23 +32,28 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# llama.cpp is built for this CPU, which takes minutes. Where that build cannot run (a virtual machine that advertises
-# an AMX unit and has none; a wheel that pip kept from another CPU), it is built again without AMX.
+# GCC loses stores that set up AMX's tiles: its _tile_loadconfig says that it reads 8 bytes of the 64. llama.cpp then
+# crashes on CPUs with AMX. Without dead-store elimination GCC keeps these stores. Clang has no such bug.
+KEEP_STORES := $$($${CXX:-c++} --version | grep -q 'Free Software Foundation' && echo -fno-dse -fno-tree-dse)
+PIP_INSTALL := CXXFLAGS="$$CXXFLAGS $(KEEP_STORES)" $(BIN)/pip install --quiet
+
+# llama.cpp is built for this CPU, which takes minutes. A wheel that pip kept may come from another CPU, or lack the
+# flags above: if it crashes, llama.cpp is built again, and if that crashes too, for any CPU (on x86-64: AVX2, no AMX).
 $(VENV)/ready: pyproject.toml Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing. llama-cpp-python is built from source: some minutes, the first time."
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable ".[demo,dev]"
-	$(BIN)/python -m octavo.runtime.selftest || $(MAKE) rebuild-llama.cpp
+	$(PIP_INSTALL) --editable ".[demo,dev]"
+	$(BIN)/python -m octavo.runtime.selftest || $(MAKE) rebuild-llama.cpp || \
+		$(MAKE) rebuild-llama.cpp CMAKE_ARGS="$$CMAKE_ARGS -DGGML_NATIVE=OFF"
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
 	touch $@
 
 rebuild-llama.cpp:
 	@echo "llama.cpp, as it was built, does not run on this CPU: building it again."
 	-$(BIN)/pip cache remove --quiet llama_cpp_python
-	CMAKE_ARGS="$$($(BIN)/python -m octavo.runtime.selftest --cmake-args)" $(BIN)/pip install --quiet \
-		--force-reinstall --no-deps --no-binary llama-cpp-python \
+	$(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
 		"$$($(BIN)/pip freeze | grep -i '^llama.cpp.python==')"
 	$(BIN)/python -m octavo.runtime.selftest
 
