@@ -4,25 +4,22 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from helpers.product import FOLDERS, MODULES, ROOT
 
 from octavo.cli.main import cli
-
-ROOT = Path(__file__).parent.parent
-FOLDERS = ("cli", "convert", "cpu_kernels", "evaluation", "metal", "runtime", "examples")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     source = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in (*FOLDERS, "tests"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
-    for name in ("__init__.py", "pyproject.toml", "README.md", "LICENSE", "py.typed"):
-        shutil.copy(ROOT / name, source)
+    for folder in (*FOLDERS, ROOT / "examples", ROOT / "tests"):
+        shutil.copytree(folder, source / folder.name, ignore=ignored)
+    for path in (*ROOT.glob("*.py"), *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"))):
+        shutil.copy(path, source)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", source / "dist", source]
     subprocess.run(command, check=True, capture_output=True)
     return next((source / "dist").glob("*.whl"))
@@ -30,14 +27,10 @@ def wheel(tmp_path_factory):
 
 def test_wheel_holds_every_module_and_no_tests(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    modules = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    modules = {path.relative_to(ROOT) for path in MODULES}
     examples = {path.relative_to(ROOT) for path in (ROOT / "examples").iterdir()}
     shaders = {path.relative_to(ROOT) for path in (ROOT / "metal").glob("*.metal")}
-    expected = {f"octavo/{path.as_posix()}" for path in modules | examples | shaders} | {
-        "octavo/__init__.py",
-        "octavo/py.typed",
-    }
-    assert names == expected
+    assert names == {f"octavo/{path.as_posix()}" for path in modules | examples | shaders} | {"octavo/py.typed"}
 
 
 def test_wheel_imports_and_finds_its_example(wheel, tmp_path):

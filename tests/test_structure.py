@@ -1,0 +1,151 @@
+"""The house stands as docs/architecture.md draws it: which folders are packages, and which may import which."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from helpers.product import MODULES, PROJECT, ROOT, name
+
+#: Each of these imports only itself and what stands to its right. `__init__` is the root package itself.
+ORDER = ("cli", "evaluation", "__init__", "api", "convert", "runtime", "metal", "cpu_kernels", "errors")
+MAX_LINES = 450
+
+#: Modules in a `methods` folder that belong to no single method.
+SHARED_METHOD_MODULES = {"__init__", "method", "compose"}
+#: Generic modules that may name a method: DuoAttention finds retrieval heads by what streaming attention loses.
+NAMED_METHODS = {("convert/plan/heads.py", "streaming")}
+#: Generic modules that name a method and should not. This set only shrinks.
+NAMED_METHODS_TO_REMOVE = {
+    ("cpu_kernels/append.py", "quest"),
+    ("cpu_kernels/append.py", "sparq"),
+    ("cpu_kernels/chunks.py", "h2o"),
+    ("cpu_kernels/chunks.py", "quest"),
+    ("cpu_kernels/layer.py", "sparq"),
+    ("evaluation/bench.py", "squeezed"),
+    ("evaluation/doctor.py", "dense"),
+    ("evaluation/doctor.py", "quest"),
+    ("evaluation/doctor.py", "sparq"),
+    ("evaluation/doctor.py", "squeezed"),
+    ("evaluation/doctor.py", "streaming"),
+    ("evaluation/kernel_bench.py", "quest"),
+    ("evaluation/kernel_bench.py", "sparq"),
+    ("evaluation/kernel_bench.py", "squeezed"),
+    ("runtime/cache/kv_cache.py", "h2o"),
+    ("runtime/devices/metal.py", "streaming"),
+    ("runtime/methods/compose.py", "quest"),
+}
+
+Module = tuple[str, ...]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Parse a module."""
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+def imported_modules(path: Path) -> Iterator[Module]:
+    """Yield each module of octavo that a file imports, at its top or in a function, as the parts of its path."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")[1:]) for alias in node.names if of_octavo(alias.name))
+        elif isinstance(node, ast.ImportFrom) and (node.level or of_octavo(node.module)):
+            parts = tuple(node.module.split(".")) if node.module else ()
+            source = (*package[: len(package) + 1 - node.level], *parts) if node.level else parts[1:]
+            for alias in node.names:
+                if (*source, alias.name) != ("__version__",):  # which any file may write down
+                    yield (*source, alias.name) if is_module((*source, alias.name)) else source
+
+
+def of_octavo(module: str | None) -> bool:
+    """Tell whether a dotted name is octavo or a module of it."""
+    return module is not None and module.split(".")[0] == "octavo"
+
+
+def is_module(module: Module) -> bool:
+    """Tell whether the parts name a package or a file."""
+    path = ROOT.joinpath(*module)
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def room(module: Module) -> str:
+    """Return the top-level folder or file that a module stands in."""
+    return module[0] if module else "__init__"
+
+
+def test_pyproject_lists_every_package():
+    folders = {path.parent.relative_to(ROOT) for path in MODULES}
+    assert sorted(PROJECT["tool"]["setuptools"]["packages"]) == sorted(".".join(("octavo", *f.parts)) for f in folders)
+    assert [name(ROOT / f) for f in folders if not (ROOT / f / "__init__.py").is_file()] == []
+
+
+def test_imports_between_packages_are_relative():
+    absolute = {
+        (name(path), imported)
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        for imported in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+        if of_octavo(imported)
+    }
+    assert absolute <= {("cli/main.py", "octavo")}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_arrows_point_one_way(path):
+    own = room(path.relative_to(ROOT).with_suffix("").parts)
+    allowed = ORDER[ORDER.index(own) :]
+    assert [".".join(module) for module in imported_modules(path) if room(module) not in allowed] == []
+
+
+def test_no_module_is_too_long():
+    lengths = {name(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_generic_code_names_no_method():
+    """A module outside `methods` imports no single method, and no module tells methods apart by their class."""
+    methods = [path for path in MODULES if path.parent.name == "methods" and path.stem not in SHARED_METHOD_MODULES]
+    classes = {node.name: path.stem for path in methods for node in tree(path).body if isinstance(node, ast.ClassDef)}
+    named = {
+        (name(path), module[-1])
+        for path in MODULES
+        if path.parent.name != "methods"
+        for module in imported_modules(path)
+        if ROOT.joinpath(*module).with_suffix(".py") in methods
+    } | {
+        (name(path), classes[found])
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+        for part in ast.walk(node.args[1])
+        if (found := getattr(part, "id", getattr(part, "attr", None))) in classes
+    }
+    assert methods
+    assert classes
+    known = NAMED_METHODS | NAMED_METHODS_TO_REMOVE
+    assert sorted(named - known) == []
+    assert sorted(known - named) == [], "these modules no longer name the method: take them off the list"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"]], ids=" ".join)
+def test_help_needs_no_heavy_library(arguments):
+    code = (
+        "import sys; from octavo.cli.main import cli; cli(sys.argv[1:], standalone_mode=False);"
+        "print('imported', *({'llama_cpp', 'numba', 'numpy'} & sys.modules.keys()))"
+    )
+    run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert run.stdout.startswith("Usage:"), run.stderr
+    assert run.stdout.splitlines()[-1] == "imported"
