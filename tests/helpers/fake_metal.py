@@ -419,7 +419,7 @@ class Recorder:
 
 
 class Simulator:
-    """An executor that runs the shaders (tests/metal_sim), in the memory where it is."""
+    """An executor that runs the shaders (tests/metal_simulator), in the memory where it is."""
 
     def compile(self, source):
         from metal_simulator import simulator

@@ -49,7 +49,7 @@ class Layer:
     """Heads (see kernel_heads.py) that attend by methods.
 
     n_parts, n_shares, threads : of a step's dispatches; small, so that few items make many parts
-    sanitizer : that looks on (see metal_sim/simulator.py)
+    sanitizer : that looks on (see metal_simulator/simulator.py)
     """
 
     def __init__(self, heads, methods, *, softcap=0.0, sinks=None, n_parts=3, n_shares=5, threads=64, schedule=0,

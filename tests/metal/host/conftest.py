@@ -2,6 +2,7 @@
 
 import pytest
 from helpers import fake_metal
+from metal_simulator import simulator
 
 from octavo.metal import gpu
 
@@ -24,7 +25,6 @@ def metal(monkeypatch):
 @pytest.fixture(scope="module")
 def simulated():
     """A GPU whose kernels are computed. Those of a shape are compiled once in a module."""
-    simulator = pytest.importorskip("metal_sim.simulator")
     simulator.require()
     with pytest.MonkeyPatch.context() as monkeypatch:
         metal = install(monkeypatch, fake_metal.Simulator())
