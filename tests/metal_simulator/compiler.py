@@ -1,7 +1,7 @@
-"""clang as the compiler of Metal shaders: preprocess, check, compile; results are kept in the user's cache folder.
+"""Call clang to preprocess, check and compile Metal shaders. Results stay in the user's cache folder.
 
-A cached file is named by a hash of everything that it is made from: the preprocessed text (so of defines and includes
-too), the shim, the engine, the flags and the compiler's version.
+The name of a cached file is a hash of all its inputs: the preprocessed text (which contains defines and includes), the
+shim, the engine, the flags and the compiler's version.
 """
 
 import functools
@@ -52,7 +52,7 @@ SANITIZE = {
 
 
 def clang() -> str:
-    """The compiler: $OCTAVO_CLANG, clang++-19, or a clang++ of version 19."""
+    """Return the path of clang 19: $OCTAVO_CLANG, clang++-19 or clang++."""
     for name in filter(None, (os.environ.get("OCTAVO_CLANG"), "clang++-19", "clang++")):
         path = shutil.which(name)
         if path and re.search(r"clang version 19\.", version(path)):
@@ -67,7 +67,7 @@ def version(path: str) -> str:
 
 @functools.cache
 def missing() -> str | None:
-    """Why the simulator cannot run here, or None."""
+    """Return why the simulator cannot run here, or None if it can."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "the Metal simulator needs Linux on x86-64"
     flags = Path("/proc/cpuinfo").read_text()
@@ -89,13 +89,13 @@ def symbolizer() -> str | None:
 
 @functools.cache
 def cache_folder() -> Path:
-    folder = Path(user_cache_dir("octavo")) / "metal_sim"
+    folder = Path(user_cache_dir("octavo")) / "metal_simulator"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def run(command: list[str], text: str = "") -> str:
-    """Runs the compiler; returns what it printed. Raises MSLError with its messages."""
+    """Run the compiler and return its output. Raise MSLError with its messages if it fails."""
     done = subprocess.run([clang(), *command], input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MSLError(done.stderr.strip())
@@ -103,7 +103,7 @@ def run(command: list[str], text: str = "") -> str:
 
 
 def preprocess(source: str, defines: dict[str, int | str], name: str, include: Path | None) -> str:
-    """The source with its own macros and includes expanded, and Metal's headers left out."""
+    """Expand the source's own macros and includes. Metal's headers stay empty."""
     definitions = [f"-D{key}={value}" for key, value in defines.items()]
     folders = [f"-I{include}"] if include else []
     command = ["-E", "-undef", "-nostdinc", "-xc++", "-std=c++14", "-D__METAL__=1", "-D__METAL_VERSION__=310"]
@@ -113,18 +113,20 @@ def preprocess(source: str, defines: dict[str, int | str], name: str, include: P
 
 @functools.cache
 def fingerprint() -> str:
-    """A hash of what all compiled files depend on."""
+    """Hash the inputs that all compiled files share."""
     digest = hashlib.sha256()
     files = [*sorted(HERE.glob("*.cpp")), *sorted(HERE.glob("*.h")), *sorted(p for p in SHIM.rglob("*") if p.is_file())]
     for path in [*files, *sorted(HERE.glob("*.py"))]:
-        if not path.name.startswith("test_"):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(repr((LANGUAGE[:-1], MACHINE, SANITIZE, version(clang()))).encode())
     return digest.hexdigest()
 
 
 def cached(key: str, suffix: str, make) -> Path:
-    """The cached file of a key; `make(path)` writes it. Another process may make the same: the last one stays."""
+    """Return the cached file of a key. If there is none, `make(path)` writes it.
+
+    Two processes may make the same file at once: the last one stays.
+    """
     name = hashlib.sha256(f"{fingerprint()}\0{suffix}\0{key}".encode()).hexdigest()[:32]
     path = cache_folder() / f"{name}{suffix}"
     if not path.exists():
@@ -136,7 +138,7 @@ def cached(key: str, suffix: str, make) -> Path:
 
 
 def check_syntax(text: str) -> None:
-    """Compiles the translated text with address spaces as types. A cached empty file says that it is right."""
+    """Compile the translated text with address spaces as types. An empty cached file records that it compiled."""
 
     def make(path: Path) -> None:
         command = [*LANGUAGE, "-fsyntax-only", "-DMSL_CHECK", "-"]
@@ -150,10 +152,10 @@ def check_syntax(text: str) -> None:
 
 
 def without_record_copies(diagnostics: str) -> list[str]:
-    """clang's errors, without those that Metal would not give.
+    """Return clang's errors without those that Metal would not report.
 
-    To read a record from another address space than thread, or to write one there, Metal calls the copy constructor
-    or assignment of that space; clang has those of its own space only and says that no other is viable.
+    Metal has copy constructors and assignments of records for every address space. clang has those of the thread space
+    only, and reports that no other is viable.
     """
     groups: list[list[str]] = []
     for line in diagnostics.splitlines():
@@ -172,19 +174,19 @@ def without_record_copies(diagnostics: str) -> list[str]:
 
 
 def compile_shader(text: str, sanitizer: str | None) -> Path:
-    """The translated text as a shared object that calls the engine of the process that loads it."""
+    """Compile the translated text to a shared object. It calls the engine of the process that loads it."""
     flags = [*LANGUAGE, *MACHINE, *SANITIZE[sanitizer], "-O1", "-shared", "-Wl,-z,lazy"]
     return cached(f"{flags[:-1]}{text}", ".so", lambda path: run([*flags, "-o", str(path), "-"], text) and None)
 
 
 def engine() -> Path:
-    """The engine as a shared object, for runs in this process."""
+    """Compile the engine to a shared object, for runs in this process."""
     flags = ["-std=c++17", "-O2", "-fPIC", "-shared"]
     return cached("engine", ".so", lambda path: run([*flags, "-o", str(path), str(HERE / "engine.cpp")]) and None)
 
 
 def runner(sanitizer: str) -> Path:
-    """An executable with a sanitizer's run time that runs one job; the engine in it is not instrumented."""
+    """Compile the executable that runs one job under a sanitizer. The engine in it is not instrumented."""
 
     def make(path: Path) -> None:
         objects = []

@@ -1,5 +1,5 @@
-// Crashes and endless loops of a kernel become errors, where no sanitizer catches them: a signal leaves the kernel's
-// fiber for the `sigsetjmp(escape, 1)` of who made the Guard.
+// Turns crashes and endless loops of a kernel into errors where no sanitizer catches them: a signal handler jumps from
+// the kernel's fiber to the `sigsetjmp(escape, 1)` of the Guard's owner.
 #pragma once
 #include <setjmp.h>
 #include <signal.h>
@@ -44,7 +44,7 @@ class Guard {
         has_timer = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0;
         itimerspec when{};
         when.it_value.tv_sec = seconds;
-        when.it_interval.tv_nsec = 10'000'000;  // again, where it hit between two fibers
+        when.it_interval.tv_nsec = 10'000'000;  // fires again if it fired between two fibers
         if (has_timer) timer_settime(timer, 0, &when, nullptr);
     }
     ~Guard() {

@@ -5,7 +5,7 @@
 // finished. Anything else is an error of the kernel. The schedule decides in which order fibers run between two
 // such meetings, so that code which relies on an order gives different results in different schedules.
 //
-// Never compiled with a sanitizer: its writes are those of the hardware, which race with nothing.
+// Never compiled with a sanitizer: its writes stand for the hardware's, which race with nothing.
 #include "crash_guard.h"
 #include "fiber.h"
 #include "shim/msl/engine.h"
@@ -32,7 +32,7 @@ struct Variable {  // in threadgroup memory
 const msl_launch *launch = nullptr;
 uint32_t group_position[3];
 std::vector<Variable> variables;
-// For the thread sanitizer. Reserved before any fiber runs: it takes new memory for written by who reserves it.
+// For the thread sanitizer, which treats new memory as written by the fiber that reserves it: reserve before any runs.
 char *arena, *tokens;
 char message[1024];
 char lane_values[thread_limit / simd_width][simd_width * 64];  // what an exchange returns
@@ -45,7 +45,7 @@ bool fail(const char *format, ...) {
     return false;
 }
 
-// Not memcpy and memset: the thread sanitizer would take their calls for accesses of the kernel.
+// Not memcpy and memset: the thread sanitizer would count their calls as accesses of the kernel.
 void copy_bytes(volatile char *to, const volatile char *from, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) to[i] = from[i];
 }
@@ -102,8 +102,8 @@ void describe(const Fiber &fiber, char *text, size_t size) {
         snprintf(text, size, "wait in %s at %s:%d", fiber.operation, fiber.site.file, fiber.site.line);
 }
 
-// All lanes of the simd group [begin, end) wait or have finished. Lets those of a simd operation or simdgroup
-// barrier go on. Sets *waits to false where there are none: they wait for other simd groups.
+// All lanes of the simd group [begin, end) wait or have finished. Lets lanes at a simd operation or simdgroup barrier
+// continue. If there are none, sets *waits to false: the lanes wait for other simd groups.
 bool meet_in_simdgroup(uint32_t group, uint32_t begin, uint32_t end, bool *waits) {
     Fiber *first = nullptr;
     uint32_t active = 0;
@@ -246,8 +246,8 @@ void wait_at(State state, const char *operation, msl_site site) {
     leave_fiber();
 }
 
-// What the thread sanitizer synchronises a barrier on: not the address of an earlier barrier of these threads, nor
-// one of another threadgroup.
+// The address on which the thread sanitizer synchronises a barrier. No earlier barrier of these threads and no other
+// threadgroup has the same.
 void *barrier_token(const Fiber &fiber, int scope) {
     size_t simdgroup = static_cast<size_t>(&fiber - fibers.data()) / simd_width;
     size_t index = scope == msl_threadgroup ? simd_width : simdgroup;
@@ -259,7 +259,7 @@ void *barrier_token(const Fiber &fiber, int scope) {
 
 extern "C" {
 
-// float to bfloat, which clang calls and the compiler's run time may lack: rounded to nearest, ties to even.
+// Rounds float to bfloat, to nearest, ties to even. clang calls it, and its run-time library may lack it.
 OPTIONAL __bf16 __truncsfbf2(float x) {
     uint32_t bits = __builtin_bit_cast(uint32_t, x);
     bool nan = x != x;
@@ -293,7 +293,7 @@ void *msl_threadgroup_memory(int id, size_t bytes, size_t alignment, const char 
     for (const Variable &variable : variables)
         if (variable.id == id) return variable.memory;
     void *memory = nullptr;
-    if (__tsan_create_fiber) {  // addresses of their own: those of another threadgroup would look like a race
+    if (__tsan_create_fiber) {  // new addresses: those of another threadgroup would look like a race
         static size_t used = 0;
         used = (used + 63) & ~size_t(63);
         memory = arena + used;

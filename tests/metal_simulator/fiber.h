@@ -1,5 +1,5 @@
-// Fibers: stacks that a scheduler switches to and from, known to the sanitizers through their public interfaces, which
-// are null where the process has none.
+// Fibers: stacks that a scheduler switches between. The sanitizers learn of them through their public interfaces, which
+// are null in a process without sanitizer.
 #pragma once
 #include <sys/mman.h>
 
@@ -93,7 +93,7 @@ void resume(Fiber &fiber) {
 
 // Makes the fiber begin with `main`, which must not return.
 void start(Fiber &fiber, void (*main)()) {
-    if (__tsan_create_fiber) {  // all anew: threads of different threadgroups are not ordered, and share no stack
+    if (__tsan_create_fiber) {  // new fiber and stack: threads of different threadgroups are not ordered
         if (fiber.tsan) __tsan_destroy_fiber(fiber.tsan);
         if (fiber.stack) munmap(fiber.stack, stack_bytes);
         fiber.stack = nullptr;

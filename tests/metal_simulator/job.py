@@ -1,4 +1,4 @@
-"""One run of a kernel: what the engine gets, and how results come back to the caller's arrays."""
+"""Describe one run of a kernel: the engine's inputs, and the way of results back to the caller's arrays."""
 
 import struct
 from collections.abc import Mapping
@@ -12,9 +12,18 @@ Buffers = Mapping[int, np.ndarray | bytes]
 
 
 class Address(NamedTuple):
-    """At byte `offset` of buffer `buffer` lies the address of byte `target_offset` of buffer `target`.
+    """Place the address of one buffer's byte in another buffer.
 
-    A target need not be one of the kernel's parameters: it may have any index, such as 100.
+    Parameters
+    ----------
+    buffer : int
+        Index of the buffer that holds the address.
+    offset : int
+        Byte in `buffer` where the 8 bytes of the address begin.
+    target : int
+        Index of the buffer that the address points into. It may be any index, also one that no parameter has.
+    target_offset : int
+        Byte in `target` that the address points to.
     """
 
     buffer: int
@@ -25,7 +34,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """One run, checked: what the engine gets, in this process or in another."""
+    """Hold the checked inputs of one run, in this process or in another."""
 
     kernel: int
     buffers: Buffers
@@ -43,12 +52,12 @@ def size_of(buffer: np.ndarray | bytes) -> int:
 
 
 def flat(buffer: np.ndarray) -> np.ndarray:
-    """An array's bytes."""
+    """View an array as bytes."""
     return buffer.reshape(-1).view(np.uint8)
 
 
 def aligned_copy(buffer: np.ndarray | bytes) -> np.ndarray:
-    """The bytes of a buffer at an address that is a multiple of 256, as in Metal."""
+    """Copy a buffer to an address that is a multiple of 256, as in Metal."""
     contents = flat(buffer) if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
     memory = np.empty(contents.size + 256, np.uint8)
     start = -memory.ctypes.data % 256
@@ -58,7 +67,7 @@ def aligned_copy(buffer: np.ndarray | bytes) -> np.ndarray:
 
 
 def return_arrays(job: Job, memory: Mapping[int, np.ndarray]) -> None:
-    """Copies results into the caller's arrays, except addresses."""
+    """Copy results into the caller's arrays, except addresses."""
     for index, buffer in job.buffers.items():
         if not isinstance(buffer, np.ndarray) or not buffer.flags.writeable:
             continue
@@ -71,7 +80,7 @@ def return_arrays(job: Job, memory: Mapping[int, np.ndarray]) -> None:
 
 
 def encode(path: Path, job: Job) -> bytes:
-    """A job for runner.cpp, which describes the format."""
+    """Encode a job for runner.cpp, which describes the format."""
     parts: list[bytes] = []
 
     def number(*values: int) -> None:

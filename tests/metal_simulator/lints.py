@@ -1,6 +1,6 @@
-"""What Metal refuses and clang would accept in the translated text. Each lint is a function of the program.
+"""Find what Metal refuses although clang accepts its translation. Each lint is a function of the program.
 
-Where tokens cannot tell (which of several overloads a call means), a lint is silent.
+A lint reports nothing if tokens cannot decide, for example which of several overloads a call means.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ NOT_TYPES = {"return", "else", "case", "goto", "delete", "using", "typedef", "au
 
 
 def check(program: Program) -> None:
-    """Raises MSLError with all findings, one a line."""
+    """Raise MSLError with all findings, one a line."""
     findings = sorted({(token.file, token.line, message) for lint in LINTS for token, message in lint(program)})
     if findings:
         raise MSLError("\n".join(f"{file}:{line}: {message}" for file, line, message in findings))
@@ -42,7 +42,7 @@ Findings = Iterator[tuple[Token, str]]
 
 
 def words(program: Program) -> Findings:
-    """Keywords of C++ that Metal lacks."""
+    """Find keywords of C++ that Metal lacks."""
     tokens = program.tokens
     for index, token in enumerate(tokens):
         if token.kind == "name" and token.text in NOT_IN_METAL:
@@ -55,7 +55,7 @@ def words(program: Program) -> Findings:
 
 
 def recursion(program: Program) -> Findings:
-    """A function that can reach itself. A call that may mean one of several overloads is not followed."""
+    """Find functions that can call themselves. Calls that may mean one of several overloads are not followed."""
     by_name: dict[str, list[int]] = defaultdict(list)
     for number, function in enumerate(program.functions):
         by_name[function.name].append(number)
@@ -91,7 +91,7 @@ def reachable(calls: dict[int, set[int]], start: int) -> set[int]:
 
 
 def called(body: list[Token]) -> Iterator[tuple[str, int]]:
-    """Name and number of arguments of each call in a body."""
+    """Yield the name and the number of arguments of each call in a body."""
     for index, token in enumerate(body):
         if token.kind != "name" or token.text in CONTROL:
             continue
@@ -109,7 +109,7 @@ def takes(function: Function, arguments: int) -> bool:
 
 
 def static_locals(program: Program) -> Findings:
-    """A static variable in a function must be in the constant address space."""
+    """Find static variables in functions that are not in the constant address space."""
     for function in program.functions:
         for start in statement_starts(function.body):
             end = next((i for i in range(start, len(function.body)) if function.body[i].text == ";"), start)
@@ -119,7 +119,7 @@ def static_locals(program: Program) -> Findings:
 
 
 def globals_(program: Program) -> Findings:
-    """Variables at program scope, and static members, must be in the constant address space."""
+    """Find variables at program scope and static members that are not in the constant address space."""
     for variable in program.variables:
         texts = [token.text for token in outside_angles(variable.declaration)]
         if variable.member and "static" not in texts:
@@ -134,7 +134,7 @@ def globals_(program: Program) -> Findings:
 
 
 def derived_constants(program: Program) -> Findings:
-    """Metal allows these, but the simulator sets function constants after it computes other constants."""
+    """Find constants that depend on function constants. Metal allows them; the simulator computes them too early."""
     for variable in program.variables:
         for token in variable.tokens[len(variable.declaration) :]:
             if token.text in program.function_constants:
@@ -142,7 +142,7 @@ def derived_constants(program: Program) -> Findings:
 
 
 def kernel_parameters(program: Program) -> Findings:
-    """Kernels return void; their parameters have attributes, and no two the same index."""
+    """Find kernels that return a value, and parameters without an attribute or with another's index."""
     for function in program.functions:
         if not function.is_kernel:
             continue
@@ -169,7 +169,7 @@ def kernel_parameters(program: Program) -> Findings:
 
 
 def threadgroup_variables(program: Program) -> Findings:
-    """Threadgroup variables are declared in kernels, without a value."""
+    """Find threadgroup variables outside kernels, or with an initial value."""
     for function in program.functions:
         for index, token in enumerate(function.body):
             if token.text != "threadgroup":
@@ -182,7 +182,7 @@ def threadgroup_variables(program: Program) -> Findings:
 
 
 def address_spaces(program: Program) -> Findings:
-    """Pointers and references name their address space: in parameters, results, members and local variables."""
+    """Find pointers and references without an address space: parameters, results, members and local variables."""
     message = "this pointer or reference names no address space (device, constant, threadgroup or thread)"
     for function in program.functions:
         for parameter in function.parameters:

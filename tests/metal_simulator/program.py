@@ -1,4 +1,4 @@
-"""What a shader declares: its functions, kernels and their parameters, records, variables and function constants."""
+"""Read a shader's declarations: functions, kernels and their parameters, records, variables, function constants."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ RECORDS = {"struct", "class", "union", "enum"}
 
 @dataclass
 class Parameter:
-    """One parameter: its declaration without attributes and default value, its name and its attributes."""
+    """A parameter: its declaration without attributes and default value, and its attributes."""
 
     tokens: list[Token]
     attributes: dict[str, list[Token]]
@@ -27,7 +27,7 @@ class Parameter:
         return any(token.text in ("*", "&", "&&") for token in outside_angles(self.tokens))
 
     def index_of(self, attribute: str) -> int | None:
-        """n of [[attribute(n)]]."""
+        """Return n of [[attribute(n)]], or None."""
         if attribute not in self.attributes:
             return None
         arguments = self.attributes[attribute]
@@ -47,7 +47,7 @@ class Function:
     attributes: dict[str, list[Token]]
     parameters: list[Parameter]
     body: list[Token]  # without its braces
-    start: int  # of the body's tokens in the program's
+    start: int  # index of the body in the program's tokens
     token: Token  # the name
 
     @property
@@ -66,7 +66,7 @@ class Function:
 
 @dataclass
 class Variable:
-    """A variable at program scope or in a record (`member`)."""
+    """A variable at program scope, or in a record (`member`)."""
 
     tokens: list[Token]
     attributes: dict[str, list[Token]]
@@ -74,7 +74,7 @@ class Variable:
 
     @property
     def declaration(self) -> list[Token]:
-        """What stands before the initialiser."""
+        """Return the tokens before the initialiser."""
         for index, token in enumerate(self.tokens):
             if token.text in ("=", "{"):
                 return self.tokens[:index]
@@ -107,7 +107,7 @@ class Instantiation:
 
 @dataclass
 class Program:
-    """A shader's declarations. `removed` and `function_constants` say which token ranges the translator replaces."""
+    """A shader's declarations. `ranges` are the token ranges that the translator replaces, and what replaces them."""
 
     tokens: list[Token]
     functions: list[Function] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Program:
 
     @cached_property
     def kernels(self) -> dict[str, tuple[Function, str]]:
-        """Host name of each kernel: its function, and the C++ expression that names it."""
+        """Map each kernel's host name to its function and the C++ expression for it."""
         functions = {function.name: function for function in self.functions if function.is_kernel}
         kernels = {name: (function, name) for name, function in functions.items() if not function.is_template}
         for instantiation in self.instantiations:
@@ -129,7 +129,7 @@ class Program:
 
 
 def outside_angles(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens outside template argument lists."""
+    """Yield the tokens outside template argument lists."""
     index = 0
     while index < len(tokens):
         end = closing_angle(tokens, index) if tokens[index].text == "<" else None
@@ -139,7 +139,7 @@ def outside_angles(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def parse(tokens: list[Token]) -> Program:
-    """The declarations of a program's tokens (preprocessed: directives other than #line and #pragma are ignored)."""
+    """Read the declarations in preprocessed tokens. Directives other than #line and #pragma are ignored."""
     program = Program(tokens)
     Parser(program).scope(0, len(tokens), member=False)
     defined = {
@@ -151,7 +151,7 @@ def parse(tokens: list[Token]) -> Program:
 
 
 class Parser:
-    """Walks over declarations; bodies of functions are skipped, those of namespaces and records entered."""
+    """Walk over declarations: skip the bodies of functions, enter those of namespaces and records."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -168,7 +168,7 @@ class Parser:
                 index = self.declaration(index, end, member)
 
     def declaration(self, start: int, end: int, member: bool) -> int:
-        """Reads one declaration; returns the index after it."""
+        """Read one declaration and return the index after it."""
         tokens = self.tokens
         index, parameters, record, initialised = start, None, False, False
         while index < end:
@@ -210,7 +210,7 @@ class Parser:
         return "namespace" in texts or texts[:1] == ["extern"]
 
     def names_function(self, index: int) -> bool:
-        """Whether the ( at `index` follows a function's name."""
+        """Tell whether the ( at `index` follows a function's name."""
         before = self.tokens[index - 1]
         if before.kind == "name":
             return before.text not in ("decltype", "alignas", "__attribute__", "static_assert", "sizeof")
@@ -244,7 +244,7 @@ class Parser:
         return parameters
 
     def finish(self, start: int, end: int, parameters: int | None, member: bool) -> None:
-        """A declaration that ends with a semicolon: a variable, an instantiation, a prototype or a type."""
+        """Read a declaration that ends with a semicolon: a variable, an instantiation, a prototype or a type."""
         tokens, attributes = without_attributes(self.tokens[start:end])
         tokens = [token for token in tokens if token.kind != "directive"]
         first = tokens[0].text if tokens else ""
@@ -267,7 +267,7 @@ class Parser:
             self.program.variables.append(variable)
 
     def instantiation(self, tokens: list[Token], attributes: dict[str, list[Token]], start: int, end: int) -> None:
-        """The last `name<arguments>`, before the parameters if there are any, is the kernel that is named."""
+        """Read an instantiation. The last `name<arguments>` before any parameters is the kernel."""
         found = None
         for index, token in enumerate(tokens[1:], 1):
             if token.text == "(" and found is not None and tokens[1].text != "decltype":

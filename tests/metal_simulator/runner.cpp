@@ -1,10 +1,10 @@
-// Runs one job in a process of its own, which a sanitizer watches: `runner JOB` reads the job and writes JOB.out.
+// Runs one job in a separate process, under a sanitizer: `runner JOB` reads the job and writes JOB.out.
 //
 // The job, little-endian: the path of the shader's shared object and the kernel's symbol (length, bytes); the
 // threadgroups, threads, schedule and timeout; the function constants (index, length, bytes); the threadgroup
 // memory's 32 sizes; the buffers (index, whether to return it, length, bytes); and the addresses to write into
-// buffers (buffer, offset, target, target's offset). Each number has 64 bits. Every buffer is memory of its own, so
-// that the address sanitizer sees what lies beyond its end. Returned buffers are written one after the other.
+// buffers (buffer, offset, target, target's offset). Each number has 64 bits. Every buffer has its own allocation, so
+// that the address sanitizer sees accesses beyond its end. Returned buffers are written one after the other.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-"""Runs in a process of their own, which a sanitizer watches."""
+"""Run a job in a separate process, under a sanitizer."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from metal_simulator.tokens import MSLError
 
 
 def run_sanitized(path: Path, sanitizer: str, job: Job) -> None:
-    """Runs a job in the sanitizer's executable; what it finds raises MSLError."""
+    """Run a job in the sanitizer's executable. Raise MSLError with its findings."""
     symbolizer = f"external_symbolizer_path={compiler.symbolizer()}"
     common = f"{symbolizer}:abort_on_error=0:exitcode=66"
     environment = {
@@ -25,7 +25,7 @@ def run_sanitized(path: Path, sanitizer: str, job: Job) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job"
         file.write_bytes(encode(path, job))
-        # the thread sanitizer needs addresses where they are without randomisation
+        # the thread sanitizer fails under address space randomisation
         command = ["setarch", "-R", str(compiler.runner(sanitizer)), str(file)]
         try:
             done = subprocess.run(
@@ -45,7 +45,7 @@ def run_sanitized(path: Path, sanitizer: str, job: Job) -> None:
 
 
 def readable(report: str) -> str:
-    """What a sanitizer found, and where: the lines of its report that name the shader's lines."""
+    """Return what a sanitizer found: those lines of its report that name lines of the shader."""
     found = re.search(r"^MSL: (.*)", report, re.MULTILINE)
     if found:
         return found[1]

@@ -1,9 +1,9 @@
-"""Runs Metal shaders on the CPU: their unchanged text, compiled as C++ (see README.md).
+"""Run Metal shaders on the CPU: their unchanged text, compiled as C++ (see README.md).
 
     library = Library(source, {"HEAD_DIM": 64})
     library.run("attention", {0: queries, 1: keys, 2: out, 3: struct.pack("I", n)}, threadgroups=4, threads=128)
 
-Arrays are changed in place; bytes are constants. What is wrong raises MSLError, which names the line.
+A run changes arrays in place. Bytes are constants. An error raises MSLError, which names the line.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ Size = int | Sequence[int]
 
 
 def require() -> None:
-    """Skips a test or module where the simulator cannot run; fails there if $OCTAVO_REQUIRE_METAL_SIM is set."""
+    """Skip a test or module if the simulator cannot run. If $OCTAVO_REQUIRE_METAL_SIM is set, fail instead."""
     import pytest
 
     reason = missing()
@@ -53,14 +53,31 @@ def check(
     name: str = "shader.metal",
     include: Path | None = None,
 ) -> None:
-    """Raises MSLError where Metal would refuse the source: the lints, then clang with address spaces as types."""
+    """Check a source as Metal would: the lints, then clang with address spaces as types.
+
+    Parameters
+    ----------
+    source : str
+        Text of the shader, or several concatenated.
+    defines : mapping of str to int or str, optional
+        Macros, as for the preprocessor.
+    name : str
+        Name of the source in messages.
+    include : Path, optional
+        Folder for the source's own #include lines.
+
+    Raises
+    ------
+    MSLError
+        If Metal would refuse the source.
+    """
     program = read(source, defines or {}, name, include)
     lints.check(program)
     compiler.check_syntax(Translator(program, check=True).text())
 
 
 class Launch(ctypes.Structure):
-    """struct msl_launch of shim/msl/engine.h."""
+    """Mirror struct msl_launch of shim/msl/engine.h."""
 
     _fields_ = (
         ("kernel", ctypes.c_void_p),
@@ -74,17 +91,28 @@ class Launch(ctypes.Structure):
 
 
 class Library:
-    """A compiled shader source.
+    """Compile a shader source and run its kernels.
 
     Parameters
     ----------
-    source : the text of the shader, or several concatenated.
-    defines : macros, as for the preprocessor.
-    sanitizer : None runs in this process, fast. "address" also finds accesses outside buffers and threadgroup arrays,
-        misaligned vectors, overflowing shifts; "thread" finds races. Both run in a process of their own.
-    name : of the source in messages.
-    include : a folder for the source's own #include lines.
-    checked : run `check` first.
+    source : str
+        Text of the shader, or several concatenated.
+    defines : mapping of str to int or str, optional
+        Macros, as for the preprocessor.
+    sanitizer : {None, "address", "thread"}
+        None runs in this process, fast. The sanitizers run in another process: "address" also finds accesses outside
+        buffers and threadgroup arrays, misaligned vectors and overflowing shifts, "thread" finds races.
+    name : str
+        Name of the source in messages.
+    include : Path, optional
+        Folder for the source's own #include lines.
+    checked : bool
+        Whether to run `check` first.
+
+    Raises
+    ------
+    MSLError
+        If the source does not compile, or if `check` refuses it.
     """
 
     def __init__(
@@ -108,7 +136,7 @@ class Library:
 
     @property
     def kernels(self) -> list[str]:
-        """The kernels' names: those of functions, and the [[host_name]]s of instances of templates."""
+        """Names of the kernels: of functions, and the [[host_name]] of each template instance."""
         return list(self.program.kernels)
 
     @functools.cached_property
@@ -129,12 +157,31 @@ class Library:
         addresses: Sequence[Address | tuple[int, int, int, int]] = (),
         timeout: int = 60,
     ) -> None:
-        """Runs `threadgroups` groups of `threads` threads each.
+        """Run `threadgroups` groups of `threads` threads each.
 
-        schedule : 0 runs lanes, simd groups and threadgroups in order, 1 reversed, n > 1 in a random order of seed n.
-        function_constants : index or name to value.
-        threadgroup_memory : index n of a [[threadgroup(n)]] parameter to its bytes.
-        addresses : which addresses of buffers lie in buffers.
+        Parameters
+        ----------
+        kernel : str
+            Name of the kernel.
+        buffers : mapping of int to array or bytes
+            Contents by buffer index. The run changes arrays in place.
+        threadgroups, threads : int or sequence of up to three int
+            Size of the grid in threadgroups, and of a threadgroup in threads.
+        schedule : int
+            Order of lanes, simd groups and threadgroups: 0 in order, 1 reversed, n > 1 random with seed n.
+        function_constants : mapping of int or str to number, optional
+            Values by index or name.
+        threadgroup_memory : mapping of int to int, optional
+            Bytes for each index n of a [[threadgroup(n)]] parameter.
+        addresses : sequence of Address
+            Addresses of buffers that lie in buffers.
+        timeout : int
+            Seconds after which the run stops with an error.
+
+        Raises
+        ------
+        MSLError
+            If an input does not fit the kernel, or if the kernel makes an error that the simulator finds.
         """
         names = list(self.program.kernels)
         if kernel not in names:
@@ -152,7 +199,7 @@ class Library:
             run_sanitized(self.path, self.sanitizer, job)
 
     def constants(self, given: Mapping[int | str, object]) -> dict[int, bytes]:
-        """The bytes of each function constant, by index."""
+        """Return the bytes of each function constant, by index."""
         declared = self.program.function_constants
         unknown = [key for key in given if key not in declared and key not in {c.index for c in declared.values()}]
         if unknown:
@@ -174,7 +221,7 @@ class Library:
         return tuple(given.get(index, 0) for index in range(32))
 
     def check_job(self, kernel: str, job: Job) -> None:
-        """That every buffer the kernel has is there; that addresses are inside buffers; limits on threads."""
+        """Check that the kernel has its buffers, that addresses are inside buffers, and that the grid is allowed."""
         function, _ = self.program.kernels[kernel]
         limit = min(MAX_THREADS, function.max_threads or MAX_THREADS)
         count = job.threads[0] * job.threads[1] * job.threads[2]
@@ -198,7 +245,7 @@ class Library:
                     raise MSLError(f"{address}: byte {offset} is not in buffer {buffer}")
 
     def is_bound(self, parameter: Parameter, constants: Mapping[int, bytes]) -> bool:
-        """False where the parameter's function constant is false."""
+        """Tell whether a parameter exists: its function constant, if any, is true."""
         condition = parameter.attributes.get("function_constant")
         if not condition:
             return True
@@ -241,7 +288,7 @@ class Library:
 
 @functools.cache
 def engine() -> ctypes.CDLL:
-    """The engine, whose functions the shaders' shared objects find by name."""
+    """Load the engine, whose functions the shaders' shared objects find by name."""
     loaded = ctypes.CDLL(str(compiler.engine()), mode=ctypes.RTLD_GLOBAL)
     loaded.msl_error.restype = ctypes.c_char_p
     return loaded

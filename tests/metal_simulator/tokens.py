@@ -1,7 +1,7 @@
-"""Tokens of the Metal Shading Language, which are those of C++14.
+"""Split the Metal Shading Language into tokens, which are those of C++14.
 
-Every token keeps the white space before it, so that the text of a token list is the source again, and the file and
-line it stands on, which follow `#line` and the preprocessor's line markers.
+A token keeps the white space before it, so that the text of a token list equals the source. It also keeps its file and
+line, which follow `#line` and the preprocessor's line markers.
 """
 
 import re
@@ -27,7 +27,7 @@ LINE_MARKER = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"((?:[^"\\]
 
 
 class MSLError(Exception):
-    """The shader is wrong, or did something wrong when it ran. The message names the line in the .metal file."""
+    """An error in a shader, found before or during a run. The message names the line in the .metal file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Token:
 
 
 def tokenize(source: str, file: str = "shader.metal") -> list[Token]:
-    """The tokens of a source text. Comments become white space."""
+    """Split a source text into tokens. Comments become white space."""
     tokens: list[Token] = []
     position, line, before = 0, 1, ""
     while position < len(source):
@@ -80,12 +80,12 @@ def at_line_start(source: str, position: int) -> bool:
 
 
 def text_of(tokens: Sequence[Token]) -> str:
-    """The source text of tokens, with the white space between them."""
+    """Return the source text of tokens, with the white space between them."""
     return "".join(token.before + token.text for token in tokens).strip()
 
 
 def closing(tokens: Sequence[Token], start: int) -> int:
-    """Index of the bracket that closes the (, [ or { at `start`."""
+    """Return the index of the bracket that closes the (, [ or { at `start`."""
     wanted: list[str] = []
     for index in range(start, len(tokens)):
         token = tokens[index]
@@ -102,7 +102,7 @@ def closing(tokens: Sequence[Token], start: int) -> int:
 
 
 def closing_angle(tokens: Sequence[Token], start: int) -> int | None:
-    """Index of the > that closes the < at `start`; None where it is a comparison."""
+    """Return the index of the > that closes the < at `start`, or None if it is a comparison."""
     depth, index = 0, start
     while index < len(tokens):
         text = tokens[index].text
@@ -121,7 +121,7 @@ def closing_angle(tokens: Sequence[Token], start: int) -> int | None:
 
 
 def split(tokens: Sequence[Token], separator: str = ",") -> list[list[Token]]:
-    """Token lists between separators that stand outside brackets and template argument lists."""
+    """Split tokens at separators outside brackets and template argument lists."""
     parts: list[list[Token]] = [[]]
     index = 0
     while index < len(tokens):
@@ -140,7 +140,7 @@ def split(tokens: Sequence[Token], separator: str = ",") -> list[list[Token]]:
 
 
 def is_attribute(tokens: Sequence[Token], index: int) -> bool:
-    """Whether an attribute list [[...]] begins at `index`."""
+    """Tell whether an attribute list [[...]] begins at `index`."""
     return (
         index + 1 < len(tokens)
         and tokens[index].text == "["
@@ -150,7 +150,7 @@ def is_attribute(tokens: Sequence[Token], index: int) -> bool:
 
 
 def without_attributes(tokens: Sequence[Token]) -> tuple[list[Token], dict[str, list[Token]]]:
-    """The tokens without their [[...]] lists, and the attributes: name to arguments (empty without any)."""
+    """Return the tokens without their [[...]] lists, and the attributes: names mapped to arguments."""
     kept: list[Token] = []
     attributes: dict[str, list[Token]] = {}
     index = 0

@@ -1,10 +1,10 @@
-"""A shader as C++: the same text, except for what C++ lacks, with each token on its line.
+"""Translate a shader to C++: the same text, except for what C++ lacks. Each token keeps its line.
 
-- `[[...]]` is left out, and so are `[[host_name]]` instantiations and function constants, which become variables.
+- `[[...]]` and `[[host_name]]` instantiations are left out. Function constants become variables.
 - `float4(...)` becomes `msl::make<float4>(...)`: clang's vectors have no constructors.
-- `threadgroup T name[n];` in a kernel becomes a reference to memory of the threadgroup.
+- `threadgroup T name[n];` in a kernel becomes a reference to the threadgroup's memory.
 
-Behind the text, for runs, stands one function for each kernel that calls it with the launch's arguments.
+For runs, one function for each kernel follows the text. It calls the kernel with the launch's arguments.
 """
 
 import re
@@ -39,13 +39,16 @@ SAME_AS = {
 
 
 def position_of(parameter: Parameter) -> str | None:
-    """The position attribute of a parameter, by its common name."""
+    """Return the common name of a parameter's position attribute, or None."""
     names = (SAME_AS.get(name, name) for name in parameter.attributes)
     return next((name for name in names if name in POSITIONS), None)
 
 
 def declares_threadgroup_variable(tokens: list[Token], index: int) -> list[Token] | None:
-    """The declaration that begins with `threadgroup` at `index`, without its semicolon; None if of a pointer."""
+    """Return the declaration that begins with `threadgroup` at `index`, or None if it declares a pointer.
+
+    The semicolon is not part of it.
+    """
     previous = next((token.text for token in reversed(tokens[:index]) if token.kind != "directive"), ";")
     if previous not in (";", "{", "}") and previous != ")":
         return None
@@ -62,7 +65,7 @@ def declares_threadgroup_variable(tokens: list[Token], index: int) -> list[Token
 
 
 class Translator:
-    """Writes a program's C++. `check` is for the syntax check: function constants and threadgroup memory as types."""
+    """Write a program's C++. With `check`, function constants and threadgroup memory are declared, not defined."""
 
     def __init__(self, program: Program, check: bool) -> None:
         self.program = program
@@ -109,7 +112,7 @@ class Translator:
             index = end
 
     def directive(self, text: str) -> str:
-        """Line markers as #line, without those of the first pass's own files; pragmas except `once`."""
+        """Write a line marker as #line, or keep a pragma. Leave out markers of the shim's files, and `#pragma once`."""
         marker = LINE_MARKER.match(text)
         if marker is None:
             return "" if re.match(r"\s*#\s*pragma\s+once", text) else text
@@ -119,7 +122,7 @@ class Translator:
         return f'#line {marker[1]} "{file}"'
 
     def lines(self, tokens: list[Token]) -> str:
-        """As many line ends as left-out tokens had, so that the lines stay."""
+        """Return the line ends of left-out tokens, so that later tokens keep their lines."""
         return "".join("\n" * token.before.count("\n") for token in tokens[1:])
 
     def function_constant(self, constant: FunctionConstant) -> str:
@@ -128,7 +131,7 @@ class Translator:
         return f"static {constant.type} {constant.name}; static bool msl_defined_{constant.name};"
 
     def threadgroup_variables(self, declaration: list[Token]) -> str:
-        """`threadgroup float a[8], b` as references to memory."""
+        """Write `threadgroup float a[8], b` as references to memory."""
         first, *others = split(declaration)
         name = next(i for i in range(len(first)) if i + 1 == len(first) or first[i + 1].text == "[")
         kind = text_of(first[1:name])
@@ -146,7 +149,7 @@ class Translator:
         return " ".join(written)
 
     def uses(self) -> str:
-        """Makes clang check the kernels' instances."""
+        """Name each kernel, so that clang checks its instances."""
         return "\n".join(
             f"inline auto msl_use_{index}() {{ return &{expression}; }}"
             for index, (_, expression) in enumerate(self.program.kernels.values())
@@ -159,7 +162,7 @@ class Translator:
         return "\n".join(parts) + "\n"
 
     def setter(self) -> str:
-        """Sets the function constant of an index; null: it is not defined."""
+        """Write the function that sets a function constant by index. Null leaves it undefined."""
         cases = "".join(
             f"    case {c.index}: msl_defined_{c.name} = value != nullptr; "
             f"if (value) {c.name} = *static_cast<const {c.type} *>(value); return sizeof({c.type});\n"
@@ -201,7 +204,7 @@ class Translator:
 
 
 def statement_starts(tokens: list[Token]) -> Iterator[int]:
-    """Indices in a body where a statement may begin."""
+    """Yield the indices in a body where a statement may begin."""
     for index in range(len(tokens)):
         previous = tokens[index - 1].text if index else ";"
         if previous in (";", "{", "}") or (previous == "(" and index > 1 and tokens[index - 2].text == "for"):
@@ -209,7 +212,7 @@ def statement_starts(tokens: list[Token]) -> Iterator[int]:
 
 
 def skip_type(tokens: list[Token], index: int) -> int:
-    """The index after `const name::name<...>` at `index`; `index` where there is no type's name."""
+    """Return the index after the type `const name::name<...>` at `index`, or `index` if there is none."""
     start = index
     while index < len(tokens) and tokens[index].text in ("const", "volatile"):
         index += 1

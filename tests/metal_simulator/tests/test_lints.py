@@ -1,4 +1,4 @@
-"""Every lint: a shader that Metal refuses, with the line and the reason, and one that it accepts."""
+"""Test each lint on a shader that Metal refuses, for the line and the reason, and on one that it accepts."""
 
 import re
 

@@ -1,7 +1,6 @@
-"""MLX's attention kernels, run by the simulator against NumPy: shaders that nobody wrote for it.
+"""Run MLX's attention kernels, which nobody wrote for the simulator, against NumPy.
 
-They come from the wheel that MLX publishes for macOS, which pip downloads into the cache folder; nothing of it is kept
-in this project.
+pip downloads them into the cache folder, in the wheel that MLX publishes for macOS. This project keeps nothing of it.
 """
 
 import os
@@ -19,7 +18,7 @@ simulator.require()
 HEADERS = "mlx/include/mlx/backend/metal/kernels/"
 CONSTANTS = {"has_mask": 0, "query_transposed": 0, "do_causal": 0, "bool_mask": 0, "float_mask": 0, "has_sinks": 0}
 
-# The kernels want Limits<U>::finite_min, and names for their instances.
+# The kernels need Limits<U>::finite_min, and names for their instances.
 SOURCE = """
 #include <metal_stdlib>
 template <typename U> struct Limits { static constexpr constant U finite_min = -metal::numeric_limits<U>::max(); };
@@ -41,7 +40,7 @@ def give_up(reason: str) -> None:
 
 @pytest.fixture(scope="module")
 def include() -> Path:
-    """The folder of MLX's kernels."""
+    """Return the folder of MLX's kernels."""
     folder = compiler.cache_folder() / "mlx"
     folder.mkdir(exist_ok=True)
     if not (folder / "sdpa_vector.h").exists():
@@ -76,7 +75,7 @@ def inputs(head_dim: int, length: int, heads: int = 4, kv_heads: int = 2, dtype=
 
 
 def attention(queries, keys, values):
-    """softmax(q k / sqrt(d)) v in float64; as many query heads for each KV head."""
+    """Compute softmax(q k / sqrt(d)) v in float64. Each KV head has equally many query heads."""
     group = len(queries) // len(keys)
     keys, values = (np.repeat(x.astype(np.float64), group, axis=0) for x in (keys, values))
     scores = np.einsum("hd,hnd->hn", queries.astype(np.float64), keys) / np.sqrt(queries.shape[1])

@@ -1,4 +1,4 @@
-"""Bugs planted in shaders must be found, each by the means that promise to; without the bug, none finds anything."""
+"""Test that the simulator finds each planted bug by the means that README.md names, and nothing without the bug."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "planted"
 SCHEDULES = range(6)
 X = np.random.default_rng(7).standard_normal(256).astype(np.float32)
 
-# threads, threadgroups, elements of out, and what a correct kernel writes there
+# threads, threadgroups, and what a correct kernel writes to out
 PLANTED = {
     "missing_barrier": (64, 1, X[:64][::-1]),
     "barrier_without_memory": (64, 1, X[:64][::-1]),
@@ -35,7 +35,7 @@ PLANTED = {
     "overflow": (64, 1, X[:64]),
 }
 
-# What the engine refuses in every schedule, with and without a sanitizer, and the line of planted/*.metal it names.
+# Errors that the engine finds in every schedule, with and without a sanitizer, and the line of the shader.
 REFUSED = {
     "divergent_barrier": r":15: threadgroup_barrier reached by 40 of 64 threads, others have returned",
     "two_barriers": r":15: threadgroup_barrier reached by 32 of 64 threads, others wait in .* at .*:16",
@@ -64,7 +64,7 @@ def library(name, fixed, sanitizer=None):
 def run(compiled, name, schedule=0):
     threads, groups, expected = PLANTED[name]
     out = np.zeros(len(expected), np.float32)
-    # misaligned reads up to three elements beyond the last
+    # `misaligned` reads up to three elements beyond the last
     compiled.run("planted", {0: X, 1: out}, groups, threads, schedule=schedule)
     return out
 
@@ -114,7 +114,7 @@ def test_uninitialised_threadgroup_memory_is_nan():
 
 @pytest.mark.parametrize("name", RACES)
 def test_races(name):
-    """In the order in which the hardware would happen to be right, too."""
+    """Races are found even in the schedule that gives the right result."""
     with pytest.raises(MSLError, match=rf"^ThreadSanitizer: data race\n(.*\n)*    at {name}.metal:\d+, in planted"):
         run(library(name, fixed=False, sanitizer="thread"), name)
 

@@ -1,4 +1,4 @@
-"""The operations of simd groups, against NumPy."""
+"""Test the operations of simd groups against NumPy."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ THREADS = 48  # the second simd group has 16 lanes
 
 
 def simd(expression, x, **options):
-    """out[i] = expression of each lane's x."""
+    """Compute out[i] = expression, where x is the lane's value."""
     kind = {"f": "float", "i": "int", "u": "uint", "e": "half"}[
         x.dtype.char.lower() if x.dtype.kind == "f" else x.dtype.kind
     ]
@@ -23,7 +23,7 @@ def simd(expression, x, **options):
 
 
 def in_groups(function, x):
-    """A function of each simd group's lanes."""
+    """Apply a function to the lanes of each simd group."""
     return np.concatenate([np.broadcast_to(function(part), part.shape) for part in (x[:32], x[32:])])
 
 

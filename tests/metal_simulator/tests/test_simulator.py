@@ -1,4 +1,4 @@
-"""Launches: positions, barriers, atomics, schedules, buffers, addresses, constants and errors."""
+"""Test launches: positions, barriers, atomics, schedules, buffers, addresses, constants and errors."""
 
 import struct
 
@@ -128,7 +128,7 @@ def test_addresses_in_buffers(sanitizer):
     Library(SPANS, sanitizer=sanitizer).run("k", {0: spans, 1: out, 100: keys}, 1, 2, addresses=addresses)
     assert out.tolist() == [3, 11]
     assert spans["count"].tolist() == [0, 0]
-    assert spans["keys"].tolist() == [7, 7]  # as the caller gave them
+    assert spans["keys"].tolist() == [7, 7]  # unchanged
 
 
 def test_an_address_outside_its_buffer_is_refused():

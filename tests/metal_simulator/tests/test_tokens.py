@@ -1,4 +1,4 @@
-"""Tokens, declarations, and the translated text."""
+"""Test tokens, declarations and the translated text."""
 
 import pytest
 from metal_simulator.program import parse

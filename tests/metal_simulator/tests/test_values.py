@@ -1,4 +1,4 @@
-"""Arithmetic, functions, vectors and types, against NumPy."""
+"""Test arithmetic, functions, vectors and types against NumPy."""
 
 import struct
 
@@ -11,7 +11,7 @@ simulator.require()
 
 
 def elementwise(expression, x, result, kind="float", result_kind="float"):
-    """out[i] = expression of x = in[i]."""
+    """Compute out[i] = expression, where x is in[i]."""
     source = kernel(
         f"{kind} x = in[i]; out[i] = {expression};",
         f"device const {kind} *in [[buffer(0)]], device {result_kind} *out [[buffer(1)]],",

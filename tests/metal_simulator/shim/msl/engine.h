@@ -11,7 +11,7 @@ struct msl_site {
 
 enum msl_scope { msl_simdgroup = 0, msl_threadgroup = 1 };
 
-// One kernel launch. `kernel` runs one thread, whose index in its threadgroup it is given.
+// One kernel launch. `kernel` runs the thread with the given index in its threadgroup.
 struct msl_launch {
     void (*kernel)(uint32_t thread);
     void *const *buffers;

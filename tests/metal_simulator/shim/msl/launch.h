@@ -41,7 +41,7 @@ template <typename T> T as(uint3 v) { return position_as<T, traits<T>::size>::ge
 template <typename T> struct plain { typedef T type; };
 template <typename T> struct plain<const T> { typedef T type; };
 
-// All that a kernel's attributes can ask for.
+// The values of all position attributes of a kernel.
 struct builtins {
     uint3 thread_position_in_grid, threadgroup_position_in_grid, thread_position_in_threadgroup;
     uint3 threads_per_threadgroup, threadgroups_per_grid, threads_per_grid;
@@ -67,7 +67,7 @@ struct builtins {
         simdgroups_per_threadgroup = (threads[0] * threads[1] * threads[2] + 31u) / 32u;
         threads_per_simdgroup = 32u;
     }
-    void *threadgroup_parameter(int index) const {  // its id is one that no variable of the kernel has
+    void *threadgroup_parameter(int index) const {  // no variable of the kernel has this id
         return msl_threadgroup_memory(-1 - index, launch->threadgroup_bytes[index], 16, "parameter");
     }
 };

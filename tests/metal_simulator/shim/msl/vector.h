@@ -21,7 +21,6 @@ MSL_TRAITS(bool)
 
 template <typename E, int N> struct vector_of { typedef E type __attribute__((ext_vector_type(N))); };
 
-// Without the language's fear of address spaces: T, whatever the reference it came from.
 template <typename T> struct is_scalar { static constexpr bool value = traits<T>::size == 1; };
 
 constexpr bool all_of() { return true; }
