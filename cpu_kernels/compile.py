@@ -1,7 +1,7 @@
-"""How kernels are compiled: the decorator, its flags, its cache folder, and what a kernel is compiled for.
+"""Compile kernels: the decorators, their flags, the cache folder, and the sizes that a kernel is compiled for.
 
-Numba's own cache notices an edit in the file of a cached function, but not in the files of the functions that it
-calls. So compiled kernels are kept in a folder that is named after the contents of all of them.
+Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
+The name of our cache folder is therefore a hash of all kernel sources: an edit anywhere makes a new folder.
 """
 
 from __future__ import annotations
@@ -22,16 +22,23 @@ from numba import types
 from numba.core.imputils import lower_constant
 from numba.extending import NativeValue, models, overload_attribute, register_model, typeof_impl, unbox
 
-#: Widest vector of f32 that this CPU computes with: 16 with AVX-512, else 8 (AVX2, or a pair of NEON registers).
+#: f32 in a vector: 16 with AVX-512, else 8 (one AVX2 register, or a pair of NEON registers).
 LANES = 16 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 8
 
-#: Sums may be reordered and multiplications fused; NaN and infinity keep their meaning.
+#: Sums may be reordered, and multiplications fused into additions. Never "nnan" or "ninf": a NaN in the cache must
+#: reach the output, and -inf masks scores.
 FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 @cache
 def cache_folder() -> Path:
-    """Folder of the kernels compiled from exactly these sources."""
+    """Return the folder of the kernels that were compiled from exactly these sources.
+
+    Returns
+    -------
+    Path
+        A folder inside the user's cache folder. Numba creates it.
+    """
     package = Path(__file__).parent.parent
     folders = package / "cpu_kernels", package / "runtime" / "graph"
     sources = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
@@ -41,7 +48,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _numba_cache_folder() -> Iterator[None]:
-    """Numba chooses the cache folder of a function when it is decorated: make that ours for a moment."""
+    """Set Numba's cache folder to ours for a moment: Numba chooses it when it decorates a function."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_folder())
     try:
@@ -51,13 +58,35 @@ def _numba_cache_folder() -> Iterator[None]:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function of the hot path: no Python objects, no GIL, cached on disk."""
+    """Compile a function of the hot path: without Python objects, without the GIL, cached on disk.
+
+    Parameters
+    ----------
+    function : callable
+        A function in the subset of Python that Numba compiles. It is compiled for each combination of argument types.
+
+    Returns
+    -------
+    Numba dispatcher
+        The compiled function, for Python and for other kernels.
+    """
     with _numba_cache_folder():
         return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST_MATH)(function)
 
 
 def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function that C code calls; its `address` is the function pointer."""
+    """Compile a function that C code can call.
+
+    Parameters
+    ----------
+    signature : Numba signature
+        Types of the result and of the arguments.
+
+    Returns
+    -------
+    callable
+        A decorator. The `address` of what it returns is the function pointer.
+    """
 
     def decorate(function: Callable[..., Any]) -> Any:
         with _numba_cache_folder():
@@ -72,11 +101,16 @@ F16, Q8_0 = "f16", "q8_0"
 
 @dataclass(frozen=True)
 class Shape:
-    """What an attention kernel is compiled for; loops over these unroll.
+    """The sizes that an attention kernel is compiled for: constants, so that loops over them unroll.
 
-    head_dim : length of a key or value row, a multiple of 8
-    group : query heads that share a KV head
-    kv_type : how keys and values are stored, F16 or Q8_0 (see rows.py)
+    Parameters
+    ----------
+    head_dim : int
+        Elements of a key or value row, a multiple of 8.
+    group : int
+        Query heads that share a KV head.
+    kv_type : str
+        Storage format of keys and values, F16 or Q8_0 (see rows.py).
     """
 
     head_dim: int
@@ -85,22 +119,22 @@ class Shape:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one stored key or value."""
+        """Return the bytes of one stored key or value."""
         return self.head_dim + 4 if self.kv_type == Q8_0 else 2 * self.head_dim
 
     @property
     def of_halves(self) -> Shape:
-        """For rows that are f16 whatever keys and values are: centroids."""
+        """Return the shape of rows that are f16 whatever the keys and values are, such as centroids."""
         return Shape(self.head_dim, self.group)
 
     @property
     def of_pairs(self) -> Shape:
-        """For rows of two vectors, f16: the bounds of a page."""
+        """Return the shape of f16 rows of two vectors: the bounds of a page."""
         return Shape(2 * self.head_dim, self.group)
 
 
 class ShapeType(types.Type):
-    """The Numba type of one `Shape`: the sizes are in the type, so compiled code holds them as constants."""
+    """The Numba type of one `Shape`: its sizes are part of the type, so compiled code holds them as constants."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -126,6 +160,8 @@ def _unbox_shape(_type: Any, _object: Any, unboxer: Any) -> NativeValue:
 
 
 def _constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
+    """Let kernels read an attribute of a shape, as a constant."""
+
     @overload_attribute(ShapeType, name)
     def attribute(shape):
         value = value_of(shape.shape)

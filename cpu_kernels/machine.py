@@ -1,4 +1,4 @@
-"""This machine: what its processor is called, and how fast it reads memory, the floor of every attention kernel."""
+"""Describe this machine: the name of its processor, and its read bandwidth, the floor of every attention kernel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .compile import LANES, kernel
 from .memory import barrier
 from .vector import add, load, splat, sum_of
 
-#: Read by all threads together: far more than any cache of a laptop holds.
+#: Bytes that all threads read together: far more than the caches of a laptop hold.
 _BYTES = 1 << 30
 
 
 @kernel
 def _sum(address, n_floats):
-    """Sum of n_floats f32 (a multiple of 8 * LANES) at an address, in eight independent chains."""
+    """Sum n_floats f32, a multiple of 8 * LANES, in eight independent chains: one chain waits for its additions."""
     a = b = c = d = e = f = g = h = splat(np.float32(0))
     step = LANES * 4
     for i in range(0, n_floats * 4, 8 * step):
@@ -36,13 +36,28 @@ def _sum(address, n_floats):
 
 @kernel
 def _sum_together(arrived, n_threads, address, n_floats):
-    """`_sum`, begun by n_threads threads at once. arrived : address of an int64 that is 0."""
+    """Sum as `_sum`, once all threads have arrived. arrived : address of an int64 that is 0."""
     barrier(arrived, n_threads)
     return _sum(address, n_floats)
 
 
 def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[int], Any]) -> float:
-    """How long work(0) to work(n_threads - 1) take on the threads of a pool, which wait for each other at the start."""
+    """Time work that threads do together.
+
+    Parameters
+    ----------
+    pool : ThreadPoolExecutor
+        Pool of at least n_threads threads.
+    n_threads : int
+        Number of threads.
+    work : callable
+        Called as work(0) to work(n_threads - 1), one call a thread. It starts with a barrier.
+
+    Returns
+    -------
+    float
+        Seconds from the last start to the last end.
+    """
 
     def timed(ith: int) -> tuple[float, float]:
         start = time.perf_counter()
@@ -54,7 +69,15 @@ def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[i
 
 
 class ReadTest:
-    """Reads 1 GiB of memory, in equal parts, on all threads of a pool."""
+    """Read 1 GiB of memory, in equal parts, on all threads of a pool.
+
+    Parameters
+    ----------
+    pool : ThreadPoolExecutor
+        Pool of at least n_threads threads.
+    n_threads : int
+        Number of threads.
+    """
 
     def __init__(self, pool: ThreadPoolExecutor, n_threads: int) -> None:
         self._pool, self._n_threads = pool, n_threads
@@ -62,7 +85,13 @@ class ReadTest:
         self._parts = [np.ones(self._n_floats, np.float32) for _ in range(n_threads)]
 
     def bytes_per_second(self) -> float:
-        """Of one pass."""
+        """Read everything once.
+
+        Returns
+        -------
+        float
+            Bytes per second, all threads together.
+        """
         arrived = np.zeros(1, np.int64)
 
         def read(ith: int) -> None:
@@ -73,14 +102,27 @@ class ReadTest:
 
 
 def read_bandwidth(n_threads: int, repeats: int = 5) -> float:
-    """Bytes per second that n_threads threads read together, the median of some passes."""
+    """Measure the read bandwidth of the memory.
+
+    Parameters
+    ----------
+    n_threads : int
+        Threads that read together.
+    repeats : int
+        Passes to take the median of, after one that warms up.
+
+    Returns
+    -------
+    float
+        Bytes per second.
+    """
     with ThreadPoolExecutor(n_threads) as pool:
         test = ReadTest(pool, n_threads)
         return float(np.median([test.bytes_per_second() for _ in range(repeats + 1)][1:]))
 
 
 def cpu_name() -> str:
-    """What this machine calls its processor."""
+    """Return the name of this machine's processor, or of its architecture where the system names no processor."""
     facts = Path("/proc/cpuinfo")
     if facts.exists():
         for line in facts.read_text("utf-8").splitlines():

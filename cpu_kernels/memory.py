@@ -1,4 +1,7 @@
-"""Plain memory for compiled code: values at addresses, copies, a barrier between threads, calls by address."""
+"""Give kernels plain memory: values at addresses, copies, a barrier between threads, calls by address.
+
+An address is an int64. For arrays and records at an address see views.py.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,21 @@ from numba.extending import intrinsic
 
 from .compile import kernel
 
-#: Turns of a waiting thread, some 50 microseconds, before it gives its core away at each further turn.
+#: Turns, about 50 microseconds, that a waiting thread spins before it yields its core on every further turn.
 _SPINS = 1 << 10
 
 _ON_X86 = llvmlite.binding.get_default_triple().startswith(("x86_64", "i686", "amd64"))
 
 
 def _reader(numba_type: Any) -> Any:
+    """Make the intrinsic that reads a value of a type."""
+
     @intrinsic
     def read(typing: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             stored = context.get_data_type(numba_type)
             loaded = builder.load(builder.inttoptr(args[0], stored.as_pointer()))
-            loaded.align = 4  # fields of C structs that are copied with memcpy
+            loaded.align = 4  # ggml writes some 8-byte fields with memcpy, at multiples of 4
             return loaded
 
         return numba_type(types.int64), generate
@@ -33,6 +38,8 @@ def _reader(numba_type: Any) -> Any:
 
 
 def _writer(numba_type: Any) -> Any:
+    """Make the intrinsic that writes a value of a type."""
+
     @intrinsic
     def write(typing: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -51,7 +58,7 @@ read_float, write_float = _reader(types.float32), _writer(types.float32)
 
 @intrinsic
 def pointer(typing: Any, address: Any) -> Any:
-    """An address as the `void *` that `numba.carray` makes an array of."""
+    """Turn an address into the `void *` that `numba.carray` takes."""
     return types.voidptr(types.int64), lambda context, builder, signature, args: builder.inttoptr(
         args[0], cgutils.voidptr_t
     )
@@ -59,7 +66,7 @@ def pointer(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def address_of(typing: Any, pointer: Any) -> Any:
-    """The address of a `void *`, an int64."""
+    """Turn a `void *` into an address."""
     return types.int64(types.voidptr), lambda context, builder, signature, args: builder.ptrtoint(
         args[0], ir.IntType(64)
     )
@@ -67,7 +74,15 @@ def address_of(typing: Any, pointer: Any) -> Any:
 
 @intrinsic
 def copy_bytes(typing: Any, target: Any, source: Any, n_bytes: Any) -> Any:
-    """memcpy between two addresses."""
+    """Copy bytes from one address to another. The two ranges must not overlap.
+
+    Parameters
+    ----------
+    target, source : int64
+        Addresses of the first byte.
+    n_bytes : int64
+        Number of bytes.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, source = (builder.inttoptr(address, cgutils.voidptr_t) for address in args[:2])
@@ -79,7 +94,20 @@ def copy_bytes(typing: Any, target: Any, source: Any, n_bytes: Any) -> Any:
 
 @intrinsic
 def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
-    """Add to the int64 at an address, atomically; returns what was there before."""
+    """Add to the int64 at an address, atomically.
+
+    Parameters
+    ----------
+    address : int64
+        Address of an int64, a multiple of 8.
+    amount : int64
+        What to add.
+
+    Returns
+    -------
+    int64
+        The value before.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
@@ -90,6 +118,8 @@ def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
 
 @intrinsic
 def _read_shared(typing: Any, address: Any) -> Any:
+    """Read an int64 that other threads change, and see what they wrote before they changed it."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), "acquire", 8)
 
@@ -98,7 +128,7 @@ def _read_shared(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def _pause(typing: Any) -> Any:
-    """Tell the core that this thread spins."""
+    """Tell the core that this thread spins, so that its sibling gets the execution units."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if _ON_X86:
@@ -110,8 +140,8 @@ def _pause(typing: Any) -> Any:
 
 
 @intrinsic
-def _give_way(typing: Any) -> Any:
-    """sched_yield(): let another thread run on this core."""
+def _yield_core(typing: Any) -> Any:
+    """Let another thread run on this core: sched_yield()."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function_type = ir.FunctionType(ir.IntType(32), [])
@@ -123,9 +153,16 @@ def _give_way(typing: Any) -> Any:
 
 @kernel
 def barrier(counter, n_threads):
-    """Wait until n_threads threads are here. `counter`: address of an int64 that was 0 before the first barrier.
+    """Wait until all threads are here. What each wrote before the barrier, all see after it.
 
-    Writes of all of them before it are seen by all of them after it. Threads need not all have a core.
+    There may be more threads than cores: a thread that waits for long yields its core.
+
+    Parameters
+    ----------
+    counter : int64
+        Address of an int64 that was 0 before the first barrier. It counts arrivals over all barriers.
+    n_threads : int
+        Number of threads.
     """
     if n_threads == 1:
         return
@@ -136,12 +173,25 @@ def barrier(counter, n_threads):
         _pause()
         spins += 1
         if spins > _SPINS:
-            _give_way()
+            _yield_core()
 
 
 @intrinsic
 def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Call the function at an address, of four int64, that returns an int64 (see select.py)."""
+    """Call the native function at an address, such as a selector (see scores.py).
+
+    Parameters
+    ----------
+    function : int64
+        Address of a function of four int64 that returns an int64.
+    a, b, c, d : int64
+        Its arguments.
+
+    Returns
+    -------
+    int64
+        Its result.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         int64 = ir.IntType(64)
@@ -153,11 +203,22 @@ def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> A
 
 @intrinsic
 def stack_floats(typing: Any, shape: Any) -> Any:
-    """Address of (2 * group + 4) * head_dim + 32 f32 that last until the calling function returns."""
+    """Allocate f32 on the stack of the calling function, which last until it returns.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+
+    Returns
+    -------
+    int64
+        Address, a multiple of 64, of (2 * group + 4) * head_dim + 32 f32. They are not initialized.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         size = (2 * shape.shape.group + 4) * shape.shape.head_dim + 32
-        room = cgutils.alloca_once(builder, ir.FloatType(), size)  # an array type would be filled with zeros, unrolled
+        room = cgutils.alloca_once(builder, ir.FloatType(), size)  # Numba would fill an array type with zeros
         room.align = 64
         return builder.ptrtoint(room, ir.IntType(64))
 

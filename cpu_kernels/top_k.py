@@ -1,7 +1,7 @@
-"""The k largest of many numbers without sorting them: find the k-th by counting, then list what is not below it.
+"""List the k largest of many numbers without sorting them: find the k-th largest by counting, then list all from it up.
 
-Numbers are f32 of at least 0, whose order is that of their bits read as integers: bisection over these ends after at
-most 31 counts, each of which reads the numbers once, a vector at a time.
+The numbers are f32 of at least 0, and such floats have the same order as their bits read as integers. A bisection over
+the bits therefore ends after at most 31 counts. Each count reads the numbers once, a vector at a time.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, int32, int64, types
+from numba import int32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compile import LANES, kernel
-from .memory import pointer
 from .vector import INT32, INT64, Emit
+from .views import array_at
 
 _INFINITY_BITS = 0x7F800000
-_WITHOUT_SIGN = 0x7FFFFFFF  # both zeros are one number
+_WITHOUT_SIGN = 0x7FFFFFFF  # 0.0 and -0.0 count as equal
 
 
 @intrinsic
 def _count_at_least(typing: Any, values: Any, n: Any, bits: Any) -> Any:
-    """How many of n f32 at an address, a multiple of LANES, are not below the number with these bits."""
+    """Count those of n f32, a multiple of LANES, that are at least the number with these bits."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values, n, bits = args
@@ -42,10 +42,7 @@ def _count_at_least(typing: Any, values: Any, n: Any, bits: Any) -> Any:
 
 @intrinsic
 def _list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> Any:
-    """Write the indices, int32, of those that `_count_at_least` counts, in order, to an address; returns how many.
-
-    Writes whole vectors: up to LANES - 1 elements after the last are overwritten.
-    """
+    """Write the indices, int32, rising, of those that `_count_at_least` counts; return how many."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values, n, bits, listed = args
@@ -78,15 +75,27 @@ def _list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> 
 
 @kernel
 def list_top(values, n, k, listed):
-    """Write the indices of the k largest of n f32 to an address, int32, rising; returns how many: k, or fewer of n.
+    """Write the indices of the k largest of n numbers. Of equal numbers the first ones win.
 
-    values : address of n f32, a multiple of LANES; those below 0, and NaN, are never listed
-    listed : address of n int32
-    Of equal numbers the first are taken.
+    Parameters
+    ----------
+    values : int64
+        Address of n f32. Numbers below 0 and NaN are never listed.
+    n : int64
+        Count of the numbers, a multiple of LANES.
+    k : int64
+        Count of the indices wanted.
+    listed : int64
+        Address of n int32, which receives the indices in rising order.
+
+    Returns
+    -------
+    int64
+        Count of the indices written: k, or fewer if fewer can be listed.
     """
     if k <= 0:
         return 0
-    low, high = int64(0), int64(_INFINITY_BITS + 1)  # count(low) >= k > count(high), or fewer than k are listed
+    low, high = int64(0), int64(_INFINITY_BITS + 1)  # count(low) >= k > count(high), unless count(0) < k
     while high - low > 1:
         middle = (low + high) // 2
         count = _count_at_least(values, n, int32(middle))
@@ -102,10 +111,10 @@ def list_top(values, n, k, listed):
 
 @kernel
 def _drop_last_equals(values, bits, listed, count, excess):
-    """Take the last `excess` of those whose bits are the least off a list."""
-    numbers = carray(pointer(listed), (count,), np.int32)
+    """Remove the last `excess` of the listed numbers that have these bits, the smallest listed; return how many stay."""
+    numbers = array_at(listed, (count,), np.int32)
+    all_bits = array_at(values, (int64(numbers[count - 1]) + 1,), np.int32)
     equal = 0
-    all_bits = carray(pointer(values), (int64(numbers[count - 1]) + 1,), np.int32)
     for i in range(count):
         equal += all_bits[numbers[i]] & _WITHOUT_SIGN == bits
     kept, n = equal - excess, 0

@@ -1,9 +1,10 @@
-"""Vector values for Numba: f32 vectors of LANES elements, as LLVM vectors, portable to AVX2, AVX-512 and NEON.
+"""Give Numba vectors of f32: LLVM vectors of LANES elements, portable to AVX2, AVX-512 and NEON.
 
-Numba has no float16 on the CPU, and its loop vectoriser misses the shape of attention loops. Here a kernel says what
-it means: `total = fma(load(a), load(b), total)`. Memory is named by its address (an int64), as in the spans that
-the kernels read. `Emit` writes the same operations into LLVM IR by hand, for the blocks of `blocks.py` whose
-accumulators must stay in registers.
+Numba has no float16 on the CPU, and LLVM's loop vectoriser makes little of attention loops. So a kernel states its
+vector operations: `total = add(total, multiply(load(a), load(b)))`. Memory is an address, an int64.
+
+`Emit` writes the same operations into LLVM IR by hand. rows.py, tiles.py and others need that where the number of
+accumulators depends on the `Shape`, and all of them must stay in registers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 _CACHE_LINE = 64
 
-#: exp(x) of anything below is 0: smaller results would be denormal.
+#: Below this exp(x) returns 0: the result would be a denormal.
 LOWEST_EXPONENT = -87.0
 
 _LOG2_E = math.log2(math.e)
@@ -33,7 +34,7 @@ _EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.16657958
 
 
 class VectorType(types.Type):
-    """LANES f32 values in a register."""
+    """The Numba type of LANES f32 in a register."""
 
     def __init__(self) -> None:
         super().__init__(name=f"Vector({LANES} x f32)")
@@ -44,14 +45,25 @@ VECTOR = VectorType()
 
 @register_model(VectorType)
 class VectorModel(models.PrimitiveModel):
-    """A vector is held as the LLVM vector that it is."""
+    """How Numba holds a vector: as an LLVM vector."""
 
     def __init__(self, manager: Any, vector_type: Any) -> None:
         super().__init__(manager, vector_type, ir.VectorType(FLOAT, LANES))
 
 
 class Emit:
-    """Writes vector operations of one width into a function that is being compiled."""
+    """Write vector operations of one width into a function while it is compiled.
+
+    Methods take and return LLVM values. An `address` is an int64, and an `offset` counts elements from there: a Python
+    int or an int64.
+
+    Parameters
+    ----------
+    builder : llvmlite IRBuilder
+        Builder of the function.
+    lanes : int
+        Elements of a vector.
+    """
 
     def __init__(self, builder: Any, lanes: int = LANES) -> None:
         self.builder = builder
@@ -60,52 +72,58 @@ class Emit:
         self.integers = ir.VectorType(INT32, lanes)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """An LLVM intrinsic on vectors of this width, such as llvm.fma."""
+        """Call an LLVM intrinsic on vectors of this width, such as llvm.fma."""
         signature = ir.FunctionType(self.vector, [self.vector] * len(arguments))
         function = cgutils.get_or_insert_function(self.builder.module, signature, f"llvm.{name}.v{self.lanes}f32")
         return self.builder.call(function, arguments)
 
     def constant(self, value: float) -> Any:
+        """Return a vector of equal constants."""
         return ir.Constant(self.vector, [value] * self.lanes)
 
     def shuffle(self, x: Any, y: Any, lanes: list[int]) -> Any:
+        """Return a vector of chosen lanes, counted through x and then y."""
         return self.builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(INT32, len(lanes)), lanes))
 
     def splat(self, scalar: Any) -> Any:
+        """Return a vector with a scalar in each lane."""
         first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), scalar, ir.Constant(INT32, 0))
         return self.shuffle(first, first, [0] * self.lanes)
 
     def pointer(self, address: Any, element: Any, offset: int | Any = 0) -> Any:
-        """Pointer to the element that lies `offset` elements after an address."""
+        """Return a pointer to an element."""
         base = self.builder.inttoptr(address, element.as_pointer())
         index = ir.Constant(INT64, offset) if isinstance(offset, int) else offset
         return self.builder.gep(base, [index])
 
     def load_float(self, address: Any, offset: int | Any = 0) -> Any:
+        """Load a vector of f32."""
         loaded = self.builder.load(self.builder.bitcast(self.pointer(address, FLOAT, offset), self.vector.as_pointer()))
         loaded.align = 4
         return loaded
 
     def load_half(self, address: Any, offset: int | Any = 0) -> Any:
+        """Load a vector of f16, widened to f32."""
         halves = ir.VectorType(HALF, self.lanes)
         loaded = self.builder.load(self.builder.bitcast(self.pointer(address, HALF, offset), halves.as_pointer()))
         loaded.align = 2
         return self.builder.fpext(loaded, self.vector)
 
     def load_int8(self, address: Any, offset: int | Any = 0) -> Any:
+        """Load a vector of int8, converted to f32."""
         return self.builder.sitofp(
             self.builder.sext(self.load_bytes(address, offset, self.lanes), self.integers), self.vector
         )
 
     def load_bytes(self, address: Any, offset: int | Any, count: int) -> Any:
-        """`count` int8 as they are."""
+        """Load a vector of `count` int8."""
         place = self.builder.bitcast(self.pointer(address, INT8, offset), ir.VectorType(INT8, count).as_pointer())
         loaded = self.builder.load(place)
         loaded.align = 1
         return loaded
 
     def prefetch(self, address: Any, n_bytes: int) -> None:
-        """Ask for n_bytes bytes at any address to come to the L2 cache: the L1 cache waits for few lines at a time."""
+        """Prefetch bytes into the L2 cache: the L1 cache can wait for a few lines only. Any address is safe."""
         signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = cgutils.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0i8")
         read, to_l2, data = (ir.Constant(INT32, value) for value in (0, 2, 1))
@@ -114,45 +132,48 @@ class Emit:
             self.builder.call(function, [place, read, to_l2, data])
 
     def load_scalar(self, address: Any, offset: int | Any = 0) -> Any:
+        """Load one f32."""
         return self.builder.load(self.pointer(address, FLOAT, offset))
 
     def store(self, value: Any, address: Any, offset: int | Any = 0) -> None:
+        """Store a vector of f32, of any width."""
         pointer = self.builder.bitcast(self.pointer(address, FLOAT, offset), value.type.as_pointer())
         self.builder.store(value, pointer).align = 4
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
+        """Return x * y + z."""
         return self.call("fma", x, y, z)
 
     def sum(self, x: Any) -> Any:
-        """The sum of the lanes, a scalar."""
+        """Return the sum of the lanes."""
         signature = ir.FunctionType(FLOAT, [FLOAT, self.vector])
         name = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
         function = cgutils.get_or_insert_function(self.builder.module, signature, name)
         return self.builder.call(function, [ir.Constant(FLOAT, -0.0), x], fastmath=("reassoc",))
 
     def sum_integers(self, x: Any) -> Any:
-        """The sum of the lanes of an int32 vector, a scalar."""
+        """Return the sum of the lanes of an int32 vector."""
         name = f"llvm.vector.reduce.add.v{x.type.count}i32"
         function = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(INT32, [x.type]), name)
         return self.builder.call(function, [x])
 
     def maximum_lane(self, x: Any) -> Any:
-        """The largest lane, a scalar."""
+        """Return the largest lane."""
         signature = ir.FunctionType(FLOAT, [self.vector])
         name = f"llvm.vector.reduce.fmax.v{self.lanes}f32"
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, signature, name), [x])
 
     def exp(self, x: Any) -> Any:
-        """exp(x) to about 2 units in the last place; 0 below LOWEST_EXPONENT, NaN for NaN. For x up to 88."""
+        """Return exp(x) for x up to 88, to about 2 units in the last place: 0 below LOWEST_EXPONENT, NaN for NaN."""
         tiny = self.builder.fcmp_ordered("<", x, self.constant(LOWEST_EXPONENT))
         x = self.builder.select(tiny, self.constant(0.0), x)
         n = self.call("rint", self.builder.fmul(x, self.constant(_LOG2_E)))
-        rest = self.fma(n, self.constant(-_LN2_HIGH), x)
-        rest = self.fma(n, self.constant(-_LN2_LOW), rest)
+        remainder = self.fma(n, self.constant(-_LN2_HIGH), x)
+        remainder = self.fma(n, self.constant(-_LN2_LOW), remainder)
         y = self.constant(_EXP_POLYNOMIAL[0])
         for coefficient in _EXP_POLYNOMIAL[1:]:
-            y = self.fma(y, rest, self.constant(coefficient))
-        y = self.fma(y, self.builder.fmul(rest, rest), self.builder.fadd(rest, self.constant(1.0)))
+            y = self.fma(y, remainder, self.constant(coefficient))
+        y = self.fma(y, self.builder.fmul(remainder, remainder), self.builder.fadd(remainder, self.constant(1.0)))
         exponent = self.builder.add(
             self.builder.fptosi(n, self.integers), ir.Constant(self.integers, [127] * self.lanes)
         )
@@ -164,13 +185,13 @@ class Emit:
 
 @intrinsic
 def load(typing: Any, address: Any) -> Any:
-    """LANES f32 from an address of any alignment."""
+    """Load LANES f32 from an address of any alignment."""
     return VECTOR(types.int64), lambda context, builder, signature, args: Emit(builder).load_float(args[0])
 
 
 @intrinsic
 def store(typing: Any, address: Any, value: Any) -> Any:
-    """Write LANES f32 to an address of any alignment."""
+    """Store LANES f32 at an address of any alignment."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         Emit(builder).store(args[1], args[0])
@@ -181,38 +202,58 @@ def store(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def splat(typing: Any, value: Any) -> Any:
-    """The same f32 in each lane."""
+    """Return a vector with an f32 in each lane."""
     return VECTOR(types.float32), lambda context, builder, signature, args: Emit(builder).splat(args[0])
 
 
 @intrinsic
 def add(typing: Any, x: Any, y: Any) -> Any:
+    """Return x + y."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fadd(*args)
 
 
 @intrinsic
 def subtract(typing: Any, x: Any, y: Any) -> Any:
+    """Return x - y."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fsub(*args)
 
 
 @intrinsic
 def multiply(typing: Any, x: Any, y: Any) -> Any:
+    """Return x * y."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fmul(*args)
 
 
 @intrinsic
 def maximum(typing: Any, x: Any, y: Any) -> Any:
+    """Return the larger of x and y, lane by lane; of a NaN and a number the number."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).call("maxnum", *args)
 
 
 @intrinsic
 def exp(typing: Any, x: Any) -> Any:
+    """Return exp(x) for x up to 88: 0 below LOWEST_EXPONENT, NaN for NaN."""
     return VECTOR(VECTOR), lambda context, builder, signature, args: Emit(builder).exp(args[0])
 
 
 @intrinsic
 def keep_at_most(typing: Any, x: Any, index: Any, limit: Any) -> Any:
-    """x where limit >= index, -inf elsewhere: a mask. index is an f32, limit a vector."""
+    """Mask a vector: keep the lanes of x where limit >= index, and make the others -inf.
+
+    Parameters
+    ----------
+    x : vector
+        Scores.
+    index : float32
+        Position of the key of all these scores.
+    limit : vector
+        Newest position that the query of each lane sees.
+
+    Returns
+    -------
+    vector
+        The masked scores.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, index, limit = args
@@ -224,13 +265,13 @@ def keep_at_most(typing: Any, x: Any, index: Any, limit: Any) -> Any:
 
 @intrinsic
 def sum_of(typing: Any, x: Any) -> Any:
-    """The sum of the lanes."""
+    """Return the sum of the lanes, an f32."""
     return types.float32(VECTOR), lambda context, builder, signature, args: Emit(builder).sum(args[0])
 
 
 @intrinsic
 def any_above(typing: Any, x: Any, y: Any) -> Any:
-    """Whether x > y in any lane."""
+    """Return whether x > y in any lane."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes = builder.bitcast(builder.fcmp_ordered(">", *args), ir.IntType(LANES))
@@ -241,5 +282,5 @@ def any_above(typing: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def max_of(typing: Any, x: Any) -> Any:
-    """The largest lane."""
+    """Return the largest lane, an f32."""
     return types.float32(VECTOR), lambda context, builder, signature, args: Emit(builder).maximum_lane(args[0])
