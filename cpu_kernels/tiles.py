@@ -9,8 +9,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compile import LANES
-from .rows import accumulators, constant, parts, width
-from .vector import Emit
+from .rows import width
+from .vector import Emit, accumulators, constant, parts
 
 #: Query rows (tokens times group) that a prefill tile works on, and the key rows that it widens at a time.
 TILE = 64

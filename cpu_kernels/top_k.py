@@ -111,7 +111,7 @@ def list_top(values, n, k, listed):
 
 @kernel
 def _drop_last_equals(values, bits, listed, count, excess):
-    """Remove the last `excess` of the listed numbers that have these bits, the smallest listed; return how many stay."""
+    """Remove the last `excess` of the listed numbers that have these bits, the smallest; return how many stay."""
     numbers = array_at(listed, (count,), np.int32)
     all_bits = array_at(values, (int64(numbers[count - 1]) + 1,), np.int32)
     equal = 0

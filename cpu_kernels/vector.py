@@ -9,6 +9,7 @@ accumulators depends on the `Shape`, and all of them must stay in registers.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -24,6 +25,9 @@ INT8, INT16 = ir.IntType(8), ir.IntType(16)
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 _CACHE_LINE = 64
+
+#: Accumulators that leave registers for the operands: a CPU has 32 registers with AVX-512, else 16.
+ACCUMULATORS = 24 if LANES == 16 else 12
 
 #: Below this exp(x) returns 0: the result would be a denormal.
 LOWEST_EXPONENT = -87.0
@@ -181,6 +185,65 @@ class Emit:
             self.builder.shl(exponent, ir.Constant(self.integers, [23] * self.lanes)), self.vector
         )
         return self.builder.select(tiny, self.constant(0.0), self.builder.fmul(y, power))
+
+
+def constant(value: int) -> Any:
+    """Return an int64 constant in IR.
+
+    Parameters
+    ----------
+    value : int
+        Its value.
+
+    Returns
+    -------
+    LLVM int64
+        The constant.
+    """
+    return ir.Constant(INT64, value)
+
+
+def accumulators(builder: Any, emit: Emit, count: int) -> list[Any]:
+    """Allocate vectors of zeros to sum into. LLVM turns these stack slots into registers.
+
+    Parameters
+    ----------
+    builder : llvmlite IRBuilder
+        Builder of the function.
+    emit : Emit
+        Writer of vectors of the wanted width.
+    count : int
+        Number of vectors.
+
+    Returns
+    -------
+    list of LLVM pointers
+        The slots.
+    """
+    slots = [cgutils.alloca_once(builder, emit.vector) for _ in range(count)]
+    for slot in slots:
+        builder.store(emit.constant(0.0), slot)
+    return slots
+
+
+def parts(total: int, most: int) -> list[range]:
+    """Split range(total) into as few parts as possible, of nearly equal length.
+
+    Parameters
+    ----------
+    total : int
+        Length of the whole.
+    most : int
+        Length that no part exceeds.
+
+    Returns
+    -------
+    list of range
+        The parts.
+    """
+    count = -(-total // most)
+    bounds = [total * i // count for i in range(count + 1)]
+    return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 @intrinsic

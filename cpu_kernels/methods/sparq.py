@@ -29,11 +29,11 @@ from numba.extending import intrinsic
 
 from ..compile import LANES, Shape, kernel, native_callback
 from ..memory import pointer, read_float, read_int64, stack_floats, write_int64
-from ..rows import ACCUMULATORS, accumulators, constant, load_row, parts, widen_row, width
+from ..rows import load_row, widen_row, width
 from ..scores import MANY, SIGNATURE, add_shares, cap_scores, exp_scores, fill, list_of, scores_of, select_all
 from ..spans import ANY_ORDER, CHUNK_ROWS, head_at, spans_at
 from ..top_k import list_top
-from ..vector import HALF, INT64, Emit
+from ..vector import ACCUMULATORS, HALF, INT64, Emit, accumulators, constant, parts
 
 #: The spread is measured over at most so many full chunks, evenly spaced. One is not enough: components that turn
 #: slowly with the position (RoPE) hardly vary inside it. Eight are as good as all.

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import int64
 
-from octavo.cpu_kernels import rows
+from octavo.cpu_kernels import quantised, rows
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape, kernel
 
 SHAPES = shapes(FEW)
@@ -210,7 +210,7 @@ def test_a_widened_row_is_what_is_stored(shape):
 def quantise(shape, floats):
     """The elements and the scale that `quantise` makes of a row of f32."""
     target = Room(shape.head_dim)
-    scale = rows.quantise(shape, address(floats), target.address)
+    scale = quantised.quantise(shape, address(floats), target.address)
     target.check()
     return target.view(np.int8).astype(np.int64), scale
 

@@ -1,0 +1,116 @@
+"""Write the products of queries and keys in vector IR: each row is loaded once for a group of query heads.
+
+The loops over rows, query heads and columns unroll, so that all sums stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import ir
+
+from .compile import LANES, Q8_0, Shape
+from .quantised import add_products, byte_blocks, load_scale, scores_of_products
+from .vector import ACCUMULATORS, FLOAT, INT32, Emit, constant, parts
+
+#: Vectors of keys that can stay in registers, widened to f32, while each query head is multiplied by them.
+_WIDENED = 16 if LANES == 16 else 4
+
+
+def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:
+    """Sum the lanes of each of 4 or 8 vectors, at most as many as they have lanes; return the sums as one vector.
+
+    Each step adds pairs of lanes and merges two vectors into one: even lanes of the result are sums of the first
+    vector, odd lanes sums of the second. That takes fewer shuffles than summing each vector alone.
+    """
+    lanes, step = vectors[0].type.count, 1
+    while len(vectors) > 1:
+        own = [lane + lanes * (lane // step % 2) for lane in range(lanes)]
+        other = [(lane ^ step) + lanes * (lane // step % 2) for lane in range(lanes)]
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [add(emit.shuffle(x, y, own), emit.shuffle(x, y, other)) for x, y in pairs]
+        step *= 2
+    total = vectors[0]
+    while lanes > step:
+        lanes //= 2
+        low, high = list(range(lanes)), list(range(lanes, 2 * lanes))
+        total = add(emit.shuffle(total, total, low), emit.shuffle(total, total, high))
+    return total
+
+
+def _dot_halves(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield, for each query head, its products with f16 rows: a vector a row, whose lanes are still to be added."""
+    columns = range(0, shape.head_dim, emit.lanes)
+    heads_at_once, widened = max(1, ACCUMULATORS // len(rows)), {}
+    if heads_at_once < shape.group and len(rows) * len(columns) <= _WIDENED:
+        heads_at_once = 1
+        widened = {(r, column): emit.load_half(row, column) for r, row in enumerate(rows) for column in columns}
+    for heads in parts(shape.group, heads_at_once):
+        totals: dict[tuple[int, int], Any] = {}
+        for column in columns:
+            queries = {g: emit.load_float(query, g * shape.head_dim + column) for g in heads}
+            for r, row in enumerate(rows):
+                key = widened[r, column] if widened else emit.load_half(row, column)
+                for g in heads:
+                    if column == 0:
+                        totals[g, r] = emit.builder.fmul(key, queries[g])
+                    else:
+                        totals[g, r] = emit.fma(key, queries[g], totals[g, r])
+        for g in heads:
+            yield g, [totals[g, r] for r in range(len(rows))]
+
+
+def _dot_bytes(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield, for each query head, its products with q8_0 rows: an int32 vector a row, lanes still to be added."""
+    blocks = byte_blocks(shape.head_dim)
+    for heads in parts(shape.group, max(1, ACCUMULATORS // len(rows))):
+        totals: dict[tuple[int, int], Any] = {}
+        for column, length in blocks:
+            queries = {g: emit.load_bytes(query, g * shape.head_dim + column, length) for g in heads}
+            for r, row in enumerate(rows):
+                key = emit.load_bytes(row, column, length)
+                for g in heads:
+                    totals[g, r] = add_products(emit, key, queries[g], totals.get((g, r)))
+        for g in heads:
+            yield g, [totals[g, r] for r in range(len(rows))]
+
+
+def score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write scores[g * stride + r] = query[g] . rows[r] for each query head g of the group.
+
+    Parameters
+    ----------
+    emit : Emit
+        Writer of the function, of vectors that divide a row.
+    shape : Shape
+        Sizes of the kernel, and the format of the rows.
+    query : LLVM int64
+        Address of the query, from `load_query`.
+    rows : list of LLVM int64
+        Addresses of 1, 4 or 8 rows.
+    scores : LLVM int64
+        Address of the scores, f32.
+    stride : LLVM int64
+        Elements from the scores of one query head to those of the next.
+    """
+    builder, quantised = emit.builder, shape.kv_type == Q8_0
+    scales = [load_scale(emit, shape, row) for row in rows] if quantised else []
+    add = builder.add if quantised else builder.fadd
+    for g, products in (_dot_bytes if quantised else _dot_halves)(emit, shape, query, rows):
+        first = builder.mul(stride, constant(g))
+        if len(rows) == 1:
+            total = emit.sum_integers(products[0]) if quantised else emit.sum(products[0])
+            if quantised:
+                total = scores_of_products(emit, shape, query, g, total, scales[0])
+            builder.store(total, emit.pointer(scores, FLOAT, first))
+            continue
+        at_once = min(len(rows), products[0].type.count)
+        for r in range(0, len(rows), at_once):
+            sums = _sum_each(emit, products[r : r + at_once], add)
+            if quantised:
+                row_scales = ir.Constant(ir.VectorType(FLOAT, at_once), ir.Undefined)
+                for i, scale in enumerate(scales[r : r + at_once]):
+                    row_scales = builder.insert_element(row_scales, scale, ir.Constant(INT32, i))
+                sums = scores_of_products(emit, shape, query, g, sums, row_scales)
+            emit.store(sums, scores, builder.add(first, constant(r)))
