@@ -1,68 +1,176 @@
-"""Attention of one new token over spans: flash-decoding.
+"""Compute the attention of one new token over spans: flash-decoding.
 
-The rows of all KV heads are laid end to end and cut into one equal share for each thread, however uneven the heads.
-Each thread leaves a partial result for every head that it touched; after a barrier they are merged by log-sum-exp.
+The rows of all KV heads are laid end to end and cut into one equal share a thread, however uneven the heads are. Each
+thread computes a partial result for every head that its share touches. After a barrier the partial results of a head
+are merged by log-sum-exp.
 
-Rows are taken a block at a time, from however many spans it takes, by lists of their addresses: spans of a few rows
-cost what long ones cost. The lists of a block's keys, its values, and the next block's keys lie one after another, in
-the order in which they are wanted (see rows.py).
+Rows are taken a block at a time, from as many spans as that takes, by lists of their addresses: short spans cost what
+long ones cost. The lists of a block's keys, of its values, and of the next block's keys lie one after another, in the
+order in which the rows are needed, because sums prefetch along their list (see rows.py).
 
-Reads a key and a value for each selected row: that over the read bandwidth is the floor.
+The floor is the time to read a key and a value for each selected row.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from numba import carray, float32, int64
+from numba import float32, int64
+from numba.extending import register_jitable
 
 from .compile import LANES, Shape, kernel
-from .memory import copy_bytes, pointer, read_float, read_int32, read_int64, write_int64
+from .memory import copy_bytes, read_float
 from .rows import add_weighted, dot_listed, load_query, query_bytes
 from .scores import cap_scores
 from .spans import SPAN, spans_at
 from .vector import add, any_above, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
+from .views import array_at
 
-#: Rows of a block: their scores, keys and values stay in the L1 cache, or of long rows in the L2 cache.
+#: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
 BLOCK = 64
 
-#: Below any score, and far enough from -inf that differences are numbers.
+#: Below any score, but finite, so that the difference of two such scores is a number.
 LOWEST_SCORE = -1e30
 
-_SPAN_BYTES, _LIST_BYTES = SPAN.itemsize, 8 * BLOCK
+_SPAN_BYTES, _LIST_BYTES, _VECTOR_BYTES, _SCORES_BYTES = SPAN.itemsize, 8 * BLOCK, 4 * LANES, 4 * BLOCK
 
 
-def partial_size(shape: Shape) -> int:
-    """f32 of one partial result of a KV head: weighted values, largest score and sum of weights per query head."""
+# The layout of a partial result: what one thread's rows add to the output of one KV head.
+
+
+@register_jitable
+def partial_size(shape):
+    """Return the size of a partial result: weighted values, largest score and sum of weights for each query head.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+
+    Returns
+    -------
+    int
+        Number of f32.
+    """
     return shape.group * (shape.head_dim + 2)
 
 
 @kernel
+def _partial_of(shape, partials, n_kv_head, thread, head):
+    """Return the address of a thread's partial result of a KV head."""
+    return partials + (thread * n_kv_head + head) * partial_size(shape) * 4
+
+
+@kernel
+def _weighted_values(shape, partial):
+    """View the sums of weighted values of a partial result, (group, head_dim)."""
+    return array_at(partial, (shape.group, shape.head_dim), np.float32)
+
+
+@kernel
+def _largest_scores(shape, partial):
+    """View the largest scores of a partial result, (group,): weights are relative to them."""
+    return array_at(partial + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
+
+
+@kernel
+def _weight_sums(shape, partial):
+    """View the sums of weights of a partial result, (group,)."""
+    return array_at(partial + shape.group * (shape.head_dim + 1) * 4, (shape.group,), np.float32)
+
+
+@kernel
 def clear_partial(shape, partial):
-    """An empty partial result at an address: nothing attended yet."""
-    size = shape.group * (shape.head_dim + 2)
-    values = carray(pointer(partial), (size,), np.float32)
-    for i in range(size):
+    """Make a partial result empty: no row attended yet.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    partial : int64
+        Address of the partial result.
+    """
+    values = array_at(partial, (partial_size(shape),), np.float32)
+    for i in range(partial_size(shape)):
         values[i] = float32(0)
+    largest = _largest_scores(shape, partial)
     for g in range(shape.group):
-        values[shape.group * shape.head_dim + g] = float32(LOWEST_SCORE)
+        largest[g] = float32(LOWEST_SCORE)
+
+
+# The layout of a thread's scratch.
+
+
+class _Scratch(NamedTuple):
+    """Addresses of the parts of a thread's scratch."""
+
+    running: int  # (group, LANES) f32: sums of weights, still to be added across lanes
+    scores: int  # (group, BLOCK) f32, then weights
+    keys: int  # lists of rows, BLOCK int64 each
+    values: int
+    next_keys: int
+    next_values: int
+    query: int  # what `load_query` converts
+
+
+@register_jitable
+def _scratch_parts(shape, scratch):
+    """Return where the parts of a thread's scratch lie."""
+    scores = scratch + shape.group * _VECTOR_BYTES
+    keys = scores + shape.group * _SCORES_BYTES
+    values = keys + _LIST_BYTES
+    next_keys = values + _LIST_BYTES
+    next_values = next_keys + _LIST_BYTES
+    return _Scratch(scratch, scores, keys, values, next_keys, next_values, next_values + _LIST_BYTES)
 
 
 def decode_scratch_bytes(shape: Shape) -> int:
-    """Scratch that a thread needs: running totals, scores, four lists of rows, and a query from `load_query`."""
-    return 4 * shape.group * (LANES + BLOCK) + 4 * _LIST_BYTES + query_bytes(shape)
+    """Return the scratch that a thread needs to decode.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    lists_and_scores: int = _scratch_parts(shape, 0).query
+    return lists_and_scores + query_bytes(shape)
 
 
 @kernel
 def list_rows(shape, spans, at, row, count, keys, values):
-    """Write the addresses of the next `count` keys and values; returns where the rows after them are.
+    """Write the addresses of the next rows into a list of keys and a list of values.
 
-    at, row : the span to start in, and its row    keys, values : addresses of BLOCK int64
+    If the rows do not fill the lists, the list of keys goes on with values, which are needed next, and the list of
+    values with copies of its last address.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    spans : SPAN array
+        Spans to take rows from.
+    at, row : int64
+        Span to start in, and row inside it.
+    count : int64
+        Number of rows to list, at most BLOCK. The spans have as many left.
+    keys, values : int64
+        Addresses of the lists, BLOCK int64 each.
+
+    Returns
+    -------
+    at, row : int64
+        Span and row after those listed.
     """
     row_bytes = shape.row_bytes
-    listed_keys = carray(pointer(keys), (BLOCK,), np.int64)
-    listed_values = carray(pointer(values), (BLOCK,), np.int64)
+    listed_keys = array_at(keys, (BLOCK,), np.int64)
+    listed_values = array_at(values, (BLOCK,), np.int64)
     n = 0
     while n < count:
         span = spans[at]
@@ -72,15 +180,16 @@ def list_rows(shape, spans, at, row, count, keys, values):
                 listed_keys[n + i] = span.keys + (row + i) * row_bytes
                 listed_values[n + i] = span.values + (row + i) * row_bytes
         else:
+            numbers = array_at(span.rows, (span.n_rows,), np.int32)
             for i in range(taken):
-                number = int64(read_int32(span.rows + (row + i) * 4))
+                number = int64(numbers[row + i])
                 listed_keys[n + i] = span.keys + number * row_bytes
                 listed_values[n + i] = span.values + number * row_bytes
         n += taken
         row += taken
         if row == span.n_rows:
             at, row = at + 1, 0
-    if 0 < n < BLOCK:  # a full list, whose rows come in the order in which they are wanted
+    if 0 < n < BLOCK:  # a full list goes on in the next list, which lies behind it
         fill_list(values, n, BLOCK)
         copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
     return at, row
@@ -88,80 +197,102 @@ def list_rows(shape, spans, at, row, count, keys, values):
 
 @kernel
 def fill_list(listed, start, stop):
-    """Repeat the address before index `start` of a list up to index `stop`."""
+    """Fill up a list of rows with copies of its last address.
+
+    Parameters
+    ----------
+    listed : int64
+        Address of the list, int64.
+    start, stop : int64
+        First index to fill, at least 1, and the one after the last.
+    """
+    addresses = array_at(listed, (stop,), np.int64)
     for i in range(start, stop):
-        write_int64(listed + i * 8, read_int64(listed + (start - 1) * 8))
+        addresses[i] = addresses[start - 1]
 
 
 @kernel
 def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, scratch, partial):
-    """Add n_rows rows of some spans, from the row `first` of all of them on, to a partial result.
+    """Add rows of some spans to a partial result.
 
-    query : address of (group, head_dim) f32, scaled    scratch : address of decode_scratch_bytes(shape)
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    query : int64
+        Address of (group, head_dim) f32, scaled.
+    spans_address : int64
+        Address of the SPAN records.
+    n_spans : int64
+        Number of spans.
+    first, n_rows : int64
+        First row to add, counted through all spans, and number of rows, at least 1.
+    softcap : float32
+        Soft cap of the scores, 0 for none.
+    scratch : int64
+        Address of `decode_scratch_bytes` bytes.
+    partial : int64
+        Address of the partial result.
     """
     spans = spans_at(spans_address, n_spans)
     at, row = 0, first
     while row >= spans[at].n_rows:
         row -= spans[at].n_rows
         at += 1
-    running = scratch
-    scores = running + shape.group * LANES * 4
-    keys = scores + shape.group * BLOCK * 4
-    values, next_keys, next_values = keys + _LIST_BYTES, keys + 2 * _LIST_BYTES, keys + 3 * _LIST_BYTES
-    query = load_query(shape, query, keys + 4 * _LIST_BYTES)
+    room = _scratch_parts(shape, scratch)
+    query = load_query(shape, query, room.query)
     for g in range(shape.group):
-        store(running + g * LANES * 4, splat(float32(0)))
+        store(room.running + g * _VECTOR_BYTES, splat(float32(0)))
     left = n_rows
     n = min(BLOCK, left)
-    at, row = list_rows(shape, spans, at, row, n, keys, values)
-    copy_bytes(next_keys, values, _LIST_BYTES)  # what the last block asks for ahead, if no other came before it
+    at, row = list_rows(shape, spans, at, row, n, room.keys, room.values)
+    copy_bytes(room.next_keys, room.values, _LIST_BYTES)  # a single block prefetches from it: any addresses
     while n > 0:
         left -= n
         n_next = min(BLOCK, left)
-        at, row = list_rows(shape, spans, at, row, n_next, next_keys, next_values)
-        _attend_block(shape, query, keys, values, n, softcap, scores, running, partial)
-        copy_bytes(keys, next_keys, 2 * _LIST_BYTES)
+        at, row = list_rows(shape, spans, at, row, n_next, room.next_keys, room.next_values)
+        _attend_block(shape, query, room, n, softcap, partial)
+        copy_bytes(room.keys, room.next_keys, 2 * _LIST_BYTES)
         n = n_next
-    totals = carray(pointer(partial + shape.group * (shape.head_dim + 1) * 4), (shape.group,), np.float32)
+    sums = _weight_sums(shape, partial)
     for g in range(shape.group):
-        totals[g] += sum_of(load(running + g * LANES * 4))
+        sums[g] += sum_of(load(room.running + g * _VECTOR_BYTES))
 
 
 @kernel
-def _attend_block(shape, query, keys, values, n, softcap, scores, running, partial):
-    """Add n listed rows, at most BLOCK, to a partial result, but their weights to `running`: LANES f32 a query head."""
-    group, head_dim = shape.group, shape.head_dim
-    largest = carray(pointer(partial + group * head_dim * 4), (group,), np.float32)
-    all_scores = carray(pointer(scores), (group, BLOCK), np.float32)
+def _attend_block(shape, query, room, n, softcap, partial):
+    """Add the n listed rows, at most BLOCK, to a partial result, but their weights to the running sums."""
+    largest = _largest_scores(shape, partial)
+    scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
     padded = -(-n // LANES) * LANES
-    dot_listed(shape, query, keys, n, scores, BLOCK)
-    for g in range(group):
-        place, total_place = scores + g * BLOCK * 4, running + g * LANES * 4
+    dot_listed(shape, query, room.keys, n, room.scores, BLOCK)
+    for g in range(shape.group):
+        own_scores, own_sum = room.scores + g * _SCORES_BYTES, room.running + g * _VECTOR_BYTES
         for i in range(n, padded):
-            all_scores[g, i] = float32(-np.inf)
-        cap_scores(place, n, softcap)
-        top = splat(largest[g])
-        highest = top
+            scores[g, i] = float32(-np.inf)
+        cap_scores(own_scores, n, softcap)
+        before = splat(largest[g])
+        highest = before
         for i in range(0, padded, LANES):
-            highest = maximum(highest, load(place + i * 4))
-        if any_above(highest, top):  # seldom, after the first blocks
+            highest = maximum(highest, load(own_scores + i * 4))
+        if any_above(highest, before):  # rare after the first blocks
             new = max_of(highest)
-            _shrink(shape, float32(math.exp(largest[g] - new)), partial + g * head_dim * 4, total_place)
+            _shrink(shape, float32(math.exp(largest[g] - new)), partial, g, own_sum)
             largest[g] = new
-            top = splat(new)
-        total = load(total_place)
+            before = splat(new)
+        total = load(own_sum)
         for i in range(0, padded, LANES):
-            weight = exp(subtract(load(place + i * 4), top))
-            store(place + i * 4, weight)
+            weight = exp(subtract(load(own_scores + i * 4), before))
+            store(own_scores + i * 4, weight)
             total = add(total, weight)
-        store(total_place, total)
-    add_weighted(shape, scores, BLOCK, values, n, partial)
+        store(own_sum, total)
+    add_weighted(shape, room.scores, BLOCK, room.values, n, partial)
 
 
 @kernel
-def _shrink(shape, factor, sums, running):
-    """Scale what a query head has gathered to a new largest score."""
-    values = carray(pointer(sums), (shape.head_dim,), np.float32)
+def _shrink(shape, factor, partial, g, running):
+    """Scale the sums of a query head to a new largest score."""
+    values = _weighted_values(shape, partial)[g]
     for i in range(shape.head_dim):
         values[i] *= factor
     store(running, multiply(load(running), splat(factor)))
@@ -171,59 +302,90 @@ def _shrink(shape, factor, sums, running):
 def attend_share(
     shape, query, n_kv_head, spans, span_capacity, n_spans, n_rows, softcap, scratch, partials, ith, n_threads
 ):
-    """Thread ith's share of one token's attention: a partial result for each KV head, empty where it had no rows.
+    """Compute one thread's share of a token's attention: a partial result of each KV head, empty without rows.
 
-    query : address of (n_kv_head * group, head_dim) f32, scaled
-    spans : address of (n_kv_head, span_capacity) SPANs    n_spans, n_rows : addresses of (n_kv_head,) int64
-    scratch : address of decode_scratch_bytes(shape)    partials : address of (n_threads, n_kv_head) partial results
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    query : int64
+        Address of (n_kv_head * group, head_dim) f32, scaled.
+    n_kv_head : int64
+        Number of KV heads.
+    spans : int64
+        Address of (n_kv_head, span_capacity) SPAN records.
+    span_capacity : int64
+        Records from one head to the next.
+    n_spans, n_rows : int64
+        Addresses of (n_kv_head,) int64: each head's spans, and the rows in them.
+    softcap : float32
+        Soft cap of the scores, 0 for none.
+    scratch : int64
+        Address of this thread's `decode_scratch_bytes` bytes.
+    partials : int64
+        Address of (n_threads, n_kv_head) partial results.
+    ith, n_threads : int64
+        Number of this thread, and of all threads.
     """
-    all_rows = carray(pointer(n_rows), (n_kv_head,), np.int64)
+    counts = array_at(n_spans, (n_kv_head,), np.int64)
+    all_rows = array_at(n_rows, (n_kv_head,), np.int64)
     total = 0
     for head in range(n_kv_head):
         total += all_rows[head]
     start, stop = total * ith // n_threads, total * (ith + 1) // n_threads
-    size = shape.group * (shape.head_dim + 2) * 4
     for head in range(n_kv_head):
-        partial = partials + (ith * n_kv_head + head) * size
+        partial = _partial_of(shape, partials, n_kv_head, ith, head)
         clear_partial(shape, partial)
         first, last = max(start, 0), min(stop, all_rows[head])
         if first < last:
             group_query = query + head * shape.group * shape.head_dim * 4
             head_spans = spans + head * span_capacity * _SPAN_BYTES
-            count = read_int64(n_spans + head * 8)
-            attend_rows(shape, group_query, head_spans, count, first, last - first, softcap, scratch, partial)
+            attend_rows(shape, group_query, head_spans, counts[head], first, last - first, softcap, scratch, partial)
         start -= all_rows[head]
         stop -= all_rows[head]
 
 
 @kernel
 def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_stride):
-    """Merge the threads' partial results of one KV head into its query heads' output.
+    """Merge the threads' partial results of one KV head into the output of its query heads.
 
-    sinks : address of an f32 score for each query head that takes part in the softmax with no value, or 0
-    out : address of the first query head's (head_dim,) f32 output    out_stride : bytes to the next
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    head, n_kv_head : int64
+        Number of the KV head, and of all KV heads.
+    partials : int64
+        Address of (n_threads, n_kv_head) partial results.
+    n_threads : int64
+        Number of threads.
+    sinks : int64
+        Address of a score for each query head, f32, or 0. It takes part in the softmax, but has no value.
+    out : int64
+        Address of the output of the first query head of all, (head_dim,) f32.
+    out_stride : int64
+        Bytes from the output of one query head to that of the next.
     """
-    group, head_dim = shape.group, shape.head_dim
-    size = group * (head_dim + 2) * 4
-    for g in range(group):
-        top = float32(LOWEST_SCORE)
+    for g in range(shape.group):
+        query_head = head * shape.group + g
+        largest = float32(LOWEST_SCORE)
         for thread in range(n_threads):
-            partial = partials + (thread * n_kv_head + head) * size
-            top = max(top, read_float(partial + (group * head_dim + g) * 4))
+            partial = _partial_of(shape, partials, n_kv_head, thread, head)
+            largest = max(largest, _largest_scores(shape, partial)[g])
         total = float32(0)
         if sinks != 0:
-            sink = read_float(sinks + (head * group + g) * 4)
-            top = max(top, sink)
-            total = float32(math.exp(sink - top))
-        result = carray(pointer(out + (head * group + g) * out_stride), (head_dim,), np.float32)
-        for i in range(head_dim):
+            sink = read_float(sinks + query_head * 4)
+            largest = max(largest, sink)
+            total = float32(math.exp(sink - largest))
+        result = array_at(out + query_head * out_stride, (shape.head_dim,), np.float32)
+        for i in range(shape.head_dim):
             result[i] = float32(0)
         for thread in range(n_threads):
-            partial = partials + (thread * n_kv_head + head) * size
-            weight = float32(math.exp(read_float(partial + (group * head_dim + g) * 4) - top))
-            total += weight * read_float(partial + (group * (head_dim + 1) + g) * 4)
-            sums = carray(pointer(partial + g * head_dim * 4), (head_dim,), np.float32)
-            for i in range(head_dim):
-                result[i] += weight * sums[i]
-        for i in range(head_dim):
+            partial = _partial_of(shape, partials, n_kv_head, thread, head)
+            weight = float32(math.exp(_largest_scores(shape, partial)[g] - largest))
+            total += weight * _weight_sums(shape, partial)[g]
+            values = _weighted_values(shape, partial)[g]
+            for i in range(shape.head_dim):
+                result[i] += weight * values[i]
+        for i in range(shape.head_dim):
             result[i] /= total

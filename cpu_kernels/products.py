@@ -21,8 +21,8 @@ _WIDENED = 16 if LANES == 16 else 4
 def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:
     """Sum the lanes of each of 4 or 8 vectors, at most as many as they have lanes; return the sums as one vector.
 
-    Each step adds pairs of lanes and merges two vectors into one: even lanes of the result are sums of the first
-    vector, odd lanes sums of the second. That takes fewer shuffles than summing each vector alone.
+    Each step adds pairs of lanes and merges two vectors into one, whose lanes alternate between sums of the first
+    and of the second. That takes fewer shuffles than summing each vector alone.
     """
     lanes, step = vectors[0].type.count, 1
     while len(vectors) > 1:
