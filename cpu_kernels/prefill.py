@@ -1,35 +1,95 @@
-"""Attention of a batch of tokens over spans: blocked, causal, with an optional window.
+"""Compute the attention of a batch of tokens over spans: blocked, causal, with an optional window.
 
-A tile is TILE query rows of one KV head (tokens times group). Keys are widened to f32 a block at a time, scores are
-kept with the queries along the vectors (so that the softmax needs no sums across lanes), and both products run
-through register tiles. The floor is arithmetic: 4 * head_dim operations for each pair of query and visible row.
+A tile is TILE query rows (tokens times group) of one KV head. Keys are widened to f32 a block at a time. A row of
+scores holds one key's scores with all queries of the tile, so that the softmax needs no sums across lanes. Both
+matrix products run on register tiles (see tiles.py).
+
+The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from numba import carray, float32, int64
+from numba import float32, int64
+from numba.extending import register_jitable
 
 from .compile import LANES, Shape, kernel
 from .decode import LOWEST_SCORE
-from .memory import pointer, read_float, read_int32
+from .memory import read_float
 from .rows import widen_row
 from .scores import cap_scores
 from .spans import ANY_ORDER
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .vector import add, exp, keep_at_most, load, maximum, multiply, splat, store, subtract
+from .views import array_at
+
+
+class _Scratch(NamedTuple):
+    """Addresses of the parts of a thread's scratch, all of f32."""
+
+    queries: int  # (head_dim, TILE)
+    keys: int  # (TILE, head_dim), of a block
+    values: int  # (TILE, head_dim), of a block
+    sums: int  # (TILE, head_dim): weighted values of each query
+    scores: int  # (TILE, TILE): of a block's keys with the queries, then weights
+    largest: int  # (TILE,): the largest score of each query so far
+    totals: int  # (TILE,): its sum of weights
+    newest: int  # (TILE,): the position of its token, the newest that it sees
+    shrinks: int  # (TILE,): factors that scale its sums to a new largest score
+    end: int
+
+
+@register_jitable
+def _scratch_parts(shape, scratch):
+    """Return where the parts of a thread's scratch lie."""
+    row_bytes, matrix_bytes = TILE * 4, TILE * shape.head_dim * 4
+    keys = scratch + matrix_bytes
+    values = keys + matrix_bytes
+    sums = values + matrix_bytes
+    scores = sums + matrix_bytes
+    largest = scores + TILE * row_bytes
+    totals = largest + row_bytes
+    newest = totals + row_bytes
+    shrinks = newest + row_bytes
+    return _Scratch(scratch, keys, values, sums, scores, largest, totals, newest, shrinks, shrinks + row_bytes)
 
 
 def tile_scratch_size(shape: Shape) -> int:
-    """f32 of scratch that a thread needs for a tile."""
-    return TILE * (4 * shape.head_dim + TILE + 4)
+    """Return the scratch that a thread needs for a tile.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+
+    Returns
+    -------
+    int
+        Number of f32.
+    """
+    n_bytes: int = _scratch_parts(shape, 0).end
+    return n_bytes // 4
 
 
 @kernel
 def n_tiles(shape, n_tokens):
-    """Tiles of one KV head for a batch of n_tokens tokens."""
+    """Return the number of tiles of one KV head.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    n_tokens : int64
+        Tokens of the batch.
+
+    Returns
+    -------
+    int64
+        Number of tiles, the last of which may have fewer queries.
+    """
     return -(-n_tokens * shape.group // TILE)
 
 
@@ -37,34 +97,43 @@ def n_tiles(shape, n_tokens):
 def attend_tile(
     shape, tile, n_tokens, query, position, spans, n_spans, softcap, sinks, scratch, out, token_step, head_step
 ):
-    """out = softmax(query . keys) . values for one tile of one KV head's queries, over what each token may see.
+    """Compute softmax(query . keys) . values for one tile of queries, each over the rows that its token sees.
 
-    query : address of (n_tokens * group, head_dim) f32, scaled, rows of a token together
-    position : of the batch's first token    spans : SPAN records, positioned ones sorted by position
-    sinks : address of (group,) f32 or 0    out : address of the group's first query head's output for the first token,
-    token_step and head_step bytes from one token and head to the next
-    scratch : address of tile_scratch_size(shape) f32
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    tile : int64
+        Number of the tile.
+    n_tokens : int64
+        Tokens of the batch.
+    query : int64
+        Address of (n_tokens * group, head_dim) f32, scaled. Rows of a token lie together.
+    position : int64
+        Position of the first token of the batch.
+    spans : SPAN array
+        What the KV head attends. Spans with positions are sorted by position.
+    n_spans : int64
+        Number of spans.
+    softcap : float32
+        Soft cap of the scores, 0 for none.
+    sinks : int64
+        Address of a score for each query head of the group, f32, or 0. It takes part in the softmax, but has no value.
+    scratch : int64
+        Address of `tile_scratch_size` f32.
+    out : int64
+        Address of the output of the group's first query head for the first token, (head_dim,) f32.
+    token_step, head_step : int64
+        Bytes from there to the output for the next token, and of the next query head.
     """
+    room = _scratch_parts(shape, scratch)
     head_dim, group = shape.head_dim, shape.group
-    queries = scratch
-    keys = queries + TILE * head_dim * 4
-    values = keys + TILE * head_dim * 4
-    sums = values + TILE * head_dim * 4
-    scores = sums + TILE * head_dim * 4
-    largest = scores + TILE * TILE * 4
-    totals = largest + TILE * 4
-    newest = totals + TILE * 4
-    shrinks = newest + TILE * 4
-
     first_row = tile * TILE
     n_rows = min(TILE, n_tokens * group - first_row)
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
-    _load_queries(shape, query + first_row * head_dim * 4, n_rows, queries)
-    _start(first_row, n_rows, group, position, largest, totals, newest)
-    all_sums = carray(pointer(sums), (TILE * head_dim,), np.float32)
-    for i in range(TILE * head_dim):
-        all_sums[i] = float32(0)
+    _load_queries(shape, query + first_row * head_dim * 4, n_rows, room)
+    _start_softmax(shape, first_row, n_rows, position, room)
 
     for i in range(n_spans):
         span = spans[i]
@@ -80,31 +149,33 @@ def attend_tile(
                     row += n
                     continue
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
-            _widen_rows(shape, span.keys, span.rows, row, n, keys)
-            _score_block(shape, n, queries, keys, scores)
-            cap_scores(scores, n * TILE, softcap)
+            _widen_rows(shape, span.keys, span.rows, row, n, room.keys)
+            _score_block(shape, n, room)
+            cap_scores(room.scores, n * TILE, softcap)
             if masked:
-                _mask_block(scores, n, span.position + row, newest, window)
-            if _weigh_block(scores, n, largest, totals, shrinks):
-                _shrink(sums, shrinks, head_dim)
-            _widen_rows(shape, span.values, span.rows, row, n, values)
+                _mask_block(n, span.position + row, window, room)
+            if _weigh_block(n, room):
+                _shrink(shape, room)
+            _widen_rows(shape, span.values, span.rows, row, n, room.values)
             for r in range(0, n_rows, TILE_ROWS):
-                value_tile(shape, scores + r * 4, values, n, sums + r * head_dim * 4)
+                value_tile(shape, room.scores + r * 4, room.values, n, room.sums + r * head_dim * 4)
             row += n
 
+    largest, totals = array_at(room.largest, (TILE,), np.float32), array_at(room.totals, (TILE,), np.float32)
+    sums = array_at(room.sums, (TILE, head_dim), np.float32)
     for r in range(n_rows):
         token, g = (first_row + r) // group, (first_row + r) % group
-        factor = _normaliser(read_float(largest + r * 4), read_float(totals + r * 4), sinks, g)
-        result = carray(pointer(out + token * token_step + g * head_step), (head_dim,), np.float32)
+        factor = _normaliser(largest[r], totals[r], sinks, g)
+        result = array_at(out + token * token_step + g * head_step, (head_dim,), np.float32)
         for i in range(head_dim):
-            result[i] = all_sums[r * head_dim + i] * factor
+            result[i] = sums[r, i] * factor
 
 
 @kernel
-def _load_queries(shape, query, n_rows, queries):
-    """Transpose the tile's queries to (head_dim, TILE); the unused ones are 0."""
-    source = carray(pointer(query), (n_rows, shape.head_dim), np.float32)
-    target = carray(pointer(queries), (shape.head_dim, TILE), np.float32)
+def _load_queries(shape, query, n_rows, room):
+    """Transpose the queries of the tile. Those that it lacks are 0."""
+    source = array_at(query, (n_rows, shape.head_dim), np.float32)
+    target = array_at(room.queries, (shape.head_dim, TILE), np.float32)
     for i in range(shape.head_dim):
         for r in range(n_rows):
             target[i, r] = source[r, i]
@@ -113,90 +184,94 @@ def _load_queries(shape, query, n_rows, queries):
 
 
 @kernel
-def _start(first_row, n_rows, group, position, largest, totals, newest):
-    """The position of each query's token, which is the newest that it sees, and an empty softmax."""
-    largest = carray(pointer(largest), (TILE,), np.float32)
-    totals = carray(pointer(totals), (TILE,), np.float32)
-    newest = carray(pointer(newest), (TILE,), np.float32)
+def _start_softmax(shape, first_row, n_rows, position, room):
+    """Set the position of each query's token, and start with no row attended."""
+    largest = array_at(room.largest, (TILE,), np.float32)
+    totals = array_at(room.totals, (TILE,), np.float32)
+    newest = array_at(room.newest, (TILE,), np.float32)
     for r in range(TILE):
-        token = position + (first_row + min(r, n_rows - 1)) // group
+        token = position + (first_row + min(r, n_rows - 1)) // shape.group
         largest[r] = float32(LOWEST_SCORE)
         totals[r] = float32(0)
         newest[r] = float32(token)
+    sums = array_at(room.sums, (TILE * shape.head_dim,), np.float32)
+    for i in range(TILE * shape.head_dim):
+        sums[i] = float32(0)
 
 
 @kernel
 def _widen_rows(shape, base, listed, row, n, floats):
-    """Copy n rows of a span, from its row `row` on, to f32."""
+    """Convert n rows of a span, from its row `row` on, to f32."""
+    numbers = array_at(listed, (row + n,), np.int32)
     for r in range(n):
-        number = row + r if listed == 0 else int64(read_int32(listed + (row + r) * 4))
+        number = row + r if listed == 0 else int64(numbers[row + r])
         widen_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
 
 
 @kernel
-def _score_block(shape, n, queries, keys, scores):
-    """scores[r] = keys[r] . queries for n rows of f32 keys."""
+def _score_block(shape, n, room):
+    """Compute scores[r] = keys[r] . queries for n rows of keys."""
     zero = splat(float32(0))
     for i in range(0, -(-n // TILE_ROWS) * TILE_ROWS * TILE, LANES):
-        store(scores + i * 4, zero)
-    for row in range(0, n, TILE_ROWS):  # may run over n, into scratch that nobody reads
-        score_tile(shape, keys + row * shape.head_dim * 4, queries, scores + row * TILE * 4)
+        store(room.scores + i * 4, zero)
+    for row in range(0, n, TILE_ROWS):  # may compute a few rows more, which nobody reads
+        score_tile(shape, room.keys + row * shape.head_dim * 4, room.queries, room.scores + row * TILE * 4)
 
 
 @kernel
-def _mask_block(scores, n, position, newest, window):
-    """-inf for each row at a position that the query does not see."""
-    values = carray(pointer(scores), (n, TILE), np.float32)
-    tokens = carray(pointer(newest), (TILE,), np.float32)
+def _mask_block(n, position, window, room):
+    """Set the score of a row to -inf for each query that does not see its position."""
+    scores = array_at(room.scores, (n, TILE), np.float32)
+    newest = array_at(room.newest, (TILE,), np.float32)
     for r in range(n):
-        place = float32(position + r)
+        own = float32(position + r)
         for q in range(0, TILE, LANES):
-            at = scores + (r * TILE + q) * 4
-            store(at, keep_at_most(load(at), place, load(newest + q * 4)))
+            place = room.scores + (r * TILE + q) * 4
+            store(place, keep_at_most(load(place), own, load(room.newest + q * 4)))
         if window > 0:
             for q in range(TILE):
-                if place <= tokens[q] - float32(window):
-                    values[r, q] = float32(-np.inf)
+                if own <= newest[q] - float32(window):
+                    scores[r, q] = float32(-np.inf)
 
 
 @kernel
-def _weigh_block(scores, n, largest, totals, shrinks):
-    """Turn scores into weights against the running maximum; returns whether a maximum rose."""
+def _weigh_block(n, room):
+    """Turn scores into weights relative to the largest score so far. Return whether any largest score rose."""
     rose = False
     for q in range(0, TILE, LANES):
-        before = load(largest + q * 4)
-        top = before
+        before = load(room.largest + q * 4)
+        largest = before
         for r in range(n):
-            top = maximum(top, load(scores + (r * TILE + q) * 4))
-        shrink = exp(subtract(before, top))
-        store(shrinks + q * 4, shrink)
-        total = multiply(load(totals + q * 4), shrink)
+            largest = maximum(largest, load(room.scores + (r * TILE + q) * 4))
+        shrink = exp(subtract(before, largest))
+        store(room.shrinks + q * 4, shrink)
+        total = multiply(load(room.totals + q * 4), shrink)
         for r in range(n):
-            at = scores + (r * TILE + q) * 4
-            weight = exp(subtract(load(at), top))
-            store(at, weight)
+            place = room.scores + (r * TILE + q) * 4
+            weight = exp(subtract(load(place), largest))
+            store(place, weight)
             total = add(total, weight)
-        store(totals + q * 4, total)
-        store(largest + q * 4, top)
-    factors = carray(pointer(shrinks), (TILE,), np.float32)
+        store(room.totals + q * 4, total)
+        store(room.largest + q * 4, largest)
+    shrinks = array_at(room.shrinks, (TILE,), np.float32)
     for q in range(TILE):
-        rose |= factors[q] != float32(1)
+        rose |= shrinks[q] != float32(1)
     return rose
 
 
 @kernel
-def _shrink(sums, shrinks, head_dim):
-    """Scale the weighted values to the new maximum."""
-    values = carray(pointer(sums), (TILE, head_dim), np.float32)
-    factors = carray(pointer(shrinks), (TILE,), np.float32)
+def _shrink(shape, room):
+    """Scale the weighted values to the new largest scores."""
+    sums = array_at(room.sums, (TILE, shape.head_dim), np.float32)
+    shrinks = array_at(room.shrinks, (TILE,), np.float32)
     for q in range(TILE):
-        for i in range(head_dim):
-            values[q, i] *= factors[q]
+        for i in range(shape.head_dim):
+            sums[q, i] *= shrinks[q]
 
 
 @kernel
 def _normaliser(largest, total, sinks, g):
-    """One over the sum of the weights, the query head's sink included."""
+    """Return one over the sum of the weights, the sink of the query head included."""
     if sinks == 0:
         return float32(1) / total
     sink = read_float(sinks + g * 4)

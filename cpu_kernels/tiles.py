@@ -1,4 +1,4 @@
-"""The two matrix products of prefill, on tiles of f32 that stay in the L1 cache and accumulators in registers."""
+"""Multiply the matrices of prefill: tiles of f32 that stay in the L1 cache, with accumulators in registers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from .compile import LANES
 from .rows import width
 from .vector import Emit, accumulators, constant, parts
 
-#: Query rows (tokens times group) that a prefill tile works on, and the key rows that it widens at a time.
+#: Query rows (tokens times group) of a prefill tile, and rows of the block of keys that it widens at a time.
 TILE = 64
 
-#: Rows that `score_tile` and `value_tile` compute at once.
+#: Rows that one call of `score_tile` or `value_tile` computes.
 TILE_ROWS = 4
 
+#: Vectors of such a row that are computed at once: TILE_ROWS times as many accumulators fit in registers.
 _TILE_VECTORS = 4 if LANES == 16 else 2
 
 
 def _multiply(builder: Any, emit: Emit, left: Any, steps: Any, right: Any, out: Any, n: Any, columns: int) -> None:
-    """out[i, :columns] += sum over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
+    """Add a product: out[i, :columns] += sum over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
 
-    left[i, k] lies steps[0] * i + steps[1] * k elements from `left`; rows of `right` and `out` are `columns` long.
+    left[i, k] lies steps[0] * i + steps[1] * k elements after `left`. Rows of `right` and `out` are `columns` long.
     """
     for vectors in parts(columns // emit.lanes, _TILE_VECTORS):
         places = [(i, column * emit.lanes) for i in range(TILE_ROWS) for column in vectors]
@@ -49,9 +50,18 @@ def _multiply(builder: Any, emit: Emit, left: Any, steps: Any, right: Any, out: 
 
 @intrinsic
 def score_tile(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) -> Any:
-    """scores[r, q] += keys[r] . queries[:, q] for TILE_ROWS key rows and TILE queries.
+    """Add scores: scores[r, q] += keys[r] . queries[:, q] for TILE_ROWS keys and TILE queries.
 
-    keys : address of (rows, head_dim) f32    queries : (head_dim, TILE) f32    scores : (rows, TILE) f32
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    keys : int64
+        Address of (TILE_ROWS, head_dim) f32.
+    queries : int64
+        Address of (head_dim, TILE) f32.
+    scores : int64
+        Address of (TILE_ROWS, TILE) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -65,10 +75,20 @@ def score_tile(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) ->
 
 @intrinsic
 def value_tile(typing: Any, shape: Any, weights: Any, values: Any, n_rows: Any, out: Any) -> Any:
-    """out[q] += sum over r of weights[r, q] * values[r] for TILE_ROWS queries.
+    """Add weighted values: out[q] += sum over r of weights[r, q] * values[r] for TILE_ROWS queries.
 
-    weights : address of (n_rows, TILE) f32, from the first query on    values : (n_rows, head_dim) f32
-    out : (queries, head_dim) f32
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    weights : int64
+        Address of the first of these queries in the first row of (n_rows, TILE) f32.
+    values : int64
+        Address of (n_rows, head_dim) f32.
+    n_rows : int64
+        Number of rows.
+    out : int64
+        Address of (TILE_ROWS, head_dim) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
