@@ -65,7 +65,7 @@ class Context(internals.LlamaContext):
             max(params.n_threads, params.n_threads_batch),
             self._interruption,
         )
-        params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(seam.take_over.address)
+        params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(seam.replace_attention.address)
         params.cb_eval_user_data = self._attention.step.ctypes.data
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16

@@ -44,7 +44,7 @@ class Attention(Protocol):
 
     @property
     def step(self) -> np.ndarray:
-        """What `seam.take_over` follows: a STEP, an array of one."""
+        """What `replace_attention` follows: a STEP, an array of one."""
 
     @property
     def interruptible(self) -> int:

@@ -1,6 +1,6 @@
-"""What octavo knows of ggml's memory: the layout of `struct ggml_tensor`, checked at start-up on a tiny known graph.
+"""Read and write ggml's tensors: the layout of `struct ggml_tensor`, and a check of it on a tiny known graph.
 
-The layout belongs to a version of llama.cpp. Offsets are bytes from a tensor's address.
+The layout differs between versions of llama.cpp. Python reads a tensor through `Tensor`, and kernels through `TENSOR`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ Tensor._fields_ = [
     ("name", ctypes.c_char * MAX_NAME),
 ]
 
-NE, NB, OP = Tensor.ne.offset, Tensor.nb.offset, Tensor.op.offset
-SRC, DATA = Tensor.src.offset, Tensor.data.offset
-
-#: struct ggml_custom_op_params, at the start of op_params: what a CUSTOM node calls, and with what.
+#: Offsets, in bytes, of the parts of struct ggml_custom_op_params, which is at the start of a CUSTOM node's op_params.
 CUSTOM_FUNCTION = Tensor.op_params.offset
 CUSTOM_N_TASKS = CUSTOM_FUNCTION + 8
 CUSTOM_USER_DATA = CUSTOM_FUNCTION + 16
@@ -49,19 +46,41 @@ CUSTOM_USER_DATA = CUSTOM_FUNCTION + 16
 #: n_tasks of a CUSTOM node that runs on all threads: GGML_N_TASKS_MAX.
 ALL_THREADS = -1
 
+#: The fields that kernels use of a tensor; pointers are addresses.
+TENSOR = np.dtype(
+    {
+        "names": ["ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data"],
+        "formats": [("i8", MAX_DIMS), ("i8", MAX_DIMS), "i4", "i8", "i4", "i8", ("i8", MAX_SRC), "i8"],
+        "offsets": [
+            Tensor.ne.offset,
+            Tensor.nb.offset,
+            Tensor.op.offset,
+            CUSTOM_FUNCTION,
+            CUSTOM_N_TASKS,
+            CUSTOM_USER_DATA,
+            Tensor.src.offset,
+            Tensor.data.offset,
+        ],
+        "itemsize": ctypes.sizeof(Tensor),
+    }
+)
+
 
 class Operations(NamedTuple):
-    """Numbers of the operations that octavo deals with, in this build of ggml."""
+    """The numbers that this build of ggml gives the operations that octavo deals with."""
 
     flash_attention: int
     custom: int
 
 
 class _InitParams(ctypes.Structure):
+    """struct ggml_init_params of ggml.h."""
+
     _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
+    """Declare a function of ggml."""
     function = getattr(libggml, name)
     function.restype, function.argtypes = result, arguments
     return function
@@ -69,9 +88,17 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
 
 @cache
 def check_layout() -> Operations:
-    """Build a tiny graph and read it through `Tensor`.
+    """Build a tiny graph, and check that it reads as expected through `Tensor`.
 
-    Raises OctavoError where a field is not where octavo expects it.
+    Returns
+    -------
+    Operations
+        Numbers of the operations of the graph.
+
+    Raises
+    ------
+    OctavoError
+        A field is not where octavo expects it: llama-cpp-python has another version.
     """
     tensor, pointer = ctypes.POINTER(Tensor), ctypes.c_void_p
     init = _function("ggml_init", pointer, _InitParams)
@@ -114,14 +141,27 @@ def check_layout() -> Operations:
         if not as_expected:
             raise OctavoError(_mismatch())
         return Operations(node.op, ours.op)
-    except ValueError as problem:  # a pointer is NULL where octavo expects one that is not
+    except ValueError as problem:  # a pointer that octavo follows is NULL
         raise OctavoError(_mismatch()) from problem
     finally:
         free(context)
 
 
 def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
-    """The first bytes of a tensor, wherever it is: (n_bytes,) uint8. A view where the CPU can read it, else a copy."""
+    """Read the first bytes of a tensor in the memory of any device.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The tensor.
+    n_bytes : int
+        Number of bytes.
+
+    Returns
+    -------
+    uint8 array, shape (n_bytes,)
+        A view if the CPU can read the tensor's memory, else a copy.
+    """
     if _is_host(tensor):
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(tensor.data))
     copied = np.empty(n_bytes, np.uint8)
@@ -130,13 +170,38 @@ def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
 
 
 def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Elements of a tensor, from its first on: bytes as for `bytes_of`."""
+    """Read elements of a tensor, from its first on.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The tensor.
+    dtype : NumPy dtype
+        Type of its elements.
+    shape : tuple of int
+        Elements along each axis.
+    strides : tuple of int
+        Bytes from one element to the next along each axis.
+
+    Returns
+    -------
+    array
+        A view or a copy, as from `bytes_of`.
+    """
     last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     return np.ndarray(shape, dtype, bytes_of(tensor, last + np.dtype(dtype).itemsize), 0, strides)
 
 
 def write(tensor: Tensor, values: np.ndarray) -> None:
-    """Overwrite the beginning of a tensor, wherever it is. values : C-contiguous"""
+    """Overwrite the beginning of a tensor in the memory of any device.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The tensor.
+    values : array, C-contiguous
+        What to write.
+    """
     if _is_host(tensor):
         ctypes.memmove(tensor.data, values.ctypes.data, values.nbytes)
     else:
@@ -144,12 +209,14 @@ def write(tensor: Tensor, values: np.ndarray) -> None:
 
 
 def _is_host(tensor: Tensor) -> bool:
-    """Whether the CPU can use a tensor's address."""
+    """Return whether the CPU can use a tensor's address."""
     buffer = tensor.view_src.contents.buffer if tensor.view_src else tensor.buffer
     return bool(_accessors().is_host(buffer))
 
 
 class _Accessors(NamedTuple):
+    """Functions of ggml that read and write a tensor of any device, and tell whether the CPU can, too."""
+
     get: Any
     set: Any
     is_host: Any
@@ -157,19 +224,33 @@ class _Accessors(NamedTuple):
 
 @cache
 def _accessors() -> _Accessors:
-    """ggml's functions that read and write a tensor of any backend."""
+    """Declare the functions once."""
     access = (None, ctypes.POINTER(Tensor), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
     get, put = (_function(f"ggml_backend_tensor_{name}", *access) for name in ("get", "set"))
     return _Accessors(get, put, _function("ggml_backend_buffer_is_host", ctypes.c_bool, ctypes.c_void_p))
 
 
 def row_size(tensor_type: int, n_elements: int) -> int:
-    """Bytes of so many elements of a type."""
+    """Return the bytes of a row of elements.
+
+    Parameters
+    ----------
+    tensor_type : int
+        ggml's number of the type, which may store elements in blocks.
+    n_elements : int
+        Elements of the row.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
     size: int = _function("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)(tensor_type, n_elements)
     return size
 
 
 def _mismatch() -> str:
+    """Return the message about another version of llama-cpp-python."""
     return (
         f"llama-cpp-python {llama_cpp.__version__} lays out its tensors differently from the version that this "
         "octavo was written for (0.3.36): install that one, or a newer octavo."

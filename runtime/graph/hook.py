@@ -1,18 +1,23 @@
-"""The seam in llama.cpp: its graph computes everything but attention, and calls us for that.
+"""Hook into llama.cpp's graph: llama.cpp computes everything but attention, and calls our kernels for that.
 
-With flash attention on, every attention of every architecture is one GGML_OP_FLASH_ATTN_EXT node. llama.cpp's public
-`cb_eval` asks about each node before it is computed. On the CPU, a native function there turns an attention node into a
-GGML_OP_CUSTOM node that calls `run_layer`, and answers "not needed". So the graph still runs in one piece on ggml's own
-threads, which run our kernels too: no second thread pool, and no Python inside a step.
+With flash attention on, every attention of every architecture is one GGML_OP_FLASH_ATTN_EXT node. llama.cpp calls its
+public callback `cb_eval` twice a node: before it computes the node, to ask whether the callback needs the result, and
+after it computed a node that the callback needs.
 
-For a device of its own (`STEP.attend`), it answers "needed": llama.cpp computes the graph up to that node, attention
-over the batch alone included, waits, and says so; then the device computes the node anew and overwrites it.
+On the CPU, the callback is a native function. Asked about an attention node, it turns the node into a GGML_OP_CUSTOM
+node that calls `run_layer`, and answers that it needs nothing. The graph still runs in one piece, on ggml's own
+threads, and these run our kernels: there is no second thread pool, and no Python inside a step.
 
-An attention node's inputs, all views:
-  src[0] queries, f32, ne = [head_dim, n_tokens, n_head, 1]    src[4] sinks, f32 for each query head, or null
-  src[1], src[2] keys and values, f16, ne = [head_dim, n_cells, n_kv_head, 1]: the batch's rows are the first cells,
-  because llama.cpp's own cache is cleared before each batch
-and its output is f32, ne = [head_dim, n_head, n_tokens, 1].
+On another device (`STEP.attend`), the callback answers that it needs the node. llama.cpp computes the graph up to and
+including the node, attention over the batch alone, and calls back. Then the device computes the node anew and
+overwrites the result.
+
+An attention node has these inputs, all views:
+  src[0] : queries, f32, ne = [head_dim, n_tokens, n_head, 1]
+  src[1], src[2] : keys and values, f16, ne = [head_dim, n_cells, n_kv_head, 1]. The batch's rows are the first cells,
+      because octavo clears llama.cpp's own cache before each batch
+  src[4] : sinks, f32 for each query head, or null
+Its output is f32, ne = [head_dim, n_head, n_tokens, 1].
 """
 
 from __future__ import annotations
@@ -22,48 +27,41 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import carray, int64, types
+from numba import int64, types
 
 from ...cpu_kernels.append import append_rows
 from ...cpu_kernels.compile import Shape, kernel, native_callback
 from ...cpu_kernels.layer import WORK, attend_layer, threads_for
-from ...cpu_kernels.memory import (
-    address_of,
-    call_native,
-    copy_bytes,
-    pointer,
-    read_int32,
-    read_int64,
-    write_int32,
-    write_int64,
-)
+from ...cpu_kernels.memory import address_of, call_native, copy_bytes
 from ...cpu_kernels.spans import HEAD, head_at
+from ...cpu_kernels.views import array_at, record_at
 from . import ggml
+from .ggml import ALL_THREADS, TENSOR
 
-#: The graph's attention nodes, as `take_over` meets them.
+#: What the callback knows of a step, one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
     [
-        ("next_layer", "i8"),  # attention node that was asked about last, plus one
+        ("next_layer", "i8"),  # number of the attention node that llama.cpp asks about next
         ("layers", "i8"),  # address of the LAYER records, in the order of the graph's attention nodes
         ("n_layers", "i8"),
-        ("flash_attention", "i8"),  # numbers of these operations
+        ("flash_attention", "i8"),  # ggml's numbers of these two operations
         ("custom", "i8"),
-        ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node once
-        #                    llama.cpp has, and says whether to go on; or 0 where nodes become ours before that
-        ("observer", "i8"),  # address of a C function of (node, ask, 0, 0), which answers in our place; or 0
+        ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node after
+        #                    llama.cpp did, and returns whether to go on; or 0 to replace nodes before that
+        ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead of us; or 0
     ],
     align=True,
 )
 
-#: One attention node.
+#: What a replaced attention node computes: its `run_layer` gets the address of such a record.
 LAYER = np.dtype(
     [
         ("work", "i8"),  # address of the WORK record that all layers share (see layer.py)
-        ("run", "i8"),  # address of the compiled `run_layer` for its shape
+        ("run", "i8"),  # address of the native `run_layer` for its shape
         ("heads", "i8"),  # address of n_kv_head HEAD records
         ("n_kv_head", "i8"),
-        ("appends", "i8"),  # 0 where it reads another layer's keys and values
-        ("captured_queries", "i8"),  # where to leave a copy of the scaled queries, or 0
+        ("appends", "i8"),  # 0 if it reads the keys and values that another layer stores
+        ("captured_queries", "i8"),  # address that receives a copy of the scaled queries, or 0
         ("scale", "f4"),
         ("softcap", "f4"),
     ],
@@ -71,16 +69,29 @@ LAYER = np.dtype(
 )
 
 _HEAD_BYTES, _LAYER_BYTES = HEAD.itemsize, LAYER.itemsize
-_NE, _NB, _OP, _SRC, _DATA = ggml.NE, ggml.NB, ggml.OP, ggml.SRC, ggml.DATA
-_FUNCTION, _N_TASKS, _USER_DATA = ggml.CUSTOM_FUNCTION, ggml.CUSTOM_N_TASKS, ggml.CUSTOM_USER_DATA
-_ALL_THREADS = ggml.ALL_THREADS
 
-#: What STEP's `attend` and `observer` are in Python.
+#: The Python type of STEP's `attend` and `observer`.
 Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 
 def new_step(n_layers: int) -> np.ndarray:
-    """A STEP of n_layers attention nodes, an array of one. Raises OctavoError where llama.cpp is of another version."""
+    """Make the record of a step.
+
+    Parameters
+    ----------
+    n_layers : int
+        Number of the graph's attention nodes.
+
+    Returns
+    -------
+    STEP array, shape (1,)
+        The record, without layers.
+
+    Raises
+    ------
+    OctavoError
+        llama-cpp-python has a version that octavo does not know.
+    """
     step = np.zeros(1, STEP)
     step["n_layers"] = n_layers
     step["flash_attention"], step["custom"] = ggml.check_layout()
@@ -88,32 +99,60 @@ def new_step(n_layers: int) -> np.ndarray:
 
 
 @native_callback(types.boolean(types.voidptr, types.boolean, types.voidptr))
-def take_over(node_pointer, ask, step_pointer):
-    """cb_eval: make the attention nodes ours. A reused graph has them already."""
-    step = carray(step_pointer, (1,), STEP)[0]
-    node = address_of(node_pointer)
-    is_attention = read_int32(node + _OP) == step.flash_attention
+def replace_attention(node_pointer, ask, step_pointer):
+    """Replace attention nodes by ours: llama.cpp's callback `cb_eval`.
+
+    A graph that llama.cpp reuses for the next batch still has our nodes, which no longer are attention nodes.
+
+    Parameters
+    ----------
+    node_pointer : void pointer
+        The node, a ggml_tensor.
+    ask : bool
+        True before the node is computed: does the callback need its result? False afterwards: shall the graph go on?
+    step_pointer : void pointer
+        The STEP record.
+
+    Returns
+    -------
+    bool
+        The answer.
+    """
+    step = record_at(address_of(step_pointer), STEP)
+    node_address = address_of(node_pointer)
+    node = record_at(node_address, TENSOR)
+    is_attention = node.op == step.flash_attention
     if is_attention and not ask and step.attend != 0:
-        return call_native(step.attend, node, step.next_layer - 1, 0, 0) != 0
+        return call_native(step.attend, node_address, step.next_layer - 1, 0, 0) != 0
     if is_attention and ask:
         if step.next_layer < step.n_layers and step.attend == 0:
             layer_address = step.layers + step.next_layer * _LAYER_BYTES
-            layer = carray(pointer(layer_address), (1,), LAYER)[0]
-            write_int32(node + _OP, step.custom)
-            write_int64(node + _FUNCTION, layer.run)
-            write_int32(node + _N_TASKS, _ALL_THREADS)
-            write_int64(node + _USER_DATA, layer_address)
+            node.op = step.custom
+            node.custom_function = record_at(layer_address, LAYER).run
+            node.custom_n_tasks = ALL_THREADS
+            node.custom_user_data = layer_address
         step.next_layer += 1
-        if step.attend != 0:  # who observes is not asked about it
+        if step.attend != 0:  # an observer is not asked about nodes that the device computes
             return True
     if step.observer != 0:
-        return call_native(step.observer, node, int64(ask), 0, 0) != 0
+        return call_native(step.observer, node_address, int64(ask), 0, 0) != 0
     return not ask
 
 
 @cache
 def compiled_layer(shape: Shape) -> Any:
-    """`run_layer` for one shape as a native function, of the type ggml_custom_op_t."""
+    """Compile `run_layer` for one shape.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the layer.
+
+    Returns
+    -------
+    Numba cfunc
+        A function of the type ggml_custom_op_t; its `address` goes into LAYER records.
+    """
 
     @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
     def run(node, ith, n_threads, layer):
@@ -123,18 +162,27 @@ def compiled_layer(shape: Shape) -> Any:
 
 
 @kernel
-def run_layer(shape, node, ith, n_threads, layer_address):
-    """One layer's attention on one of n_threads threads, which all run this together."""
-    layer = carray(pointer(layer_address), (1,), LAYER)[0]
-    queries = read_int64(node + _SRC)
-    n_tokens = read_int64(queries + _NE + 8)
+def run_layer(shape, node_address, ith, n_threads, layer_address):
+    """Compute one layer's attention: on one of several threads, which all call this together.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the layer.
+    node_address : int64
+        Address of the node, a ggml_tensor.
+    ith, n_threads : int64
+        Number of this thread, and of all threads.
+    layer_address : int64
+        Address of the LAYER record.
+    """
+    layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
+    n_tokens = record_at(node.src[0], TENSOR).ne[1]
     n_threads = threads_for(layer.heads, layer.n_kv_head, n_tokens, n_threads)
     if ith >= n_threads:
         return
     for i in range(ith, layer.n_kv_head, n_threads):
-        _take_in(shape, node, queries, n_tokens, i, layer)
-    sinks, out = read_int64(node + _SRC + 32), read_int64(node + _DATA)
-    head_step, token_step = read_int64(node + _NB + 8), read_int64(node + _NB + 16)
+        _load_head(shape, node, n_tokens, i, layer)
     attend_layer(
         shape,
         layer.heads,
@@ -142,46 +190,38 @@ def run_layer(shape, node, ith, n_threads, layer_address):
         n_tokens,
         layer.softcap,
         layer.work,
-        read_int64(sinks + _DATA) if sinks != 0 else 0,
-        out,
-        token_step,
-        head_step,
+        record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0,
+        node.data,
+        node.nb[2],
+        node.nb[1],
         ith,
         n_threads,
     )
 
 
 @kernel
-def _take_in(shape, node, queries, n_tokens, i, layer):
-    """Take one KV head's new rows and queries."""
+def _load_head(shape, node, n_tokens, i, layer):
+    """Store the new rows of KV head i, and load the queries of its group."""
     head = head_at(layer.heads + i * _HEAD_BYTES)[0]
     if layer.appends:
-        keys, values = read_int64(node + _SRC + 8), read_int64(node + _SRC + 16)
-        key_stride, value_stride = read_int64(keys + _NB + 8), read_int64(values + _NB + 8)
-        append_rows(shape, head, _head_data(keys, i), key_stride, _head_data(values, i), value_stride, n_tokens)
-    work = carray(pointer(layer.work), (1,), WORK)[0]
+        keys, values = record_at(node.src[1], TENSOR), record_at(node.src[2], TENSOR)
+        first_key, first_value = keys.data + i * keys.nb[2], values.data + i * values.nb[2]
+        append_rows(shape, head, first_key, keys.nb[1], first_value, values.nb[1], n_tokens)
     query_bytes = n_tokens * shape.group * shape.head_dim * 4
-    query = work.queries + i * query_bytes
-    _load_queries(shape, queries, i, n_tokens, layer.scale, query)
+    query = record_at(layer.work, WORK).queries + i * query_bytes
+    _load_queries(shape, record_at(node.src[0], TENSOR), i, n_tokens, layer.scale, query)
     if layer.captured_queries != 0:
         copy_bytes(layer.captured_queries + i * query_bytes, query, query_bytes)
 
 
 @kernel
-def _head_data(tensor, i):
-    """Address of KV head i's first row in a key or value tensor."""
-    return read_int64(tensor + _DATA) + i * read_int64(tensor + _NB + 16)
-
-
-@kernel
 def _load_queries(shape, queries, i, n_tokens, scale, target_address):
-    """Scale the queries of KV head i's group and lay each token's together: (n_tokens, group, head_dim)."""
-    data = read_int64(queries + _DATA)
-    token_step, head_step = read_int64(queries + _NB + 8), read_int64(queries + _NB + 16)
-    target = carray(pointer(target_address), (n_tokens, shape.group, shape.head_dim), np.float32)
+    """Scale the queries of KV head i's group, and lay those of a token together: (n_tokens, group, head_dim)."""
+    token_step, head_step = queries.nb[1], queries.nb[2]
+    first = queries.data + i * shape.group * head_step
+    target = array_at(target_address, (n_tokens, shape.group, shape.head_dim), np.float32)
     for token in range(n_tokens):
         for g in range(shape.group):
-            address = data + token * token_step + (i * shape.group + g) * head_step
-            source = carray(pointer(address), (shape.head_dim,), np.float32)
+            source = array_at(first + token * token_step + g * head_step, (shape.head_dim,), np.float32)
             for j in range(shape.head_dim):
                 target[token, g, j] = source[j] * scale

@@ -1,4 +1,7 @@
-"""Which attention a model computes, read off its graph: the graph of one batch that is never computed."""
+"""Read off a model's graph which attention it computes.
+
+llama.cpp builds the graph of a tiny batch, shows each node to a callback, and is told to abort the computation.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,30 @@ from . import ggml
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
-#: What a reader of a refusal can do.
+#: The end of each refusal: what the reader can do.
 _WAY_OUT = "In Python, Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention."
 
 
 @dataclass(frozen=True)
 class AttentionNode:
-    """One attention of the graph, in the order in which they are computed.
+    """One attention of the graph.
 
-    head_dim, n_head, n_kv_head : its shape
-    window : newest rows that a token sees, itself included; 0 sees all
-    scale, softcap : of the scores; softcap 0 for none
-    kv_layer : which of the model's caches it reads, counted from 0
-    appends : whether it is the first to read that cache, so that the batch's rows are new to it
+    Parameters
+    ----------
+    head_dim : int
+        Elements of a key or value row.
+    n_head, n_kv_head : int
+        Number of query heads and of KV heads.
+    window : int
+        Newest rows that a token sees, its own included. 0 for all.
+    scale : float
+        Factor of the scores.
+    softcap : float
+        Soft cap of the scores, 0 for none.
+    kv_layer : int
+        Number of the cache that it reads, from 0. Layers may share a cache.
+    appends : bool
+        Whether it is the first in the graph to read that cache, so that it stores the batch's keys and values.
     """
 
     head_dim: int
@@ -44,12 +58,41 @@ class AttentionNode:
     appends: bool
 
     def shape(self, kv_type: str) -> Shape:
-        """What its kernels are compiled for."""
+        """Return the sizes that its kernels are compiled for.
+
+        Parameters
+        ----------
+        kv_type : str
+            Storage format of keys and values.
+
+        Returns
+        -------
+        Shape
+            The sizes.
+        """
         return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type)
 
 
 def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionNode]:
-    """All attentions of a model. Raises OctavoError, in one sentence, where octavo cannot compute them."""
+    """Describe all attentions of a model.
+
+    Parameters
+    ----------
+    model : LlamaModel
+        The model, loaded.
+    params : llama_context_params
+        Parameters of its context. They are not changed.
+
+    Returns
+    -------
+    list of AttentionNode
+        The attentions, in the order in which the graph computes them.
+
+    Raises
+    ------
+    OctavoError
+        octavo cannot compute one of them.
+    """
     operations = ggml.check_layout()
     name = model.metadata().get("general.architecture", "unknown")
     refuse_memory(model.model, name)
@@ -91,7 +134,20 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
 
 
 def refuse_memory(model: Any, name: str) -> None:
-    """Raise OctavoError for a model whose memory is not a plain KV cache."""
+    """Refuse a model whose memory is not a plain KV cache.
+
+    Parameters
+    ----------
+    model : llama_model pointer
+        The model.
+    name : str
+        Its architecture, for the message.
+
+    Raises
+    ------
+    OctavoError
+        The model keeps a recurrent state, or has an encoder.
+    """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         raise OctavoError(f"octavo needs a KV cache, and '{name}' models keep a recurrent state. {_WAY_OUT}")
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
@@ -100,7 +156,13 @@ def refuse_memory(model: Any, name: str) -> None:
 
 @contextmanager
 def silent_llama_cpp() -> Iterator[list[str]]:
-    """Keep llama.cpp from printing what we provoke or report ourselves; gives the errors that it logs meanwhile."""
+    """Keep llama.cpp from printing errors that we cause on purpose or report ourselves.
+
+    Yields
+    ------
+    list of str
+        The errors that it logged so far.
+    """
     errors: list[str] = []
 
     @llama_cpp.llama_log_callback
@@ -116,7 +178,7 @@ def silent_llama_cpp() -> Iterator[list[str]]:
 
 
 def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, name: str) -> AttentionNode:
-    """Describe an attention node that is about to be computed."""
+    """Describe an attention node before it is computed. caches : the numbers of the caches met so far, by address"""
     q, k, v = (node.src[i].contents for i in range(3))
     scale, max_bias, softcap = (ctypes.c_float * 3).from_buffer(node.op_params)
     head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
@@ -137,7 +199,7 @@ def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, nam
 
 
 def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:
-    """The window that a causal mask shows, 0 for none. mask : (n_tokens, n_cells) f16, -inf where not seen."""
+    """Return the window of a causal mask, 0 for none. mask : (n_tokens, n_cells) f16, -inf for cells not seen"""
     seen = ggml.strided(mask, np.float16, (n_tokens, n_tokens), (2 * mask.ne[0], 2)) > -1
     row, column = np.arange(n_tokens)[:, None], np.arange(n_tokens)[None]
     causal = column <= row
