@@ -1,4 +1,4 @@
-"""Attention of one token: any rows in any spans, shared out among any number of threads."""
+"""Test the attention of one token: any rows in any spans, split over any number of threads."""
 
 import time
 
@@ -48,7 +48,7 @@ def test_decode_is_softmax_attention(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_decode_of_lists_and_runs_is_that_of_their_rows(shape):
+def test_decode_of_lists_and_runs_equals_that_of_their_rows(shape):
     rng = np.random.default_rng(5)
     for n_cuts in (1, 3, 40):
         assert random_decode(rng, shape, [300, 50], n_cuts).error(2) < SAME, n_cuts
@@ -59,12 +59,12 @@ def test_decode_of_lists_and_runs_is_that_of_their_rows(shape):
 @pytest.mark.parametrize(
     "n_rows", [[1, 500], [500, 1, 1], [3, 0, 5], [0, 130], [1, 1, 1, 1], [2000, 3, 17, 256]], ids=str
 )
-def test_decode_shares_out_uneven_heads(shape, n_rows, n_threads):
+def test_decode_splits_uneven_heads(shape, n_rows, n_threads):
     decode = random_decode(np.random.default_rng(5), shape, n_rows, n_cuts=5)
     actual, expected = (x.reshape(len(n_rows), -1) for x in (decode.run(n_threads), decode.expected()))
     with_rows = np.array(n_rows) > 0
     assert relative_error(actual[with_rows], expected[with_rows]) < SAME
-    assert np.isnan(actual[~with_rows]).all()  # 0 / 0: an empty head is no plausible number
+    assert np.isnan(actual[~with_rows]).all()  # 0 / 0: a head without rows must not look like a result
 
 
 @pytest.mark.parametrize("n_threads", THREADS)
@@ -107,7 +107,7 @@ def test_decode_however_the_rows_are_split(shape, n_rows, n_cuts, n_threads, spr
     seed=st.integers(0, 2**32 - 1),
 )
 def test_decode_of_any_lists(shape, lists, n_threads, seed):
-    """Rows in any order, some twice, others not at all."""
+    """List rows in any order, some twice, others not at all."""
     rng = np.random.default_rng(seed)
     lists = [*map(np.array, lists), np.array([5])]
     query = normal(rng, 3, 64, spread=0.3)
@@ -116,7 +116,7 @@ def test_decode_of_any_lists(shape, lists, n_threads, seed):
 
 
 def test_a_list_may_count_from_a_row_far_away():
-    """Its int32 times the size of a row does not fit 32 bits."""
+    """Its int32 times the bytes of a row exceeds 32 bits."""
     rng = np.random.default_rng(7)
     decode = random_decode(rng, SHAPE, [50])
     expected, base = decode.expected(), 50 - 2**31
@@ -156,25 +156,25 @@ def test_decode_caps_scores(shape, softcap):
     decode = random_decode(np.random.default_rng(9), shape, [300, 9], n_cuts=3, spread=3.0, softcap=softcap)
     assert decode.error(2) < SAME
     uncapped = oracle.attention(decode.query[:3], *decode.attended(0))
-    assert relative_error(decode.out[:3], uncapped) > 0.1  # these scores are far above the cap
+    assert relative_error(decode.out[:3], uncapped) > 0.1  # these scores exceed the cap by far
 
 
 @pytest.mark.parametrize("spread", [0.03, 0.3, 1.0])
-def test_a_quantised_query_costs_no_more_than_it_may(spread):
-    """Scores that are off by at most e leave weights that are off by a factor of at most exp(2 e)."""
+def test_a_quantised_query_stays_within_its_error_bound(spread):
+    """Check the error bound: scores off by at most e make weights off by a factor of at most exp(2 e)."""
     decode = random_decode(np.random.default_rng(10), QUANTISED, [500], spread=spread)
     keys, values = decode.attended(0)
     half_scales = np.abs(decode.query).max(axis=1, keepdims=True) / 127 / 2
     e = (half_scales * np.abs(keys).sum(axis=1)).max(axis=1, keepdims=True)
     error = np.abs(decode.run(2) - decode.expected(loaded=False))
     assert (error <= (np.exp(2 * e) - 1) * np.abs(values).max(axis=0) + 1e-5).all()
-    assert error.max() > 1e-4 * spread  # it is quantised
+    assert error.max() > 1e-4 * spread  # the query is indeed quantised
 
 
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("kind", ["keys", "values"])
 def test_decode_does_not_hide_a_nan(shape, kind):
-    """A NaN in the cache shows; it does not become a plausible number."""
+    """A NaN in the cache must reach the output, not become a plausible number."""
     rng = np.random.default_rng(10)
     rows = {kind: [halves(rng, 200, 64), halves(rng, 50, 64)] for kind in ("keys", "values")}
     rows[kind][0][77, 5] = np.nan
@@ -199,7 +199,7 @@ def test_decode_in_real_threads(shape, n_threads):
     rng = np.random.default_rng(11)
     counter = np.zeros(1, np.int64)
     decodes = [random_decode(rng, shape, rng.integers(1, 600, 3), n_cuts=4) for _ in range(12)]
-    decodes[0].run(n_threads)  # compiled now
+    decodes[0].run(n_threads)  # compiles it
     for decode in decodes:
         decode.start(n_threads)
 
@@ -230,7 +230,7 @@ def test_decode_in_real_threads(shape, n_threads):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_rows_are_listed_one_list_after_another(shape, n_rows, n_cuts, counts, seed):
-    """A list that they do not fill goes on with any that can be read."""
+    """A list that the rows do not fill goes on with any readable rows."""
     rng = np.random.default_rng(seed)
     keys, values = (store_rows(shape, halves(rng, n_rows, 64)) for _ in range(2))
     pieces = random_pieces(rng, n_rows, n_cuts)
@@ -251,7 +251,7 @@ def test_rows_are_listed_one_list_after_another(shape, n_rows, n_cuts, counts, s
     assert len(left) == sum(len(piece) for piece in pieces[at:]) - row
 
 
-def test_stored_rows_of_the_tests_are_what_they_stand_for():
+def test_rows_stored_by_the_test_helpers_keep_their_values():
     rows = halves(np.random.default_rng(12), 20, 64)
     assert (read_rows(SHAPE, store_rows(SHAPE, rows)) == rows).all()
     error = np.abs(read_rows(QUANTISED, store_rows(QUANTISED, rows)) - rows)

@@ -1,4 +1,4 @@
-"""Plain memory: values at addresses, atomic counters, and the barrier between threads."""
+"""Test plain memory: values at addresses, atomic counters, and the barrier between threads."""
 
 import time
 
@@ -48,7 +48,7 @@ def call(function, a, b, c, d):
     return memory.call_native(function, a, b, c, d)
 
 
-def test_values_are_read_and_written_where_they_lie():
+def test_values_are_read_and_written_at_their_addresses():
     source = before_a_hole(np.random.default_rng(0).integers(0, 256, 16, np.uint8))
     target = Room(16)
     read_and_write(address(source), target.address)
@@ -67,21 +67,21 @@ def test_bytes_are_copied_to_the_last(n_bytes):
 def test_counting_in_threads_loses_nothing():
     counter = Room(8)
     counter.view(np.int64)[0] = 0
-    count(counter.address, 0)  # compiled now
+    count(counter.address, 0)  # compiles it
     in_threads(3, lambda ith: count(counter.address, 100_000))
     assert count(counter.address, 0) == 300_000
     counter.check()
 
 
 @pytest.mark.parametrize("shape", [Shape(8, 1), Shape(72, 3)], ids=str)
-def test_stack_has_the_room_that_it_says(shape):
+def test_stack_floats_has_the_room_that_it_promises(shape):
     misaligned, total = fill_stack(shape, 1)
     assert misaligned == 0
     assert total == (2 * shape.group + 4) * shape.head_dim + 32
 
 
 def test_native_functions_are_called_by_address():
-    head = np.zeros(64, np.int64)  # a HEAD record without rows: nothing is selected
+    head = np.zeros(64, np.int64)  # a HEAD record without rows, of which nothing is selected
     function = native_select_all(Shape(64, 3))
     assert call(function.address, address(head), 0, 1, 0) == 0
 
@@ -89,7 +89,7 @@ def test_native_functions_are_called_by_address():
 @pytest.mark.parametrize("n_threads", THREADS)
 def test_barrier_waits_for_all_threads(n_threads):
     counter, visits, rounds = np.zeros(1, np.int64), np.zeros(n_threads, np.int64), 40
-    barrier(address(counter), 1)  # compiled now
+    barrier(address(counter), 1)  # compiles it
 
     def work(ith):
         for i in range(rounds):

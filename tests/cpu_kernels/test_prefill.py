@@ -1,4 +1,4 @@
-"""Attention of a batch of tokens: causal, in windows, over any spans."""
+"""Test the attention of a batch of tokens: causal, in windows, over any spans."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_prefill_is_causal_attention(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_prefill_of_lists_and_runs_is_that_of_their_rows(shape):
+def test_prefill_of_lists_and_runs_equals_that_of_their_rows(shape):
     rng = np.random.default_rng(13)
     for n_cuts in (1, 5, 40):
         prefill = random_prefill(rng, shape, 20, 5, 200, position=200, pieces=random_pieces(rng, 200, n_cuts))
@@ -51,10 +51,10 @@ def test_prefill_inside_a_window(shape, n_past, window):
 
 @pytest.mark.parametrize("shape", BOTH)
 def test_each_span_has_a_window_of_its_own(shape):
-    """As sinks that all tokens see, before rows that leave their sight."""
+    """Check sinks, which all tokens see, before rows that leave the window."""
     rng = np.random.default_rng(19)
     prefill = random_prefill(rng, shape, 90, 100, window=20, cuts=[7])
-    prefill.spans[1]["window"] = 0  # after the document's, which is empty
+    prefill.spans[1]["window"] = 0  # the first span is the document's, which is empty
     seen = oracle.visible(np.arange(100, 190), np.arange(190), 20) | (np.arange(190) < 7)
     keys, values = (read_rows(shape, rows) for rows in (prefill.keys, prefill.values))
     heads = [oracle.attention(prefill.query[:, g], keys, values, visible=seen) for g in range(3)]
@@ -110,7 +110,7 @@ def test_prefill_however_the_rows_are_split(
     seed=st.integers(0, 2**32 - 1),
 )
 def test_prefill_of_any_lists(shape, lists, seed):
-    """Rows of the document in any order, some twice, others not at all."""
+    """List rows of the document in any order, some twice, others not at all."""
     rng = np.random.default_rng(seed)
     prefill = random_prefill(rng, shape, 9, 3, 100, position=100, pieces=[np.array(rows, int) for rows in lists])
     assert prefill.error() < 5 * SAME
@@ -142,7 +142,7 @@ def test_prefill_with_sinks_above_and_below_all_scores(shape, sink):
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("kind", ["keys", "values"])
 def test_prefill_does_not_hide_a_nan_and_does_not_spread_it_far(shape, kind):
-    """A key's is masked from earlier tokens. A value's shows where a tile sees its block of rows: 0 times NaN."""
+    """The mask hides a key's NaN from earlier tokens. A value's NaN reaches each tile that reads its block: 0 * NaN."""
     rng = np.random.default_rng(17)
     n_tokens, bad = 90, 70
     rows = {kind: halves(rng, 5 + n_tokens, 64) for kind in ("keys", "values")}
@@ -155,7 +155,7 @@ def test_prefill_does_not_hide_a_nan_and_does_not_spread_it_far(shape, kind):
 
 
 def expected_without(prefill, row):
-    """What is expected where nothing sees a row."""
+    """Return what is expected of tokens that do not see a row."""
     for rows in (prefill.keys, prefill.values):
         rows[row] = 0
     return prefill.expected()

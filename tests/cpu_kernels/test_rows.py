@@ -1,4 +1,4 @@
-"""Stored rows: the two sums over them that attention is made of, in both formats, and how q8_0 rows are made."""
+"""Test stored rows in both formats: the two sums over them that attention is made of, and quantisation."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def widen(shape, row, floats):
 
 
 def dot(shape, loaded, keys, n_rows, stride):
-    """Scores of the first n_rows rows, (group, stride); checks that nothing else was written."""
+    """Return the scores of the first n_rows rows, (group, n_rows). Check that nothing else was written."""
     scores = Room(4 * shape.group * stride)
     rows.dot(shape, loaded.address, address(keys), n_rows, scores.address, stride)
     scores.check()
@@ -50,6 +50,7 @@ def dot(shape, loaded, keys, n_rows, stride):
 
 
 def dot_listed(shape, loaded, keys, numbers):
+    """Return the scores of listed rows, (group, rows). Check that nothing else was written."""
     listed, n_rows = list_of_addresses(shape, keys, numbers), len(numbers)
     stride = len(listed) - rows.rows_ahead(shape)
     scores = Room(4 * shape.group * stride)
@@ -59,7 +60,7 @@ def dot_listed(shape, loaded, keys, numbers):
 
 
 def assert_scores(scores, queries, keys):
-    """By their error relative to the lengths of what is multiplied."""
+    """Check scores by their error relative to the lengths of both vectors."""
     lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(keys, axis=1)
     assert (np.abs(scores - queries @ keys.T) / lengths).max(initial=0.0) < 1e-6
 
@@ -102,7 +103,7 @@ def test_dot_of_any_rows(shape, n_rows, spread, seed):
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.values[0].kv_type == Q8_0])
 @pytest.mark.parametrize("signs", ["++", "+-", "-+", "--"])
 def test_largest_integers_do_not_overflow(shape, signs):
-    """All elements of a row are +-127: sums of products are the largest that there are."""
+    """All elements of a row are +-127, which makes the sums of products as large as possible."""
     query_sign, key_sign = (1.0 if sign == "+" else -1.0 for sign in signs)
     loaded = LoadedQuery(shape, np.full((shape.group, shape.head_dim), query_sign, np.float32))
     keys = store_rows(shape, np.full((9, shape.head_dim), key_sign * 65504))
@@ -140,7 +141,7 @@ def test_quantisation_costs_a_score_no_more_than_half_a_scale_of_each_factor(see
 
 
 @pytest.mark.parametrize("shape", BOTH)
-def test_dot_shows_a_nan_of_a_key_in_its_row_alone(shape):
+def test_dot_passes_on_a_nan_of_a_key_in_its_row_alone(shape):
     rng = np.random.default_rng(2)
     keys = normal(rng, 19, 64)
     keys[[4, 18], 5] = np.nan, np.inf
@@ -152,7 +153,7 @@ def test_dot_shows_a_nan_of_a_key_in_its_row_alone(shape):
 
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_dot_shows_a_query_that_is_not_finite_in_its_head_alone(shape, value):
+def test_dot_passes_on_a_query_that_is_not_finite_in_its_head_alone(shape, value):
     rng = np.random.default_rng(3)
     query = normal(rng, 3, 64)
     query[1, 63] = value
@@ -179,7 +180,7 @@ def test_add_weighted_adds_to_what_is_there(shape):
 
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("kind", ["value", "weight"])
-def test_add_weighted_shows_a_nan(shape, kind):
+def test_add_weighted_passes_on_a_nan(shape, kind):
     rng = np.random.default_rng(5)
     values, weights = normal(rng, 9, 64), normal(rng, 3, 9)
     if kind == "value":
@@ -196,7 +197,7 @@ def test_add_weighted_shows_a_nan(shape, kind):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_widened_row_is_what_is_stored(shape):
+def test_a_widened_row_equals_the_stored_one(shape):
     stored = store_rows(shape, normal(np.random.default_rng(6), 1, shape.head_dim))
     floats = Room(4 * shape.head_dim)
     widen(shape, address(stored), floats.address)
@@ -208,7 +209,7 @@ def test_a_widened_row_is_what_is_stored(shape):
 
 
 def quantise(shape, floats):
-    """The elements and the scale that `quantise` makes of a row of f32."""
+    """Return the elements and the scale that `quantise` makes of a row of f32."""
     target = Room(shape.head_dim)
     scale = quantised.quantise(shape, address(floats), target.address)
     target.check()
@@ -216,6 +217,7 @@ def quantise(shape, floats):
 
 
 def quantise_halves(shape, halves):
+    """Return the elements and the scale that `quantise_halves` makes of a row of f16."""
     row = Room(shape.row_bytes)
     rows.quantise_halves(shape, address(halves), row.address)
     row.check()
@@ -223,7 +225,7 @@ def quantise_halves(shape, halves):
 
 
 def assert_quantised(floats, elements, scale):
-    """Each element within half a scale, the largest +-127."""
+    """Check that each element is off by at most half a scale, and that the largest is +-127."""
     floats = floats.astype(np.float64)
     largest = np.abs(floats).max()
     np.testing.assert_allclose(scale, largest / 127, rtol=1e-6)
@@ -251,7 +253,7 @@ def test_any_finite_floats_are_quantised(floats):
     elements, scale = quantise(QUANTISED, floats)
     if np.abs(floats).max() > 1e-36 or (floats == 0).all():
         assert_quantised(floats, elements, scale)
-    else:  # too small for 127 / largest: whatever it becomes is as small
+    else:  # too small for 127 / largest: the result must be small, too
         assert np.isfinite(scale)
         assert (np.abs(elements * np.float64(scale)) < 1e-35).all()
 
@@ -272,14 +274,14 @@ def test_a_row_of_zeros_is_one_of_zeros(shape):
 
 @pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("column", [0, 31, 63])
-def test_what_is_not_finite_gives_a_scale_of_nan(value, column):
+def test_an_element_that_is_not_finite_makes_the_scale_nan(value, column):
     floats = normal(np.random.default_rng(8), 64)
     floats[column] = value
     assert np.isnan(quantise(QUANTISED, floats)[1])
     assert np.isnan(quantise_halves(QUANTISED, floats.astype(np.float16))[1])
 
 
-def test_a_query_of_halves_is_taken_as_it_is_and_one_of_q8_0_by_head():
+def test_load_query_keeps_a_query_of_f16_keys_and_quantises_one_of_q8_0_keys_by_head():
     rng = np.random.default_rng(9)
     query = normal(rng, 3, 64) * np.float32([[1], [1e-3], [1e3]])
     assert rows.query_bytes(SHAPE) == 0
@@ -288,7 +290,7 @@ def test_a_query_of_halves_is_taken_as_it_is_and_one_of_q8_0_by_head():
     assert (np.abs(loaded.floats - query) <= loaded.scales * 0.5001).all()
 
 
-def test_rows_are_taken_some_at_a_time():
+def test_four_or_eight_rows_are_multiplied_at_once():
     for head_dim, group, kv_type in FEW:
         assert rows.rows_at_once(Shape(head_dim, group, kv_type)) in (4, 8)
     assert rows.rows_at_once(Shape(64, 1, F16)) == 8

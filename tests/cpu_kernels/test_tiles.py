@@ -1,4 +1,4 @@
-"""The two register tiles of prefill."""
+"""Test the two register tiles of prefill."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from octavo.cpu_kernels import tiles
 from octavo.cpu_kernels.compile import Shape, kernel
 from octavo.cpu_kernels.tiles import TILE, TILE_ROWS
 
-SHAPES = [pytest.param(Shape(head_dim, 1), id=str(head_dim)) for head_dim in HEAD_DIMS]  # a tile knows no group
+SHAPES = [pytest.param(Shape(head_dim, 1), id=str(head_dim)) for head_dim in HEAD_DIMS]  # tiles know no group
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The k largest of many numbers, against a stable sort."""
+"""Test the k largest of many numbers against a stable sort."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SIZES = [1, LANES - 1, LANES, LANES + 1, 100, 1000]
 
 
 def top(values, k):
-    """What `list_top` lists; the values are filled up with -1."""
+    """Return what `list_top` lists, of values padded with -1."""
     values = np.asarray(values, np.float32)
     padded = np.full(-(-len(values) // LANES) * LANES, -1, np.float32)
     padded[: len(values)] = values
@@ -27,7 +27,7 @@ def top(values, k):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_top_is_that_of_a_stable_sort(n):
+def test_list_top_equals_a_stable_sort(n):
     values = np.random.default_rng(n).random(n, np.float32)
     for k in {0, 1, 2, n // 2, n - 1, n, n + 1, 10 * n}:
         assert top(values, k) == oracle.top(values, k), k
@@ -45,7 +45,7 @@ def test_top_is_that_of_a_stable_sort(n):
     ),
     k=st.integers(-1, 100),
 )
-def test_top_of_anything(values, k):
+def test_list_top_of_any_numbers_equals_a_stable_sort(values, k):
     assert top(values, k) == oracle.top(np.array(values, np.float32), k)
 
 
@@ -63,12 +63,12 @@ def test_ties_at_the_border_are_cut_in_order():
 
 
 def test_neighbouring_floats_are_told_apart():
-    """Bisection ends at single bits, not at a tolerance."""
+    """Check that the bisection goes on to single bits, not to a tolerance."""
     values = np.nextafter(np.ones(3, np.float32), np.float32([1, 2, 0]))
     assert [top(values, k) for k in (1, 2, 3)] == [[1], [0, 1], [0, 1, 2]]
 
 
-def test_nothing_below_0_and_no_nan_is_listed():
+def test_negative_numbers_and_nan_are_never_listed():
     values = [-1.0, np.nan, 3.0, -INFINITY, -1e-45, -np.nan, 0.0]
     assert top(values, 7) == [2, 6]
     assert top([-1.0, np.nan], 2) == []

@@ -1,4 +1,4 @@
-"""Vector primitives, lane by lane."""
+"""Test the vector primitives, lane by lane."""
 
 import numpy as np
 from helpers.kernel_inputs import Room, address, before_a_hole
@@ -54,7 +54,7 @@ def test_exp_is_exact_to_two_units_in_the_last_place():
     assert units.max() <= 2
 
 
-def test_exp_of_little_is_0_and_of_0_is_1():
+def test_exp_of_very_negative_numbers_is_0_and_of_0_is_1():
     x = np.array([-np.inf, -3e38, -1e30, -1e4, np.nextafter(np.float32(-87), np.float32(-88)), 0, -0.0], np.float32)
     assert vector_exp(x).tolist() == [0, 0, 0, 0, 0, 1, 1]
 
@@ -72,7 +72,7 @@ def test_exp_of_any_finite_number_is_one(numbers):
     np.testing.assert_allclose(actual, expected, rtol=3e-7)
 
 
-def test_sum_and_maximum_take_in_every_lane():
+def test_sum_and_maximum_use_every_lane():
     for lane in range(LANES):
         x = np.zeros(LANES, np.float32)
         x[lane] = 3
@@ -82,13 +82,13 @@ def test_sum_and_maximum_take_in_every_lane():
         assert (out.floats() == 3).all()
 
 
-def test_maximum_of_what_is_below_0():
+def test_maximum_of_negative_numbers():
     out, x = Room(2 * LANES * 4), np.arange(-LANES, 0, dtype=np.float32)
     lane_reductions(address(x), out.address)
     assert (out.floats(2, LANES)[1] == -1).all()
 
 
-def test_mask_keeps_what_is_not_after_the_limit():
+def test_mask_keeps_positions_up_to_the_limit():
     x, limits = np.arange(LANES, dtype=np.float32), np.arange(LANES, dtype=np.float32)
     out = Room(LANES * 4)
     kept_at_most(address(x), np.float32(3), address(limits), out.address)
@@ -96,7 +96,7 @@ def test_mask_keeps_what_is_not_after_the_limit():
     assert out.floats().tolist() == [-np.inf if lane < 3 else lane for lane in range(LANES)]
 
 
-def test_arithmetic_is_that_of_each_lane_at_any_address():
+def test_arithmetic_works_on_each_lane_at_any_address():
     rng = np.random.default_rng(0)
     memory = before_a_hole(rng.standard_normal(2 * LANES + 1).astype(np.float32))
     x, y = memory[1 : LANES + 1], memory[LANES + 1 :]
@@ -106,7 +106,7 @@ def test_arithmetic_is_that_of_each_lane_at_any_address():
     assert (out.floats(4, LANES) == [x + y, x - y, x * y, np.maximum(x, y)]).all()
 
 
-def test_bandwidth_is_measured_by_reading_everything():
+def test_the_bandwidth_measurement_reads_every_number():
     numbers = before_a_hole(np.arange(3 * 8 * LANES, dtype=np.float32))
     assert machine._sum(address(numbers), len(numbers)) == numbers.sum(dtype=np.float64)
     for i in range(0, len(numbers), 7):

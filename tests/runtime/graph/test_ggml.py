@@ -1,4 +1,4 @@
-"""The layout of ggml's tensors: what octavo takes it to be is checked, and anything else is told."""
+"""Test the check of the layout of ggml's tensors: it refuses any layout but the one that octavo knows."""
 
 import ctypes
 
@@ -9,12 +9,12 @@ import octavo
 from octavo.errors import OctavoError
 from octavo.runtime.graph import ggml
 
-#: `check_layout`, every time it is called.
+#: `check_layout` without its cache.
 check = ggml.check_layout.__wrapped__
 
 
 def tensor_with(fields):
-    """A struct of other fields."""
+    """Make a struct like ggml_tensor of other fields."""
 
     class Tensor(ctypes.Structure):
         pass
@@ -32,12 +32,13 @@ NAMES = [name for name, _ in FIELDS]
 
 
 def shifted_from(name):
-    """The struct with one more pointer before this field."""
+    """Make the struct with one more pointer before a field."""
     at = NAMES.index(name)
     return tensor_with([*FIELDS[:at], ("another", ctypes.c_void_p), *FIELDS[at:]])
 
 
-def assert_told():
+def assert_refused():
+    """Check that the message names the installed version and the one that octavo knows."""
     with pytest.raises(OctavoError) as told:
         check()
     message = str(told.value)
@@ -52,37 +53,37 @@ def test_the_layout_is_that_of_the_installed_llama_cpp():
 
 
 def test_the_same_fields_in_a_struct_of_our_own_pass(monkeypatch):
-    """So what fails below fails for its layout."""
+    """Check the helper, so that the failures below are due to the layout."""
     monkeypatch.setattr(ggml, "Tensor", tensor_with(FIELDS))
     assert check() == ggml.check_layout()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "buffer"])
-def test_a_field_more_is_told_with_both_versions(monkeypatch, name):
-    """`buffer` is not read; a field before it shows in `ne`."""
+def test_another_field_is_refused(monkeypatch, name):
+    """Leave out `buffer`, which is not read: a field before it shifts `ne`."""
     monkeypatch.setattr(ggml, "Tensor", shifted_from(name))
-    assert_told()
+    assert_refused()
 
 
 @pytest.mark.parametrize("name", ["buffer", "op_params", "view_src", "view_offs"])
-def test_a_field_less_is_told_with_both_versions(monkeypatch, name):
-    """Without `flags`, padding leaves all others where they are."""
+def test_a_missing_field_is_refused(monkeypatch, name):
+    """Leave out `flags`: without it, padding keeps all other fields in place."""
     monkeypatch.setattr(ggml, "Tensor", tensor_with([field for field in FIELDS if field[0] != name]))
-    assert_told()
+    assert_refused()
 
 
 @pytest.mark.parametrize("n_sources", [8, 9, 11, 12])
-def test_another_number_of_sources_is_told_with_both_versions(monkeypatch, n_sources):
+def test_another_number_of_sources_is_refused(monkeypatch, n_sources):
     at = NAMES.index("src")
     sources = ("src", ctypes.c_void_p * n_sources)
     monkeypatch.setattr(ggml, "Tensor", tensor_with([*FIELDS[:at], sources, *FIELDS[at + 1 :]]))
-    assert_told()
+    assert_refused()
 
 
 @pytest.mark.parametrize("name", ["CUSTOM_FUNCTION", "CUSTOM_N_TASKS", "CUSTOM_USER_DATA"])
-def test_other_parameters_of_a_custom_operation_are_told(monkeypatch, name):
+def test_other_parameters_of_a_custom_operation_are_refused(monkeypatch, name):
     monkeypatch.setattr(ggml, name, getattr(ggml, name) + 4)
-    assert_told()
+    assert_refused()
 
 
 def test_a_mismatch_keeps_a_model_from_loading(monkeypatch, tiny_model):
