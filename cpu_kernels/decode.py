@@ -180,9 +180,9 @@ def list_rows(shape, spans, at, row, count, keys, values):
                 listed_keys[n + i] = span.keys + (row + i) * row_bytes
                 listed_values[n + i] = span.values + (row + i) * row_bytes
         else:
-            numbers = array_at(span.rows, (span.n_rows,), np.int32)
+            numbers = array_at(span.rows + row * 4, (taken,), np.int32)
             for i in range(taken):
-                number = int64(numbers[row + i])
+                number = int64(numbers[i])
                 listed_keys[n + i] = span.keys + number * row_bytes
                 listed_values[n + i] = span.values + number * row_bytes
         n += taken
@@ -207,8 +207,9 @@ def fill_list(listed, start, stop):
         First index to fill, at least 1, and the one after the last.
     """
     addresses = array_at(listed, (stop,), np.int64)
+    last = addresses[start - 1]
     for i in range(start, stop):
-        addresses[i] = addresses[start - 1]
+        addresses[i] = last
 
 
 @kernel

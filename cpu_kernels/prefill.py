@@ -202,9 +202,9 @@ def _start_softmax(shape, first_row, n_rows, position, room):
 @kernel
 def _widen_rows(shape, base, listed, row, n, floats):
     """Convert n rows of a span, from its row `row` on, to f32."""
-    numbers = array_at(listed, (row + n,), np.int32)
+    numbers = array_at(listed + row * 4, (n,), np.int32)
     for r in range(n):
-        number = row + r if listed == 0 else int64(numbers[row + r])
+        number = row + r if listed == 0 else int64(numbers[r])
         widen_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
 
 
