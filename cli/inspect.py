@@ -36,7 +36,7 @@ def inspect(path: Path, output: str) -> None:
 def inspect_index(folder: Path) -> dict[str, Any]:
     """What the manifest of an index says, and whether its files are as they were written."""
     from ..errors import OctavoError
-    from ..runtime.store.files import MANIFEST, check_file, read_manifest
+    from ..runtime.store.index_files import MANIFEST, check_file, read_manifest
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")

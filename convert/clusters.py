@@ -1,4 +1,7 @@
-"""Cluster a document's keys in two levels (Squeezed Attention, sections 3.1 and 3.4), and sort its rows by cluster."""
+"""Cluster a document's keys in two levels, and sort its rows by cluster.
+
+The method is Squeezed Attention's (Hooper et al. 2024, sections 3.1 and 3.3).
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,21 @@ class ClusterSettings:
 
     Parameters
     ----------
-    centroid_share : centroids per key; 5 % in the paper, section 5
-    coarse_share : coarse centroids per key; 1 % in the paper
-    exact_last : newest tokens that are always attended; the threshold is calibrated on their queries
-    exact_first : oldest tokens that are always attended, the attention sinks
-    shortest : tokens of the shortest document that is clustered; below, the exact tokens alone would take up a
-        budget of an eighth, and attention is cheap anyway
-    max_iterations : of K-means
-    seed : of K-means
+    centroid_share : float
+        Centroids per key; 5 % in the paper.
+    coarse_share : float
+        Coarse centroids per key; 1 % in the paper.
+    exact_last : int
+        Number of last tokens that are always attended; thresholds are measured on their queries.
+    exact_first : int
+        Number of first tokens that are always attended: the sink tokens.
+    shortest : int
+        Length in tokens of the shortest document that is clustered. The tokens that are always attended would take up
+        a budget of an eighth of a shorter one, and to attend to all of it is cheap.
+    max_iterations : int
+        Most iterations of K-means.
+    seed : int
+        Seed of K-means.
     """
 
     centroid_share: float = 0.05
@@ -41,26 +51,60 @@ class ClusterSettings:
     seed: int = 0
 
     def n_clustered(self, n_tokens: int) -> int:
-        """Keys that are clustered; none of a short document, which stays exact."""
+        """Return how many keys are clustered; 0 for a short document, which stays exact.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Length of the document.
+        """
         return n_tokens - self.exact_first - self.exact_last if n_tokens >= self.shortest else 0
 
     def n_clusters(self, n_tokens: int) -> int:
-        """Centroids of each KV head."""
+        """Return the number of centroids of each KV head.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Length of the document.
+        """
         return round(self.centroid_share * self.n_clustered(n_tokens))
 
     def n_coarse(self, n_tokens: int) -> int:
-        """Coarse centroids of each KV head."""
+        """Return the number of coarse centroids of each KV head.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Length of the document.
+        """
         return round(self.coarse_share * self.n_clustered(n_tokens))
 
+    def n_queries(self, n_tokens: int) -> int:
+        """Return how many last tokens' queries thresholds and mass are measured on.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Length of the document.
+        """
+        return max(1, min(self.exact_last, n_tokens - 1))
+
     def as_json(self) -> dict[str, Any]:
+        """Return the settings as a JSON object."""
         return asdict(self)
 
 
 def settings_for(kv_type: str) -> ClusterSettings:
-    """How documents are clustered whose keys and values are stored so.
+    """Return how documents are clustered.
 
-    Centroids are f16, so of q8_0 rows their lookup takes twice the share, and a document must be longer to leave room
-    in a budget of an eighth.
+    Centroids are f16. To look them up takes twice the share of q8_0 rows, so that a document must be longer to leave
+    room in a budget of an eighth.
+
+    Parameters
+    ----------
+    kv_type : str
+        How keys and values are stored: F16 or Q8_0.
     """
     return ClusterSettings(shortest=1408) if kv_type == Q8_0 else ClusterSettings()
 
@@ -71,9 +115,12 @@ class HeadClusters:
 
     Parameters
     ----------
-    order : (n_keys,) int64, the keys sorted by cluster
-    starts : (n_clusters + 1,) int32, where clusters start and stop in that order
-    coarse_starts : (n_coarse + 1,) int32, the clusters where coarse clusters start and stop
+    order : int64 array, shape (n_keys,)
+        The keys sorted by cluster.
+    starts : int32 array, shape (n_clusters + 1,)
+        Where clusters start and stop in that order.
+    coarse_starts : int32 array, shape (n_coarse + 1,)
+        The clusters where coarse clusters start and stop.
     """
 
     order: np.ndarray
@@ -82,12 +129,25 @@ class HeadClusters:
 
 
 def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
-    """K-means over one head's keys, then over their clusters' mean keys.
+    """Cluster one head's keys by K-means, and then the clusters' mean keys.
 
-    As in the authors' code each cluster counts once among the coarse ones, however many keys it has. They cluster the
-    keys' directions; how long a key is matters to its products with queries as much, and found keys are fewer without.
+    As in the authors' code, each cluster counts once in the second step, however many keys it has. They cluster the
+    directions of keys. Here keys keep their lengths, which matter as much to their products with queries: without
+    them the lookup finds fewer of the keys that matter.
 
-    keys : (n_keys, ...) stored rows
+    Parameters
+    ----------
+    keys : array, shape (n_keys, ...)
+        Stored rows.
+    n_clusters, n_coarse : int
+        Clusters in the fine and in the coarse level.
+    settings : ClusterSettings
+        Seed and iterations of K-means.
+
+    Returns
+    -------
+    HeadClusters
+        The keys in the order of their clusters.
     """
     labels = _kmeans(as_floats(keys), n_clusters, settings)
     order, starts = _sorted_by(labels, n_clusters)
@@ -98,7 +158,7 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
 
 
 def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> np.ndarray:
-    """Which cluster each vector is in: (n,) int32."""
+    """The cluster of each vector, (n,) int32."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
@@ -111,18 +171,33 @@ def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> 
 
 
 def _sorted_by(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The order that sorts items by their label, (n_items,) int64, and where labels start in it, (n + 1,) int32."""
+    """The order that sorts items by label, (n_items,) int64, and where each label starts in it, (n + 1,) int32."""
     sizes = np.bincount(labels, minlength=n)
     return np.argsort(labels, kind="stable"), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
 
-def document_layers(
+def cluster_layers(
     cache: KVCache, layers: Sequence[int], settings: ClusterSettings, n_jobs: int
 ) -> Iterator[IndexLayer]:
-    """These layers of a document that lies in the cache's tail, in this order, each as soon as it is clustered.
+    """Cluster layers of a document whose rows are the cache's tail.
 
-    Heads are clustered in parallel. Layers whose window slides, and those of a short document, are kept whole. The
-    rows' mass is still to be measured; see calibrate.py.
+    Heads are clustered in parallel. Sliding-window layers, and the layers of a short document, are kept whole.
+
+    Parameters
+    ----------
+    cache : KVCache
+        The cache that has read the document, and nothing else.
+    layers : sequence of int
+        Which layers.
+    settings : ClusterSettings
+        How to cluster.
+    n_jobs : int
+        Number of threads.
+
+    Yields
+    ------
+    IndexLayer
+        Each of the layers, in this order, as soon as it is clustered. Its mass is still to be measured, by `calibrate`.
     """
     from joblib import Parallel, delayed
 
@@ -146,14 +221,29 @@ def document_layers(
     finally:
         if clustered:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # joblib's, that an interruption wastes work
+                warnings.simplefilter("ignore")  # joblib warns that an interruption wastes work
                 results.close()
 
 
 def sort_layer(
     keys: np.ndarray, values: np.ndarray, clusters: list[HeadClusters], settings: ClusterSettings
 ) -> IndexLayer:
-    """Rows of one layer, sorted by cluster with the exact ones last, and the mean keys of clusters in both levels."""
+    """Sort the rows of one layer by cluster, with the rows that are always exact last.
+
+    Parameters
+    ----------
+    keys, values : array, shape (n_kv_head, n_tokens, ...)
+        Stored rows, in the order of the document.
+    clusters : list of HeadClusters
+        The clusters of each KV head.
+    settings : ClusterSettings
+        Which rows are always exact.
+
+    Returns
+    -------
+    IndexLayer
+        The sorted rows, and the mean keys of clusters in both levels.
+    """
     n_tokens = keys.shape[1]
     last = n_tokens - settings.exact_last
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(last, n_tokens)])
@@ -179,9 +269,19 @@ def sort_layer(
 
 
 def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """The mean of each cluster's keys, 0 where it has none: (n_clusters, head_dim) f16.
+    """Compute the mean of each cluster's keys.
 
-    keys : (n_rows, ...) stored rows, sorted by cluster    starts : (n_clusters + 1,) int32
+    Parameters
+    ----------
+    keys : array, shape (n_rows, ...)
+        Stored rows, sorted by cluster.
+    starts : int32 array, shape (n_clusters + 1,)
+        Where clusters start and stop.
+
+    Returns
+    -------
+    float16 array, shape (n_clusters, head_dim)
+        The means; 0 for a cluster without keys.
     """
     sizes = np.diff(starts)
     filled = sizes > 0  # fewer distinct keys than clusters leave some empty
@@ -193,7 +293,15 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> IndexLayer:
-    """A layer that is not clustered: rows in order, and of a sliding-window layer only those that are still seen."""
+    """Return a layer that is not clustered, with its rows in order.
+
+    Parameters
+    ----------
+    keys, values : array, shape (n_kv_head, n_tokens, ...)
+        Stored rows.
+    window : int
+        Tokens that a sliding window shows, 0 for no window. Rows that it has left behind are dropped.
+    """
     first = max(0, keys.shape[1] - window) if window else 0
     keys, values = np.ascontiguousarray(keys[:, first:]), np.ascontiguousarray(values[:, first:])
     no_centroids, no_starts = as_floats(keys[:, :0]).astype(np.float16), np.zeros((len(keys), 1), np.int32)
@@ -202,5 +310,11 @@ def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> IndexLayer
 
 
 def no_mass(keys: np.ndarray) -> np.ndarray:
-    """The mass of rows for which it is not measured: 0."""
+    """Return the mass of rows for which it is not measured: 0.
+
+    Parameters
+    ----------
+    keys : array, shape (n_kv_head, n_rows, ...)
+        Stored rows.
+    """
     return np.zeros(keys.shape[:2], np.float32)

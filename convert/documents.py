@@ -1,4 +1,4 @@
-"""Open a document for questions: find its index, or make it first."""
+"""Find a document's index, or make it first."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..runtime.llama import Llama
+from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .clusters import settings_for
-from .index import IndexBuilder, identity, open_index
+from .index import IndexBuilder, identity
 from .progress import Progress
 from .texts import read_document
 
@@ -22,7 +23,33 @@ def index_document(
     n_jobs: int,
     notice: Callable[[str], None],
 ) -> Path:
-    """Make the index of a document unless it is there already; returns its folder."""
+    """Make the index of a document unless it is there already.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model that reads the document. It is empty afterwards, and attends as before.
+    library : Library
+        Where the model's indexes live.
+    document_path : path
+        A text file.
+    progress : Progress
+        Is told how far the work is.
+    n_jobs : int
+        Threads that cluster.
+    notice : callable
+        Receives a sentence that says what happens to the document.
+
+    Returns
+    -------
+    Path
+        The folder of the index.
+
+    Raises
+    ------
+    OctavoError
+        The document cannot be read or is too long, or disk or memory do not suffice.
+    """
     text, path = _locate(llama, library, document_path)
     if path.exists():
         notice(f"{Path(document_path).name} is indexed already: {path}")
@@ -39,12 +66,23 @@ def attach_document(
     n_jobs: int,
     notice: Callable[[str], None],
 ) -> None:
-    """Attach a document's index to a model, making it first where there is none."""
+    """Attach a document's index to a model, and make the index first if there is none.
+
+    Parameters
+    ----------
+    llama, library, document_path, progress, n_jobs, notice
+        As in `index_document`. The model holds the document afterwards.
+
+    Raises
+    ------
+    OctavoError
+        The index cannot be made or opened, or the budget is too small for this document.
+    """
     text, path = _locate(llama, library, document_path)
     if not path.exists():
         _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
-    document, _ = open_index(path, library.model_hash)
-    llama.attach(document)
+    index, _ = open_index(path, library.model_hash)
+    llama.attach(index)
 
 
 def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str]) -> tuple[str, Path]:
@@ -66,7 +104,7 @@ def _build(
     """Make an index, attending densely meanwhile."""
     documents = [manifest["document"] for _, manifest in library.indexes()]
     indexed = {document["sha256"] for document in documents if document["name"] == name}
-    changed = indexed and hash_text(text) not in indexed  # else there may be an index of another type, or model
+    changed = indexed and hash_text(text) not in indexed  # the index of another cache type or model is no change
     notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
     attention, budget = llama.attention, llama.budget
     llama.set_attention("dense")

@@ -1,15 +1,13 @@
-"""Build an index of a document, and open it: prefill, cluster, calibrate, write.
+"""Build the index of a document in a folder: read, cluster, calibrate, write.
 
-The parts are written as they are completed, so that an interrupted build goes on where it stopped: the prefill in
-pieces, then each clustered layer, then what is measured on all of them. When all are there, the folder gets its
-manifest and its name.
+Each part is written as soon as it is complete, so that an interrupted build goes on where it stopped: the keys and
+values of what is read, in pieces; then each clustered layer; then what is measured on all layers. When all parts are
+there, the folder gets its manifest and its name.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,36 +17,42 @@ import numpy as np
 from .. import __version__
 from ..cpu_kernels.compile import F16
 from ..errors import OctavoError
-from ..runtime.cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
+from ..runtime.cache.index import IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
-from ..runtime.store.files import (
+from ..runtime.store.files import disk_errors, map_arrays, sync_folder, write_arrays
+from ..runtime.store.index_files import (
     FORMAT_VERSION,
-    MANIFEST,
-    check_file,
-    describe_file,
-    disk_errors,
-    map_arrays,
-    read_manifest,
-    sync_folder,
-    write_arrays,
-    write_json,
+    layer_path,
+    read_layer,
+    write_document,
+    write_layer,
+    write_manifest,
 )
 from ..runtime.store.library import Library, hash_text
-from .calibrate import Attention, attention_mass, one_level_curve, two_level_curve
-from .clusters import ClusterSettings, document_layers, no_mass
+from .calibrate import calibrate
+from .clusters import ClusterSettings
+from .pipeline import cluster, document_tokens, read
 from .progress import Progress
 
-#: Tokens of a piece of the prefill: what an interruption can lose.
+#: Tokens of a piece of what is read: the most that an interruption can lose.
 _PIECE = 1024
-
-Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
 def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
-    """What an index depends on besides the model and the text.
+    """Return what an index depends on besides the model file and the text.
 
-    f16 goes without saying: so indexes are found that were made when there was nothing else.
+    Parameters
+    ----------
+    llama : Llama
+        The model as it was loaded: its prompt, positions, and type of keys and values.
+    settings : ClusterSettings
+        How documents are clustered.
+
+    Returns
+    -------
+    dict
+        Entries of the manifest. F16 is not named, so that indexes from before q8_0 are still found.
     """
     kv_type = llama.context.kv_type
     return {
@@ -61,28 +65,49 @@ def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
 
 
 def rope_settings(llama: Llama) -> list[float]:
-    """What positions depend on besides the model; how they are stretched goes without saying where they are not."""
+    """Return what positions depend on besides the model file.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model as it was loaded.
+
+    Returns
+    -------
+    list of float
+        Base and scale of the frequencies, and llama.cpp's number of the way to stretch positions, if it stretches them.
+    """
     params = llama.context_params
     stretched = [params.rope_scaling_type] if params.rope_scaling_type > 0 else []
     return [params.rope_freq_base, params.rope_freq_scale, *stretched]
 
 
-def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
-    """Tokens of the prompt's head and the document. Raises OctavoError where the model's context is too short."""
-    prompt = Prompt(llama)
-    tokens = prompt.head() + prompt.document(text)
-    if len(tokens) >= llama.n_ctx():
-        raise OctavoError(
-            f"{name} has {len(tokens):,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
-            "long-context model with -m."
-        )
-    return tokens
-
-
 class IndexBuilder:
-    """Builds the index of one text in a folder, from wherever an earlier build stopped.
+    """Build the index of one text in a folder, from wherever an earlier build stopped.
 
-    The model attends densely meanwhile, and its batches hold at least the tokens that stay exact.
+    Parameters
+    ----------
+    llama : Llama
+        The model that reads the text; it has to attend densely. What it held is forgotten.
+    library : Library
+        Where the model's indexes live.
+    path : Path
+        Folder of the index.
+    name : str
+        What the manifest and messages call the document.
+    text : str
+        The document.
+    settings : ClusterSettings
+        How to cluster.
+    progress : Progress
+        Is told how far the work is.
+    n_jobs : int
+        Threads that cluster.
+
+    Raises
+    ------
+    OctavoError
+        The context is too short for the text, or batches are smaller than the number of queries to measure on.
     """
 
     def __init__(
@@ -104,18 +129,24 @@ class IndexBuilder:
             raise OctavoError(f"Indexing needs larger batches: give n_batch={settings.exact_last} or more.")
 
     def build(self) -> None:
-        """Do all that is not done yet. The text's tokens and rows are in the model's cache afterwards, or not."""
+        """Do everything that is not done yet. What the model's cache holds afterwards is not defined.
+
+        Raises
+        ------
+        OctavoError
+            Disk or memory do not suffice.
+        """
         self._check_space()
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for unfinished in self.folder.glob("*.tmp"):
                 unfinished.unlink()
-        queries = self._prefill()
+        queries = self._read()
         layers = self._cluster()
         self._finish(layers, queries)
 
     def _check_space(self) -> None:
-        """Refuse, with the figures, where the disk cannot hold the index and the prefill that it is made from."""
+        """Refuse, with the figures, if the disk cannot hold the index and the rows that it is made from."""
         self.library.make_folder()
         self.llama.context.cache.check_memory(len(self.tokens))
         needed = 2 * len(self.tokens) * self.llama.context.cache.row_bytes
@@ -127,82 +158,65 @@ class IndexBuilder:
                 f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with --index-dir."
             )
 
-    def _prefill(self) -> list[np.ndarray]:
-        """Evaluate the tokens, piece by piece; returns the queries of the last ones."""
+    def _read(self) -> list[np.ndarray]:
+        """Read the tokens, piece by piece; returns the queries of the last ones, which are a piece of their own."""
         llama, n_tokens = self.llama, len(self.tokens)
-        n_last = min(self.settings.exact_last, n_tokens - 1)
-        ends = [*range(_PIECE, n_tokens - n_last, _PIECE), n_tokens - n_last, n_tokens]
+        border = n_tokens - self.settings.n_queries(n_tokens)
+        ends = [*range(_PIECE, border, _PIECE), border, n_tokens]
         llama.reset()
         llama.context.attach(None)
         done = 0
-        for end in ends:
-            piece = self._piece(end)
-            if not piece.exists():
-                break
-            arrays = map_arrays(piece)
-            llama.extend(self.tokens[done:end], _as_layers(arrays))
+        while ends and self._piece(ends[0]).exists():
+            end = ends.pop(0)
+            llama.extend(self.tokens[done:end], _rows_of(map_arrays(self._piece(end))))
             done = end
         self.progress.start(f"Reading {self.name}", n_tokens, "tokens", done)
-        for end in ends[ends.index(done) + 1 if done else 0 :]:
-            last = end == n_tokens
-            queries: list[np.ndarray] = []
-            if last:
-                with llama.context.captured_queries(end - done) as queries:
-                    self._evaluate(done, end)
-            else:
-                self._evaluate(done, end)
-            rows = {
-                f"{kind}.{i}": array
-                for i in range(len(llama.context.cache.layers))
-                for kind, array in zip(("keys", "values"), llama.context.cache.rows(i, done), strict=True)
-            }
-            if last:
-                rows |= {f"queries.{i}": array for i, array in enumerate(queries)}
-            write_arrays(self._piece(end), rows)
+        for end in ends:
+            n_queries = end - done if end == n_tokens else 0
+            queries = read(llama, self.tokens[done:end], self.progress, n_queries)
+            self._write_piece(done, end, queries)
             done = end
         stored = map_arrays(self._piece(n_tokens))
         return [stored[f"queries.{i}"] for i in range(len(llama.context.nodes))]
 
-    def _evaluate(self, start: int, stop: int) -> None:
-        for first in range(start, stop, self.llama.n_batch):
-            batch = self.tokens[first : min(first + self.llama.n_batch, stop)]
-            self.llama.eval(batch)
-            self.progress.advance(len(batch))
-
     def _piece(self, end: int) -> Path:
+        """The file of the piece that ends before this position."""
         return self.folder / f"prefill-{end:08d}.safetensors"
 
-    def _cluster(self) -> list[IndexLayer]:
-        """Cluster the layers that are not clustered yet."""
+    def _write_piece(self, start: int, end: int, queries: list[np.ndarray]) -> None:
+        """Write keys and values from a position on, and the captured queries."""
         cache = self.llama.context.cache
-        paths = [self.folder / layer_file(i) for i in range(len(cache.layers))]
-        missing = [i for i, path in enumerate(paths) if not path.exists()]
-        self.progress.start("Clustering keys", len(paths), "layers", len(paths) - len(missing))
-        for i, layer in zip(missing, document_layers(cache, missing, self.settings, self.n_jobs), strict=True):
-            _write_layer(paths[i], layer)
-            self.progress.advance(1)
-        return [_read_layer(path) for path in paths]
+        rows = {
+            f"{kind}.{i}": array
+            for i in range(len(cache.layers))
+            for kind, array in zip(("keys", "values"), cache.rows(i, start), strict=True)
+        }
+        write_arrays(self._piece(end), rows | {f"queries.{i}": array for i, array in enumerate(queries)})
+
+    def _cluster(self) -> list[IndexLayer]:
+        """Cluster the layers that are not clustered yet; returns all of them, as they were written."""
+        cache = self.llama.context.cache
+        numbers = range(len(cache.layers))
+        missing = [i for i in numbers if not layer_path(self.folder, i).exists()]
+        clustered = cluster(cache, self.settings, self.progress, self.n_jobs, missing=missing)
+        for i, layer in zip(missing, clustered, strict=True):
+            write_layer(self.folder, i, layer)
+        return [read_layer(self.folder, i) for i in numbers]
 
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
-        document = calibrate(self.llama, layers, queries, self.tokens, self.settings)
-        write_arrays(self.folder / "document.safetensors", _document_arrays(document))
-        pieces = set(self.folder.glob("prefill-*"))
-        files = {file.name: describe_file(file) for file in sorted(set(self.folder.glob("*.safetensors")) - pieces)}
-        write_json(
-            self.folder / MANIFEST,
-            {
-                "octavo": __version__,
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
-                "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
-                "dtype": self.llama.context.kv_type,
-                **identity(self.llama, self.settings),
-                "files": files,
-            },
-        )
+        write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens, self.settings))
+        entries = {
+            "octavo": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
+            "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
+            "dtype": self.llama.context.kv_type,
+            **identity(self.llama, self.settings),
+        }
+        write_manifest(self.folder, len(layers), entries)
         with disk_errors(self.path):
-            for piece in pieces:
+            for piece in sorted(self.folder.glob("prefill-*")):
                 piece.unlink()
             sync_folder(self.folder)
             shutil.rmtree(self.path, ignore_errors=True)
@@ -210,102 +224,7 @@ class IndexBuilder:
             sync_folder(self.path.parent)
 
 
-def calibrate(
-    llama: Llama,
-    layers: Sequence[IndexLayer],
-    queries: list[np.ndarray],
-    tokens: list[int],
-    settings: ClusterSettings,
-) -> Index:
-    """The document of these layers, with its rows' mass and, where it has clusters, the thresholds for each budget.
-
-    queries : of the document's last tokens, for each attention node, as `captured_queries` gives them
-    """
-    clustered: list[Attention] = []
-    n_heads = [layer.n_kv_head for layer in llama.context.cache.layers]
-    mass = [no_mass(layer.keys) for layer in layers]
-    for node, captured in zip(llama.context.nodes, queries, strict=True):
-        if not llama.context.cache.layers[node.kv_layer].window:
-            first_head = sum(n_heads[: node.kv_layer])
-            attention = Attention(layers[node.kv_layer], first_head, captured, node.softcap)
-            mass[node.kv_layer] += attention_mass(attention)
-            if attention.layer.n_clusters:
-                clustered.append(attention)
-    measured = [replace(layer, mass=each) for layer, each in zip(layers, mass, strict=True)]
-    curve = one_level_curve(clustered, sum(n_heads), len(tokens), settings) if clustered else None
-    two_level = two_level_curve(clustered, sum(n_heads), len(tokens), settings) if clustered else None
-    return Index(np.asarray(tokens, np.int32), measured, curve, two_level)
-
-
-def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Index, dict[str, Any]]:
-    """Open an index by mmap; returns the document and its manifest.
-
-    Raises OctavoError for one of another format or model, and for one that was changed on disk.
-    """
-    if not (path / MANIFEST).exists():
-        raise OctavoError(f"{path} is not an octavo index: it has no {MANIFEST}.")
-    manifest = read_manifest(path)
-    if manifest.get("format_version") != FORMAT_VERSION:
-        raise OctavoError(
-            f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {FORMAT_VERSION}: "
-            "index the document again."
-        )
-    if manifest["model"]["sha256"] != model_hash:
-        raise OctavoError(
-            f"The index {path} was made with another model ({manifest['model']['name']}): index the document again."
-        )
-    for name, described in manifest["files"].items():
-        check_file(path / name, described, thorough)
-    arrays = map_arrays(path / "document.safetensors")
-    n_layers = sum(name.startswith("layer-") for name in manifest["files"])
-    layers = [replace(_read_layer(path / layer_file(i)), mass=arrays[f"mass.{i}"]) for i in range(n_layers)]
-    return Index(arrays["tokens"], layers, *_curves(arrays)), manifest
-
-
-def layer_file(i: int) -> str:
-    """Name of the file of cached layer i."""
-    return f"layer-{i:03d}.safetensors"
-
-
-def _as_layers(arrays: dict[str, np.ndarray]) -> Layers:
+def _rows_of(arrays: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The keys and values of each layer in a piece."""
     n_layers = sum(name.startswith("keys.") for name in arrays)
     return [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)]
-
-
-def _write_layer(path: Path, layer: IndexLayer) -> None:
-    """All of a layer but its mass, which is measured when all layers are clustered."""
-    arrays = {
-        field.name: getattr(layer, field.name) for field in fields(layer) if field.name not in ("position", "mass")
-    }
-    write_arrays(path, {**arrays, "position": np.array([layer.position], np.int64)})
-
-
-def _read_layer(path: Path) -> IndexLayer:
-    arrays = map_arrays(path)
-    position = int(arrays.pop("position")[0])
-    return IndexLayer(position=position, mass=no_mass(arrays["keys"]), **arrays)
-
-
-def _document_arrays(document: Index) -> dict[str, np.ndarray]:
-    """What a document is besides its layers, and their mass."""
-    arrays = {"tokens": document.tokens}
-    if document.curve is not None:
-        arrays |= {"budgets": document.curve.budgets, "thresholds": document.curve.thresholds}
-    if document.two_level is not None:
-        fine = document.two_level.curve
-        arrays |= {
-            "coarse_thresholds": document.two_level.coarse_thresholds,
-            "two_level_budgets": fine.budgets,
-            "two_level_thresholds": fine.thresholds,
-        }
-    return arrays | {f"mass.{i}": layer.mass for i, layer in enumerate(document.layers)}
-
-
-def _curves(arrays: dict[str, np.ndarray]) -> tuple[ThresholdCurve | None, TwoLevelCurve | None]:
-    if "budgets" not in arrays:
-        return None, None
-    fine = ThresholdCurve(arrays["two_level_budgets"], arrays["two_level_thresholds"])
-    return (
-        ThresholdCurve(arrays["budgets"], arrays["thresholds"]),
-        TwoLevelCurve(arrays["coarse_thresholds"], fine),
-    )

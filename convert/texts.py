@@ -15,7 +15,23 @@ SHIPPED_NOVEL = EXAMPLES / "emma.txt"
 
 
 def read_document(path: str | os.PathLike[str]) -> str:
-    """The text of a UTF-8 file. Raises OctavoError, with the place, for anything else."""
+    """Read a UTF-8 text file.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    str
+        Its text, without a byte order mark.
+
+    Raises
+    ------
+    OctavoError
+        The file cannot be opened, is not UTF-8, or is empty. The message names the place.
+    """
     path = Path(path)
     if path.is_dir():
         raise OctavoError(f"{path} is a folder: give a text or Markdown file.")

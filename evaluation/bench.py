@@ -1,13 +1,13 @@
 """Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
 
-Every engine is brought to a depth, and then reads the text's next tokens one at a time, in turn. llama.cpp runs with
-flash attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention on.
+Every engine is brought to a depth. Then the engines read the text's next tokens one at a time, in turn. llama.cpp runs
+with flash attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention.
 How the caches are filled:
 
-- prefill: every engine reads the text itself, batch by batch, in turn; but those that read densely and select only
-  later get what our dense engine read, as the index of a document.
-- copy: our dense engine reads the text, and llama.cpp gets a copy of its keys and values; other engines get an index.
-- random: nobody reads; the text, keys and values are random, and all engines hold the same.
+- prefill: every engine reads the text itself, batch by batch, in turn. Engines that read densely and select only when
+  they decode share what our dense engine has read, as the index of a document.
+- copy: our dense engine reads the text. llama.cpp gets a copy of its keys and values, and other engines get an index.
+- random: no engine reads. Text, keys and values are random, and the same for all engines.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import llama_cpp
 import numpy as np
 
-from ..convert.clusters import document_layers, settings_for, whole_layer
-from ..convert.index import calibrate
+from ..convert.calibrate import calibrate
+from ..convert.clusters import settings_for
+from ..convert.pipeline import batches, cluster, keep_whole
 from ..convert.progress import Progress
 from ..cpu_kernels.compile import F16
 from ..cpu_kernels.machine import cpu_name, read_bandwidth
@@ -36,7 +38,7 @@ from ..runtime.store.plan import Plan
 from .llama_state import copy_sequence, refuse_windows
 from .synthetic import fill_at_random
 
-#: The attention that others are compared with.
+#: The attention that the others are compared with.
 DENSE = "dense"
 
 _BATCH = 512
@@ -47,22 +49,49 @@ _WARM_UP = 2
 class Engine:
     """One way to run the model, and what was measured of it at the current depth.
 
-    prefill_s : what it took to read the text up to this depth; 0 where this engine read nothing
+    Parameters
+    ----------
+    name : str
+        Its attention.
+    llama : llama_cpp.Llama
+        The model, on octavo's attention or on llama.cpp's.
+    flash_attention : bool, optional
+        Whether llama.cpp uses flash attention; None on octavo's attention.
+    prefill_s : float
+        Seconds that it took to read the text up to this depth; 0 for an engine that read nothing.
+    decode_s : list of float
+        Seconds of each decoded token.
+    logits : list of float64 arrays, shape (n_vocab,)
+        Logits after each decoded token.
     """
 
     name: str
     llama: llama_cpp.Llama
-    flash_attention: bool | None = None  # of llama.cpp's own
+    flash_attention: bool | None = None
     prefill_s: float = 0.0
     decode_s: list[float] = field(default_factory=list)
     logits: list[np.ndarray] = field(default_factory=list)
 
     def prefill(self, tokens: list[int]) -> None:
+        """Read a batch of the text.
+
+        Parameters
+        ----------
+        tokens : list of int
+            The batch.
+        """
         start = time.perf_counter()
         self.llama.eval(tokens)
         self.prefill_s += time.perf_counter() - start
 
     def decode(self, token: int) -> None:
+        """Read one token, and keep its time and logits.
+
+        Parameters
+        ----------
+        token : int
+            The token.
+        """
         start = time.perf_counter()
         self.llama.eval([token])
         self.decode_s.append(time.perf_counter() - start)
@@ -71,7 +100,7 @@ class Engine:
 
     @property
     def clusters(self) -> bool:
-        """Whether it attends a document's clusters."""
+        """Whether it attends to the clusters of a document."""
         return any(isinstance(a.selector, Squeezed | Squeezed2) for a in self.llama.context.cache.assignments)
 
     def start_over(self) -> None:
@@ -80,7 +109,13 @@ class Engine:
         self.prefill_s, self.decode_s, self.logits = 0.0, [], []
 
     def back_to(self, depth: int) -> None:
-        """Forget what was decoded."""
+        """Forget what was decoded.
+
+        Parameters
+        ----------
+        depth : int
+            Tokens that stay.
+        """
         self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
         self.llama.n_tokens = depth
         self.decode_s, self.logits = [], []
@@ -90,11 +125,28 @@ class Engine:
 class BenchSettings:
     """What to measure.
 
-    depths : tokens in the cache before decoding    n_decode : tokens decoded at each depth
-    attentions : llama.cpp, and whatever methods.py knows; dense always runs, to compare with
-    fill : "prefill", "copy" or "random": how the caches get there
-    cache_type : "f16" or "q8_0": how all engines store keys and values; q8_0 with "prefill" only
-    device : where octavo attends, and llama.cpp as well
+    Parameters
+    ----------
+    depths : list of int
+        Tokens in the cache before decoding.
+    attentions : list of str
+        "llama.cpp", and attentions in the words of `--attention`. Dense always runs, to compare with.
+    budget : float
+        Share of the KV bytes that a step may read, or that is kept.
+    n_decode : int
+        Tokens to decode at each depth.
+    n_threads : int
+        Threads of all engines.
+    fill : str
+        How the caches are filled: "prefill", "copy" or "random".
+    cache_type : str
+        How all engines store keys and values: "f16", or with "prefill" also "q8_0".
+    plan : Plan, optional
+        The model's plan, for attentions that need one.
+    retrieval_heads : float, optional
+        Share of the KV heads that attend to everything, for such attentions; by default the plan's.
+    device : str
+        Where octavo attends, and llama.cpp as well.
     """
 
     depths: list[int]
@@ -110,9 +162,23 @@ class BenchSettings:
 
 
 class Bench:
-    """One run over one text, or over random tokens where there is none (fill "random").
+    """One run of all engines over one text.
 
-    Raises OctavoError where the text or the model's context is too short, and where the caches cannot be filled.
+    Parameters
+    ----------
+    model_path : str
+        The GGUF file.
+    text : str, optional
+        The text; None for random tokens, with fill "random".
+    settings : BenchSettings
+        What to measure.
+    progress : Progress
+        Is told how far the run is.
+
+    Raises
+    ------
+    OctavoError
+        The text or the model's context is too short, or the caches cannot be filled in this way.
     """
 
     def __init__(self, model_path: str, text: str | None, settings: BenchSettings, progress: Progress) -> None:
@@ -185,7 +251,7 @@ class Bench:
                 ) from problem
 
     def run(self) -> dict[str, Any]:
-        """Measure; the result is what `octavo bench -o json` prints."""
+        """Measure everything, and return what `octavo bench -o json` prints."""
         settings = self.settings
         machine = {
             "cpu": cpu_name(),
@@ -224,13 +290,13 @@ class Bench:
         return rows
 
     def _reads(self, engine: Engine) -> bool:
-        """Whether an engine of ours reads the text itself: one whose prefill is not dense."""
+        """Whether an engine of ours reads the text itself, as its prefill is not dense."""
         return self.settings.fill == "prefill" and engine.llama.context.cache.evicts
 
     def _fill(self, depth: int) -> tuple[list[np.ndarray], list[IndexLayer]]:
         """Bring all engines that read to this depth, at least 1.
 
-        Returns dense attention's queries to calibrate on, and the document's layers where they need no clustering.
+        Returns dense attention's queries to calibrate on, and the document's layers if they need no clustering.
         """
         fill, dense = self.settings.fill, self.dense
         layers: list[IndexLayer] = []
@@ -248,34 +314,40 @@ class Bench:
         return queries, layers
 
     def _read(self, depth: int, engines: list[Engine]) -> list[np.ndarray]:
-        """Have engines read the text to this depth; returns dense attention's queries of the last tokens."""
+        """Have engines read the text to this depth, in turn; returns dense attention's queries of the last tokens."""
         dense = self.dense
-        last = max(dense.llama.n_tokens, depth - self.clustering.exact_last)
+        n_last = min(self.clustering.exact_last, depth - dense.llama.n_tokens)
         self.progress.start(f"Reading to {depth:,}", sum(depth - engine.llama.n_tokens for engine in engines), "tokens")
         queries: list[np.ndarray] = []
-        while any(engine.llama.n_tokens < depth for engine in engines):
-            for engine in engines:
-                start = engine.llama.n_tokens
-                stop = min(start + _BATCH, last if start < last else depth)
-                if start == stop:
+        turns = zip_longest(*(batches(engine.llama.n_tokens, depth, _BATCH, n_last) for engine in engines))
+        for turn in turns:
+            for engine, batch in zip(engines, turn, strict=True):
+                if batch is None:
                     continue
-                if engine is dense and stop == depth:
-                    with dense.llama.context.captured_queries(stop - start) as queries:
-                        engine.prefill(self.tokens[start:stop])
+                tokens = self.tokens[batch.start : batch.stop]
+                if engine is dense and batch.stop == depth:
+                    with dense.llama.context.captured_queries(len(batch)) as queries:
+                        engine.prefill(tokens)
                 else:
-                    engine.prefill(self.tokens[start:stop])
-                self.progress.advance(stop - start)
+                    engine.prefill(tokens)
+                self.progress.advance(len(batch))
         return queries
 
     def _attach(self, depth: int, queries: list[np.ndarray], layers: list[IndexLayer]) -> None:
-        """Give what dense attention holds to those that do not read, as a document: of `layers`, or made here."""
+        """Give the engines that do not read what dense attention has read, as a document.
+
+        layers : of this document, or none if they are to be made here
+        """
         engines = [engine for engine in self.own if not self._reads(engine)]
         if not engines:
             return
-        start = time.perf_counter()
-        clusters = any(engine.clusters for engine in engines)
-        layers = layers or (self._cluster(depth) if clusters else self._whole_layers())
-        document = calibrate(self.dense.llama, layers, queries, self.tokens[:depth], self.clustering)
+        start, cache = time.perf_counter(), self.dense.llama.context.cache
+        if not layers and any(engine.clusters for engine in engines):
+            task = f"Clustering {depth:,} tokens"
+            layers = list(cluster(cache, self.clustering, self.progress, self.settings.n_threads, task=task))
+        document = calibrate(
+            self.dense.llama, layers or keep_whole(cache), queries, self.tokens[:depth], self.clustering
+        )
         indexing_s = time.perf_counter() - start
         for engine in engines:
             start = time.perf_counter()
@@ -284,26 +356,8 @@ class Bench:
                 engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
                 engine.prefill_s += indexing_s if engine.clusters else 0
 
-    def _whole_layers(self) -> list[IndexLayer]:
-        cache = self.dense.llama.context.cache
-        layers = []
-        for i, layer in enumerate(cache.layers):
-            keys, values = cache.rows(i)
-            layers.append(whole_layer(keys, values, layer.window))
-        return layers
-
-    def _cluster(self, depth: int) -> list[IndexLayer]:
-        """Cluster what dense attention has read, in memory."""
-        cache = self.dense.llama.context.cache
-        self.progress.start(f"Clustering {depth:,} tokens", len(cache.layers), "layers")
-        layers = []
-        for layer in document_layers(cache, range(len(cache.layers)), self.clustering, self.settings.n_threads):
-            layers.append(layer)
-            self.progress.advance(1)
-        return layers
-
     def _decode(self, depth: int, engines: list[Engine]) -> None:
-        """The text's next tokens, one at a time, each engine in turn."""
+        """Read the text's next tokens, one at a time, with each engine in turn."""
         n = self.settings.n_decode + _WARM_UP
         self.progress.start(f"Decoding at {depth:,}", n, "tokens")
         for i, token in enumerate(self.tokens[depth : depth + n]):
@@ -317,7 +371,7 @@ class Bench:
             self.progress.advance(1)
 
     def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
-        """One result for each attention that was asked for."""
+        """Return one result for each attention of the settings."""
         layers = self.dense.llama.context.cache.layers
         row_bytes = sum(2 * row_size(self.kv_number, layer.n_kv_head * layer.head_dim) for layer in layers)
         mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
@@ -353,13 +407,26 @@ class Bench:
 
 
 def _budget(engine: Engine, settings: BenchSettings) -> float:
-    """The budget that an engine attends by, 1 for one that reads everything."""
+    """The budget of an engine; 1 for one that reads everything."""
     selects = isinstance(engine.llama, Llama) and engine.llama.method.has_budget
     return settings.budget if selects else 1.0
 
 
 def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:
-    """Mean KL divergence of next-token distributions, and the share of steps with the same most likely token."""
+    """Compare next-token distributions.
+
+    Parameters
+    ----------
+    expected, actual : list of float arrays, shape (n_vocab,)
+        Logits of each step.
+
+    Returns
+    -------
+    kl_divergence : float
+        KL(expected || actual) in nats, averaged over the steps.
+    agreement : float
+        Share of the steps whose most likely token is the same.
+    """
     p, q = (rows - np.logaddexp.reduce(rows, axis=1, keepdims=True) for rows in (np.array(expected), np.array(actual)))
     divergence = (np.exp(p) * (p - q)).sum(axis=1)
     return float(divergence.mean()), float((p.argmax(axis=1) == q.argmax(axis=1)).mean())

@@ -1,17 +1,17 @@
-"""Our KV cache as llama.cpp's state of one sequence: so llama.cpp holds what we have read, without reading it.
+"""Write our KV cache as llama.cpp's state of one sequence, so that llama.cpp holds a text without reading it.
 
-`llama_state_seq_set_data` reads it (llama.cpp's src/llama-context.cpp and src/llama-kv-cache.cpp, `state_read`):
+`llama_state_seq_set_data` reads it (`state_read` in llama.cpp's src/llama-context.cpp and src/llama-kv-cache.cpp):
 
-1. A header: a magic number (u32, 0xAF143CD8) and the sequence the state was taken of (i32), which is not used.
+1. A header: a magic number (u32, 0xAF143CD8) and the number of the sequence (i32), which is not used.
 2. The number of streams (u32, 1), and of cells (u32): one for each token.
 3. For each cell its position (i32), the number of its sequences (u32, 1), and that sequence (i32).
 4. Whether values are transposed (u32): 1 where flash attention is off. The number of layers (u32).
 5. The keys of each layer: their type (i32, 1 for f16), the bytes of a row (u64), and the rows,
    (n_cells, n_kv_head, head_dim).
-6. After all keys, the values of each layer; in the same way where they are not transposed.
-7. Where they are transposed: the type (i32), the bytes of an element (u32), the elements of a row (u32), and the
-   values, (n_kv_head, head_dim, n_cells).
-8. Models with sliding-window layers keep those in a second cache, with a state of its own: it is not written here.
+6. After all keys, the values of each layer, in the same way if they are not transposed.
+7. If they are transposed: the type (i32), the bytes of an element (u32), the elements of a row (u32), and the values,
+   (n_kv_head, head_dim, n_cells).
+8. Sliding-window layers have a second cache, with a state of its own, which this module does not write.
 
 All numbers are in the machine's byte order, without padding.
 """
@@ -40,7 +40,17 @@ _LAYER_HEADER_BYTES = 12
 def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
     """Give llama.cpp's own context the tokens, keys and values of ours, in place of what it holds.
 
-    Raises OctavoError where llama.cpp does not take them.
+    Parameters
+    ----------
+    source : Llama
+        A model on octavo's attention, with an f16 cache and no document.
+    target : llama_cpp.Llama
+        The same model on llama.cpp's attention.
+
+    Raises
+    ------
+    OctavoError
+        llama.cpp does not take them.
     """
     n_tokens = source.n_tokens
     transposed = target.context_params.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -56,7 +66,20 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
 
 
 def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
-    """The state of all that an f16 cache without a document holds, at least one token: (n_bytes,) uint8."""
+    """Return the state of everything that a cache holds.
+
+    Parameters
+    ----------
+    cache : KVCache
+        An f16 cache without a document, with at least one token.
+    transposed : bool
+        Whether the reader wants values transposed, as it does without flash attention.
+
+    Returns
+    -------
+    uint8 array, shape (n_bytes,)
+        The state.
+    """
     n_cells = cache.n_tail
     cells = np.zeros(n_cells, _CELL)
     cells["position"], cells["n_sequences"] = np.arange(n_cells), 1
@@ -82,13 +105,24 @@ def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
 
 
 def _write_layer(place: np.ndarray, header: bytes, rows: np.ndarray) -> None:
-    """Write one layer's keys or values; rows : f16, in the state's order."""
+    """Write one layer's keys or values: f16 rows, in the order of the state."""
     place[: len(header)] = np.frombuffer(header, np.uint8)
     place[len(header) :].view(np.float16).reshape(rows.shape)[...] = rows
 
 
 def refuse_windows(llama: Llama) -> None:
-    """Raise OctavoError for a model whose cache cannot be copied (rule 8)."""
+    """Refuse a model whose cache cannot be copied (rule 8).
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+
+    Raises
+    ------
+    OctavoError
+        Some layers attend to a sliding window.
+    """
     if any(layer.window for layer in llama.context.cache.layers):
         raise OctavoError(
             "Some layers of this model attend a sliding window, and llama.cpp keeps their keys and values in a cache "

@@ -1,7 +1,7 @@
-"""Bring a model to the end of a text under any attention, and take what it makes of samples.
+"""Bring a model to the end of a text under any attention, and measure what it makes of samples.
 
-Samples are read one token at a time, the question too: so every step selects, as in decoding, and no method is helped
-by a batch that attends densely (Quest, Tang et al. 2024, section 4.3.1, feeds its questions so as well).
+The model reads samples one token at a time, their questions too. So every step selects, as in decoding, and no method
+is helped by a batch that attends densely (Quest, Tang et al. 2024, feeds its questions in the same way).
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..convert.clusters import document_layers, settings_for, whole_layer
-from ..convert.index import IndexBuilder, calibrate, identity, open_index
+from ..convert.calibrate import calibrate
+from ..convert.clusters import settings_for
+from ..convert.index import IndexBuilder, identity
+from ..convert.pipeline import cluster, keep_whole, read
 from ..convert.progress import Progress
 from ..runtime.cache.index import Index
 from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
+from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library
 from .samples import Outcome, Sample, log_softmax
 
@@ -28,7 +31,17 @@ _ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
 
 
 class Reader:
-    """One model, and where it is: at the end of a text, with or without a sample's tokens after it."""
+    """One model at the end of a text, with or without a sample's tokens after it.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model. Its attention changes with what is asked of the reader.
+    progress : Progress
+        Is told how far reading and clustering are.
+    n_jobs : int
+        Threads that cluster.
+    """
 
     def __init__(self, llama: Llama, progress: Progress, n_jobs: int) -> None:
         self.llama, self.progress, self.n_jobs = llama, progress, n_jobs
@@ -38,28 +51,46 @@ class Reader:
         self._attending: tuple[Index, str, float] | None = None
 
     def read(self, tokens: list[int], clusters: bool) -> Index:
-        """Read a text densely. Without `clusters` it holds rows only, for methods that need no more."""
+        """Read a text densely, and make its index in memory.
+
+        Parameters
+        ----------
+        tokens : list of int
+            The text.
+        clusters : bool
+            Whether a method needs clusters. Without them the index holds rows only.
+
+        Returns
+        -------
+        Index
+            The index of the text.
+        """
         llama, cache = self.llama, self.llama.context.cache
         self._attending = None
         llama.reset()
         llama.set_attention("dense")
-        n_last = max(1, min(self.settings.exact_last, len(tokens) - 1))
         self.progress.start(f"Reading {len(tokens):,} tokens", len(tokens), "tokens")
-        self._evaluate(tokens[:-n_last])
-        with llama.context.captured_queries(n_last) as queries:
-            self._evaluate(tokens[-n_last:])
-        if clusters:
-            self.progress.start("Clustering keys", len(cache.layers), "layers")
-            layers = []
-            for layer in document_layers(cache, range(len(cache.layers)), self.settings, self.n_jobs):
-                layers.append(layer)
-                self.progress.advance(1)
-        else:
-            layers = [whole_layer(*cache.rows(i), layer.window) for i, layer in enumerate(cache.layers)]
-        return calibrate(llama, layers, queries, tokens, self.settings)
+        queries = read(llama, tokens, self.progress, self.settings.n_queries(len(tokens)))
+        clustered = cluster(cache, self.settings, self.progress, self.n_jobs) if clusters else keep_whole(cache)
+        return calibrate(llama, list(clustered), queries, tokens, self.settings)
 
     def index(self, library: Library, name: str, text: str) -> Index:
-        """The index of a user's document, made first where there is none."""
+        """Open the index of a user's document, and make it first if there is none.
+
+        Parameters
+        ----------
+        library : Library
+            Where the model's indexes live.
+        name : str
+            What the document is called.
+        text : str
+            The document.
+
+        Returns
+        -------
+        Index
+            The index, open by mmap.
+        """
         llama = self.llama
         self._attending = None
         llama.reset()
@@ -70,9 +101,21 @@ class Reader:
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: str, budget: float) -> None:
-        """Be at the end of a text under an attention: one that evicts reads it itself, others what was read of it.
+        """Go to the end of a text under an attention. An attention that evicts reads the text itself.
 
-        Raises OctavoError where the budget is too small for this document.
+        Parameters
+        ----------
+        document : Index
+            The text, as it was read densely.
+        attention : str
+            The attention, in the words of `--attention`.
+        budget : float
+            Share of the KV bytes that a step may read, or that is kept.
+
+        Raises
+        ------
+        OctavoError
+            The budget is too small for this document.
         """
         llama, wanted = self.llama, (document, attention, budget)
         if self._attending and self._attending[0] is document and self._attending[1:] == wanted[1:]:
@@ -84,7 +127,7 @@ class Reader:
         if llama.context.cache.evicts:
             tokens = document.tokens.tolist()
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
-            self._evaluate(tokens)
+            read(llama, tokens, self.progress)
             self._checkpoint = llama.context.cache.checkpoint()
         else:
             llama.attach(document)
@@ -102,7 +145,19 @@ class Reader:
     def answer(self, sample: Sample, attention_too: bool = False, in_batches: bool = False) -> Outcome:
         """Read a sample's prompt, and predict its continuation or write an answer, greedily.
 
-        in_batches : read the prompt in batches, as `ask` does
+        Parameters
+        ----------
+        sample : Sample
+            The prompt, and the continuation if there is one.
+        attention_too : bool
+            Record what attention gives in each layer of each step.
+        in_batches : bool
+            Read the prompt in batches, as `octavo ask` does.
+
+        Returns
+        -------
+        Outcome
+            What the model made of it, and what its steps read.
         """
         start = time.perf_counter()
         bytes_read: list[int] = []
@@ -141,27 +196,27 @@ class Reader:
         return Outcome(tokens, text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds)
 
     def bytes_of(self, tokens: list[int]) -> int:
-        """What the steps of these tokens after the text read; they are forgotten again."""
+        """Return how many bytes attention reads in the steps of some tokens after the text.
+
+        Parameters
+        ----------
+        tokens : list of int
+            The tokens; the model forgets them again.
+        """
         read = sum(self._step(token) for token in tokens)
         self.back()
         return read
 
     def _step(self, token: int) -> int:
-        """Read one token; gives the bytes that attention read."""
+        """Read one token; returns the bytes that attention read."""
         context = self.llama.context
         context.bytes_read = 0
         self.llama.eval([token])
         return context.bytes_read
 
-    def _evaluate(self, tokens: list[int]) -> None:
-        for first in range(0, len(tokens), self.llama.n_batch):
-            batch = tokens[first : first + self.llama.n_batch]
-            self.llama.eval(batch)
-            self.progress.advance(len(batch))
-
     @contextmanager
     def _watched(self) -> Iterator[list[np.ndarray]]:
-        """What attention gives in each layer of a step of one token."""
+        """Collect what attention gives in each layer of a step of one token."""
         layers: list[np.ndarray] = []
 
         def take(name: str, values: np.ndarray) -> bool:

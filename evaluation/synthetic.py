@@ -1,9 +1,8 @@
-"""A document at random, with planted clusters: a KV cache of any depth that no engine has to read.
+"""Draw a random document with planted clusters: a KV cache of any depth that no engine has to read.
 
-Each KV head's keys lie around centroids that are drawn first, so there is something to find, and nothing has to be
-clustered. Coarse clusters are those of neighbouring clusters: there is nothing to find in the upper level. The rows
-come in the order of an index, cluster after cluster: attention is a sum, so the other engines can hold them in that
-order too.
+The centroids of each KV head are drawn first, and keys around them. So there is something to find, and nothing has to
+be clustered. A coarse cluster is a run of neighbouring clusters; there is nothing to find in that level. The rows come
+in the order of an index, cluster after cluster. Attention is a sum, so other engines can hold them in that order too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.llama import Llama
 
-#: Standard deviations of a centroid's components, and of a key's around its centroid's. With queries of unit variance,
+#: Standard deviations of a centroid's components, and of a key's components around them. With queries of unit variance
 #: scores then spread as in real models: a tenth of the keys gets most of the attention.
 _SPREAD, _NOISE = 2.0, 0.5
 
@@ -25,10 +24,27 @@ _SPREAD, _NOISE = 2.0, 0.5
 def fill_at_random(
     llama: Llama, tokens: list[int], settings: ClusterSettings, rng: np.random.Generator, progress: Progress
 ) -> tuple[list[np.ndarray], list[IndexLayer]]:
-    """Fill a model's cache, of f16, at random, in place of what it holds; `tokens` are what it is said to have read.
+    """Fill a model's f16 cache at random, in place of what it holds.
 
-    Returns the model's queries when it goes on from there, which `calibrate` takes for those of the last tokens, and
-    the rows as a document's layers.
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    tokens : list of int
+        What the model is then said to have read.
+    settings : ClusterSettings
+        How many clusters and exact rows there are.
+    rng : numpy.random.Generator
+        Draws keys and values.
+    progress : Progress
+        Is told of each layer.
+
+    Returns
+    -------
+    queries : list of float32 arrays, shape (n_kv_head, n_queries, group, head_dim)
+        The model's queries when it goes on from there, for `calibrate` in place of those of the last tokens.
+    layers : list of IndexLayer
+        The rows as a document's layers.
     """
     llama.reset()
     llama.context.attach(None)
@@ -48,7 +64,24 @@ def fill_at_random(
 
 
 def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rng: np.random.Generator) -> IndexLayer:
-    """One layer of n_tokens rows, with as many clusters and exact rows as a document of that length has."""
+    """Draw one layer of a document, with as many clusters and exact rows as a real one of its length has.
+
+    Parameters
+    ----------
+    shape : CacheLayer
+        Number and size of the KV heads.
+    n_tokens : int
+        Length of the document.
+    settings : ClusterSettings
+        How many clusters and exact rows there are.
+    rng : numpy.random.Generator
+        Draws keys and values.
+
+    Returns
+    -------
+    IndexLayer
+        The layer, f16.
+    """
     n_clustered, n_clusters = settings.n_clustered(n_tokens), settings.n_clusters(n_tokens)
     n_coarse = settings.n_coarse(n_tokens)
     keys = np.empty((shape.n_kv_head, n_tokens, shape.head_dim), np.float16)

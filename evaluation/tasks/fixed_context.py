@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...convert.index import document_tokens
+from ...convert.pipeline import document_tokens
 from ...convert.texts import read_document
 from ...errors import OctavoError
 from ...runtime.llama import Llama

@@ -1,4 +1,4 @@
-"""Where indexes live, and how one is found again."""
+"""Where a model's indexes and its plan live, and how one is found again."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from .files import MANIFEST, read_json, read_manifest, sha256_of, write_json
+from .files import read_json, sha256_of, write_json
+from .index_files import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
 
 @dataclass(frozen=True)
 class Library:
-    """The folder of a model's indexes.
+    """The folder of one model's indexes and plan.
 
-    model_path : the GGUF file
-    folder : beside the model; where that cannot be written, in the user's cache folder; or what the user gave
+    Parameters
+    ----------
+    model_path : Path
+        The GGUF file.
+    folder : Path
+        `<model>.octavo`: in the model's folder, in the user's cache folder where that one cannot be written, or in
+        the folder that the user gave.
     """
 
     model_path: Path
@@ -29,31 +35,55 @@ class Library:
 
     @classmethod
     def of(cls, model_path: str | os.PathLike[str], index_dir: str | os.PathLike[str] | None = None) -> Library:
-        """The library of a model, in `index_dir` or in the default place."""
+        """Return the library of a model.
+
+        Parameters
+        ----------
+        model_path : path
+            The GGUF file.
+        index_dir : path, optional
+            Folder that the library is in; by default that of the model, or the user's cache folder.
+        """
         model = Path(model_path).resolve()
         if index_dir is not None:
             return cls(model, Path(index_dir) / f"{model.stem}.octavo")
-        beside = model.with_name(f"{model.stem}.octavo")
-        writable = os.access(beside if beside.exists() else beside.parent, os.W_OK)
-        return cls(model, beside if writable else _cache_folder(model))
+        near = model.with_name(f"{model.stem}.octavo")
+        writable = os.access(near if near.exists() else near.parent, os.W_OK)
+        return cls(model, near if writable else _cache_folder(model))
 
     @cached_property
     def model_hash(self) -> str:
-        """SHA-256 of the model file, remembered for as long as its size and time stay."""
+        """SHA-256 of the model file. It is remembered on disk for as long as the file's size and time stay."""
         status = self.model_path.stat()
         key = {"path": str(self.model_path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-        memory = self.folder / "model.json"
-        if memory.exists():
-            known = read_json(memory)
+        remembered = self.folder / "model.json"
+        if remembered.exists():
+            known = read_json(remembered)
             if all(known.get(name) == value for name, value in key.items()) and "sha256" in known:
                 return str(known["sha256"])
         digest = sha256_of(self.model_path)
         self.make_folder()
-        write_json(memory, {**key, "sha256": digest})
+        write_json(remembered, {**key, "sha256": digest})
         return digest
 
     def plan(self, path: str | os.PathLike[str] | None = None) -> Plan:
-        """The model's plan, in `path` or where `octavo profile` writes it. Raises OctavoError for another model's."""
+        """Read the model's plan.
+
+        Parameters
+        ----------
+        path : path, optional
+            The plan file; by default the one that `octavo profile` wrote for this model.
+
+        Returns
+        -------
+        Plan
+            The plan.
+
+        Raises
+        ------
+        OctavoError
+            There is no such file, it is no plan, or it was measured on another model.
+        """
         path = Path(path) if path is not None else self.plan_path
         plan = read_plan(path)
         if plan.model != self.model_hash:
@@ -62,11 +92,17 @@ class Library:
 
     @property
     def plan_path(self) -> Path:
-        """Where the model's plan lies."""
+        """Where `octavo profile` writes the model's plan."""
         return self.folder / "plan.json"
 
     def make_folder(self) -> None:
-        """Create the folder. Raises OctavoError where that cannot be done."""
+        """Create the folder.
+
+        Raises
+        ------
+        OctavoError
+            The folder cannot be created.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
@@ -75,19 +111,30 @@ class Library:
             ) from problem
 
     def index_path(self, document_path: str | os.PathLike[str], text: str, settings: dict[str, Any]) -> Path:
-        """Where the index of a text lies: its name tells apart documents, models and settings."""
+        """Return where the index of a text lies, or will lie.
+
+        Parameters
+        ----------
+        document_path : path
+            The document; the folder's name begins with its name.
+        text : str
+            The document's text.
+        settings : dict
+            What the index depends on besides text and model. Each combination of the three has a folder of its own.
+        """
         identity = json.dumps([hash_text(text), self.model_hash, settings], sort_keys=True)
         name = re.sub(r"[^\w.-]+", "-", Path(document_path).stem)[:40]
         return self.folder / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
     def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
-        """All finished indexes and their manifests, the newest first."""
+        """Return the folders and manifests of all finished indexes, the newest first."""
         found = [(path.parent, read_manifest(path.parent)) for path in self.folder.glob(f"*/{MANIFEST}")]
         finished = [(path, manifest) for path, manifest in found if not path.name.endswith(".partial")]
         return sorted(finished, key=lambda index: str(index[1].get("created")), reverse=True)
 
 
 def _cache_folder(model: Path) -> Path:
+    """Where a model's library lies if the model's own folder cannot be written."""
     import platformdirs
 
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]
@@ -95,5 +142,5 @@ def _cache_folder(model: Path) -> Path:
 
 
 def hash_text(text: str) -> str:
-    """SHA-256 of a document's text."""
+    """Return the SHA-256 of a document's text, in hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()

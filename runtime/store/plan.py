@@ -1,7 +1,8 @@
-"""A plan: what was measured of a model once. A JSON file beside the model, which `octavo profile` writes.
+"""A plan: what was measured of a model once, in a JSON file that `octavo profile` writes.
 
-Which layers change the residual stream how much, and so what share of a budget each gets (SqueezeAttention); and the
-order in which KV heads could be made to stream, and so which of them are retrieval heads (DuoAttention).
+It says how much each layer changes the residual stream, and so what share of a budget the layer gets (SqueezeAttention,
+Wang et al. 2024, algorithm 1). And it has the order in which KV heads could be made to stream, and so which of them are
+retrieval heads (DuoAttention, Xiao et al. 2024, section 2.2).
 """
 
 from __future__ import annotations
@@ -23,17 +24,23 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Plan:
-    """What the runtime takes from a plan.
+    """What the runtime takes from a plan file.
 
     Parameters
     ----------
-    model : SHA-256 of the model file that was measured
-    attention : what `--attention plan` runs, in the words of `methods.parse`
-    retrieval_heads : share of the KV heads that see everything, where nothing else is asked for
-    n_sinks, n_recent : rows that streaming heads see
-    layer_scale : (n_layers,) factor of each cached layer's budget; they average to 1
-    elimination : (layer, head) of all KV heads whose layer does not slide, in the order in which they were made to
-        stream: the retrieval heads are the last ones
+    model : str
+        SHA-256 of the model file that was measured.
+    attention : str
+        What `--attention plan` runs, in the words of `methods.compose.parse`.
+    retrieval_heads : float
+        Share of the KV heads that attend to everything, unless the user gives another.
+    n_sinks, n_recent : int
+        Sink tokens and recent tokens that streaming heads attend to.
+    layer_scale : tuple of float, one for each cached layer
+        Factor of the layer's budget; on average 1.
+    elimination : tuple of (layer, head)
+        All KV heads whose layer does not slide, in the order in which they were made to stream: the retrieval heads
+        are the last ones.
     """
 
     model: str
@@ -45,20 +52,53 @@ class Plan:
     elimination: tuple[tuple[int, int], ...]
 
     def streaming_heads(self, retrieval_heads: float | None = None) -> list[tuple[int, int]]:
-        """The (layer, head) of those that stream when this share of them are retrieval heads."""
+        """Return the (layer, head) of the streaming heads.
+
+        Parameters
+        ----------
+        retrieval_heads : float, optional
+            Share of the KV heads that are retrieval heads; by default the plan's own.
+        """
         share = self.retrieval_heads if retrieval_heads is None else retrieval_heads
         n_retrieval = int(np.ceil(share * len(self.elimination)))
         return list(self.elimination[: len(self.elimination) - n_retrieval])
 
     def check(self, layers: Sequence[CacheLayer]) -> None:
-        """Raise OctavoError where a model has other layers or heads."""
+        """Check that a model has the layers and heads of this plan.
+
+        Parameters
+        ----------
+        layers : sequence of CacheLayer
+            The model's cached layers.
+
+        Raises
+        ------
+        OctavoError
+            The model has others.
+        """
         heads = {(i, head) for i, layer in enumerate(layers) if not layer.window for head in range(layer.n_kv_head)}
         if len(self.layer_scale) != len(layers) or set(self.elimination) != heads:
             raise OctavoError("The plan was measured on another model: run `octavo profile` for this one.")
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan file. Raises OctavoError where there is none, or where it is not octavo's."""
+    """Read a plan file.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    Plan
+        What the runtime takes from it.
+
+    Raises
+    ------
+    OctavoError
+        There is no such file, it has another format, or it is no plan.
+    """
     path = Path(path)
     if not path.exists():
         raise OctavoError(f"There is no plan {path}: `octavo profile` measures the model and writes it.")

@@ -12,20 +12,21 @@ from helpers.kernel_inputs import address, halves, normal, store_rows
 
 from octavo.convert.calibrate import (
     COARSE_KEPT,
-    Attention,
+    NodeQueries,
     attention_mass,
+    calibrate,
     cluster_importance,
     one_level_curve,
     two_level_curve,
 )
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
-from octavo.convert.index import calibrate, open_index
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.methods.squeezed import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.store.index_files import open_index
 
 HEAD_DIM, GROUP = 64, 3
 
@@ -56,8 +57,8 @@ def test_a_case_that_can_be_reckoned_by_hand():
         coarse_centroids=coarse_centroids,
         coarse_starts=np.array([[0, 2, 4]], np.int32),
     )
-    asked = [Attention(layer, 0, np.eye(8, dtype=np.float32)[None, :1, None], 0.0)]
-    two_level = two_level_curve(asked, 1, 16, settings)
+    nodes = [NodeQueries(layer, 0, np.eye(8, dtype=np.float32)[None, :1, None], 0.0)]
+    two_level = two_level_curve(nodes, 1, 16, settings)
     assert two_level.coarse_thresholds == pytest.approx([3 / (6 * 3 + 6 * 1)], rel=1e-3)
     lookup = (2 + 2) / (2 * 16)  # keys and values of 16 rows
     assert two_level.curve.budgets[[0, -1]] == pytest.approx(np.array([4, 4 + 2 + 4]) / 16 + lookup)
@@ -120,53 +121,53 @@ def read_share(layer, head, queries, thresholds, softcap):
 def test_the_compiled_lookup_reads_the_budget_for_queries_like_those_it_was_measured_on(softcap):
     rng = np.random.default_rng(1)
     settings, n_tokens = ClusterSettings(), 3000
-    attentions, held_out = [], []
+    nodes, held_out = [], []
     for _ in range(2):
         layer = random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng)
         queries = normal(rng, 2, 150, GROUP, HEAD_DIM, spread=0.1)
-        attentions.append(Attention(layer, 2 * len(attentions), queries[:, :100], softcap))
+        nodes.append(NodeQueries(layer, 2 * len(nodes), queries[:, :100], softcap))
         held_out.append(queries[:, 100:])
-    two_level = two_level_curve(attentions, 4, n_tokens, settings)
+    two_level = two_level_curve(nodes, 4, n_tokens, settings)
     for budget in (0.1, 0.2, 0.4):
         thresholds = zip(two_level.coarse_thresholds, thresholds_of(two_level.curve, budget), strict=True)
         shares = [
-            read_share(attention.layer, head, queries[head], next(thresholds), softcap)
-            for attention, queries in zip(attentions, held_out, strict=True)
+            read_share(node.layer, head, queries[head], next(thresholds), softcap)
+            for node, queries in zip(nodes, held_out, strict=True)
             for head in range(2)
         ]
         assert np.mean(shares) == pytest.approx(budget, rel=0.1)
 
 
-def test_attentions_that_share_a_layer_are_measured_together():
+def test_nodes_that_share_a_layer_are_measured_together():
     """Each alone would have thresholds of its own; the numbers of heads are those of the cache."""
     rng, settings, n_tokens = np.random.default_rng(4), ClusterSettings(), 2000
     layers = [random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng) for _ in range(2)]
-    asked = [
-        Attention(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.05), 0.0),
-        Attention(layers[1], 3, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0),
-        Attention(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.4), 0.0),
+    nodes = [
+        NodeQueries(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.05), 0.0),
+        NodeQueries(layers[1], 3, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0),
+        NodeQueries(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.4), 0.0),
     ]
-    curve = one_level_curve(asked, 5, n_tokens, settings)
+    curve = one_level_curve(nodes, 5, n_tokens, settings)
     thresholds = thresholds_of(curve, 0.3)
-    for number, layer, head, asking in [(0, 0, 0, (0, 2)), (1, 0, 1, (0, 2)), (3, 1, 0, (1,)), (4, 1, 1, (1,))]:
+    for number, layer, head, reading in [(0, 0, 0, (0, 2)), (1, 0, 1, (0, 2)), (3, 1, 0, (1,)), (4, 1, 1, (1,))]:
         starts = layers[layer].cluster_starts[head]
         rows = [
             len(oracle.selected_rows(importance, thresholds[number], starts, n_tokens))
-            for i in asking
+            for i in reading
             for importance in cluster_importance(
-                asked[i].queries[head], layers[layer].centroids[head], np.diff(starts), 0
+                nodes[i].queries[head], layers[layer].centroids[head], np.diff(starts), 0
             )
         ]
         assert np.mean(rows) / n_tokens + 0.025 == pytest.approx(0.3, abs=0.01)
-    assert thresholds[2] == 1  # a head that nobody asks
+    assert thresholds[2] == 1  # a head that no node reads
 
 
-def test_an_attention_that_is_asked_twice_changes_nothing():
+def test_a_node_that_is_measured_twice_changes_nothing():
     """Two nodes with one cache: bytes, and queries, count for both."""
     rng, settings, n_tokens = np.random.default_rng(5), ClusterSettings(), 2000
     layer = random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng)
-    asked = [Attention(layer, 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0)]
-    once, twice = (two_level_curve(asked * n, 2, n_tokens, settings) for n in (1, 2))
+    nodes = [NodeQueries(layer, 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0)]
+    once, twice = (two_level_curve(nodes * n, 2, n_tokens, settings) for n in (1, 2))
     np.testing.assert_allclose(twice.curve.budgets, once.curve.budgets, rtol=1e-3)
     np.testing.assert_allclose(twice.coarse_thresholds, once.coarse_thresholds, rtol=0.01)
     np.testing.assert_allclose(thresholds_of(twice.curve, 0.3), thresholds_of(once.curve, 0.3), rtol=0.01)
@@ -205,7 +206,7 @@ def test_mass_is_what_the_rows_get_from_the_queries_that_see_them(kv_type, softc
         order = np.stack([rng.permutation(n_rows).astype(np.int32) for _ in range(2)])
         rows, expected = np.take_along_axis(rows, order[..., None], 1), np.take_along_axis(expected, order, 1)
         layer = replace(layer, keys=rows, position=ANY_ORDER, order=order)
-    mass = attention_mass(Attention(layer, 0, queries, softcap))
+    mass = attention_mass(NodeQueries(layer, 0, queries, softcap))
     assert mass.dtype == np.float32
     np.testing.assert_allclose(mass, expected, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(mass.sum(axis=1), GROUP * n_queries, rtol=1e-4)

@@ -24,10 +24,11 @@ from helpers.index_builds import (
 
 from octavo import OctavoError
 from octavo.convert.documents import attach_document, index_document
-from octavo.convert.index import document_tokens, open_index
+from octavo.convert.pipeline import document_tokens
 from octavo.convert.progress import Silent
 from octavo.runtime.cache.index import ThresholdCurve
 from octavo.runtime.store.files import map_arrays
+from octavo.runtime.store.index_files import open_index
 
 # Documents as users open them.
 

@@ -19,14 +19,14 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.calibrate import Attention, one_level_curve
+from octavo.convert.calibrate import NodeQueries, one_level_curve
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
-from octavo.convert.index import open_index
 from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import ThresholdCurve
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.store.files import sha256_of
+from octavo.runtime.store.index_files import open_index
 
 # What an index gives.
 
@@ -284,8 +284,8 @@ def test_rows_that_get_the_same_are_read_rather_than_left_out():
     settings = ClusterSettings(exact_first=0, exact_last=4, shortest=1)
     layer = random_layer(CacheLayer(1, 8, 0), 44, settings, np.random.default_rng(0))
     layer.centroids[:] = 0
-    asked = [Attention(layer, 0, np.ones((1, 4, 2, 8), np.float32), 0.0)]
-    curve = one_level_curve(asked, 1, 44, settings)
+    nodes = [NodeQueries(layer, 0, np.ones((1, 4, 2, 8), np.float32), 0.0)]
+    curve = one_level_curve(nodes, 1, 44, settings)
     assert thresholds_of(curve, curve.least) == 1
     for budget in np.linspace(curve.least * 1.01, 0.99, 9):
         assert 0 < thresholds_of(curve, budget) < 0.99999 / 40  # beyond what rounding makes of it

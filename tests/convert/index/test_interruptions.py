@@ -12,9 +12,9 @@ from helpers.index_builds import NAME, SETTINGS, TEXT, Recorded, assert_same_ind
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.index import identity, open_index
+from octavo.convert.index import identity
 from octavo.runtime.store import files
-from octavo.runtime.store.files import MANIFEST
+from octavo.runtime.store.index_files import MANIFEST, open_index
 
 # Interruptions.
 

@@ -32,10 +32,11 @@ from safetensors.numpy import load_file
 from octavo import OctavoError
 from octavo.convert.clusters import cluster_keys, settings_for
 from octavo.convert.documents import attach_document, index_document
-from octavo.convert.index import document_tokens, identity, open_index
+from octavo.convert.index import identity
+from octavo.convert.pipeline import document_tokens
 from octavo.convert.progress import Silent
 from octavo.runtime.cache.rows import as_floats
-from octavo.runtime.store.files import MANIFEST
+from octavo.runtime.store.index_files import MANIFEST, open_index
 
 Q8_0 = {"type_k": llama_cpp.GGML_TYPE_Q8_0, "type_v": llama_cpp.GGML_TYPE_Q8_0}
 SETTINGS = settings_for("q8_0")

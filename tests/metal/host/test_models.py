@@ -8,10 +8,10 @@ from helpers import tiny_models
 from helpers.index_builds import build, library_of
 
 import octavo
-from octavo.convert.index import open_index
 from octavo.convert.plan.heads import streaming
 from octavo.runtime.graph import ggml
 from octavo.runtime.llama import KV_TYPES
+from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
 SAME = 0.01  # the same numbers, added up in another order; logits have a standard deviation of about three

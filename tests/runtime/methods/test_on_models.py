@@ -6,8 +6,8 @@ from helpers import tiny_models
 from helpers.index_builds import build, library_of
 
 import octavo
-from octavo.convert.index import open_index
 from octavo.errors import OctavoError
+from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three

@@ -1,4 +1,4 @@
-"""The rules of convert/files.py, and indexes that cannot be opened."""
+"""The rules of runtime/store/index_files.py, and indexes that cannot be opened."""
 
 import json
 import os
@@ -11,14 +11,15 @@ from safetensors.numpy import load_file
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.index import identity, open_index
+from octavo.convert.index import identity
 from octavo.cpu_kernels.spans import ANY_ORDER
 from octavo.runtime.cache.index import IndexLayer
-from octavo.runtime.store import files
-from octavo.runtime.store.files import MANIFEST, read_json, sha256_of, write_json
+from octavo.runtime.store import files, index_files
+from octavo.runtime.store.files import read_json, sha256_of, write_json
+from octavo.runtime.store.index_files import MANIFEST, open_index
 from octavo.runtime.store.library import hash_text
 
-# The rules of convert/files.py.
+# The rules of index_files.py.
 
 
 def test_rule_1_an_index_is_a_folder_of_a_manifest_a_document_and_layers(index):
@@ -132,7 +133,7 @@ def test_rule_4_a_file_of_another_size_is_refused(copied_index, model_hash):
 def test_rule_4_a_file_of_another_time_is_compared_with_its_checksum(copied_index, model_hash, index, monkeypatch):
     os.utime(copied_index / "layer-001.safetensors")
     read_whole = []
-    monkeypatch.setattr(files, "sha256_of", lambda path: read_whole.append(path.name) or sha256_of(path))
+    monkeypatch.setattr(index_files, "sha256_of", lambda path: read_whole.append(path.name) or sha256_of(path))
     document, _ = open_index(copied_index, model_hash)
     assert read_whole == ["layer-001.safetensors"]
     np.testing.assert_array_equal(document.layers[1].keys, open_index(index, model_hash)[0].layers[1].keys)

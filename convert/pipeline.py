@@ -1,0 +1,154 @@
+"""From text to index, step by step: tokens -> read -> cluster (or keep whole) -> calibrate.
+
+The steps work on the cache of a loaded model, in memory. index.py puts files between them, so that an interrupted build
+goes on; evaluation takes them as they are. The last step is `calibrate`, in calibrate.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..errors import OctavoError
+from ..runtime.cache.index import IndexLayer
+from ..runtime.cache.kv_cache import KVCache
+from ..runtime.llama import Llama
+from ..runtime.prompt import Prompt
+from .clusters import ClusterSettings, cluster_layers, whole_layer
+from .progress import Progress
+
+
+def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
+    """Tokenize a document, with the prompt's head before it.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model that is to read it.
+    name : str
+        What the message calls the document.
+    text : str
+        The document.
+
+    Returns
+    -------
+    list of int
+        The tokens.
+
+    Raises
+    ------
+    OctavoError
+        The context is too short for the document.
+    """
+    prompt = Prompt(llama)
+    tokens = prompt.head() + prompt.document(text)
+    if len(tokens) >= llama.n_ctx():
+        raise OctavoError(
+            f"{name} has {len(tokens):,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
+            "long-context model with -m."
+        )
+    return tokens
+
+
+def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[range]:
+    """Split positions into batches, with a border before the last ones.
+
+    Parameters
+    ----------
+    start, stop : int
+        The first position, and the one after the last.
+    n_batch : int
+        Most tokens of a batch.
+    n_last : int
+        Number of last tokens that share no batch with earlier ones; 0 for no such border.
+
+    Yields
+    ------
+    range
+        The positions of each batch.
+    """
+    border = max(start, stop - n_last)
+    for begin, end in ((start, border), (border, stop)):
+        for first in range(begin, end, n_batch):
+            yield range(first, min(first + n_batch, end))
+
+
+def read(llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int = 0) -> list[np.ndarray]:
+    """Evaluate tokens that follow what the model holds, and capture the queries of the last ones.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    tokens : sequence of int
+        What it is to read.
+    progress : Progress
+        Is told of each batch; its task has started.
+    n_queries : int
+        Number of last tokens whose queries are captured, at most one batch; 0 for none.
+
+    Returns
+    -------
+    list of float32 arrays, shape (n_kv_head, n_queries, group, head_dim)
+        The scaled queries in each attention node; an empty list if none are captured.
+    """
+    queries: list[np.ndarray] = []
+    for batch in batches(0, len(tokens), llama.n_batch, n_queries):
+        if n_queries and batch.stop == len(tokens):
+            with llama.context.captured_queries(len(batch)) as queries:
+                llama.eval(tokens[batch.start : batch.stop])
+        else:
+            llama.eval(tokens[batch.start : batch.stop])
+        progress.advance(len(batch))
+    return queries
+
+
+def cluster(
+    cache: KVCache,
+    settings: ClusterSettings,
+    progress: Progress,
+    n_jobs: int,
+    *,
+    missing: Sequence[int] | None = None,
+    task: str = "Clustering keys",
+) -> Iterator[IndexLayer]:
+    """Cluster the layers of a document that the model has read, and report each.
+
+    Parameters
+    ----------
+    cache : KVCache
+        The cache that has read the document, and nothing else.
+    settings : ClusterSettings
+        How to cluster.
+    progress : Progress
+        Is told of each layer when the caller asks for the next one.
+    n_jobs : int
+        Number of threads.
+    missing : sequence of int, optional
+        Layers that are not clustered yet; by default all of them.
+    task : str
+        What the progress calls it.
+
+    Yields
+    ------
+    IndexLayer
+        Each missing layer, as soon as it is clustered.
+    """
+    n_layers = len(cache.layers)
+    missing = range(n_layers) if missing is None else missing
+    progress.start(task, n_layers, "layers", n_layers - len(missing))
+    for layer in cluster_layers(cache, missing, settings, n_jobs):
+        yield layer
+        progress.advance(1)
+
+
+def keep_whole(cache: KVCache) -> list[IndexLayer]:
+    """Return the layers of a document that the model has read, without clusters.
+
+    Parameters
+    ----------
+    cache : KVCache
+        The cache that has read the document, and nothing else.
+    """
+    return [whole_layer(*cache.rows(i), layer.window) for i, layer in enumerate(cache.layers)]

@@ -1,0 +1,258 @@
+"""The files of an index: what each is called and holds, how they are written, and how they are opened by mmap.
+
+1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
+2. The folder is written under another name, synced, and renamed when everything is in it.
+3. The manifest names the format version, the hashes of model and document, the settings, and the type of keys and
+   values ("dtype": f16, or q8_0, whose rows are U8; see cpu_kernels/rows.py). For each file it has the size, the
+   modification time and the SHA-256.
+4. A file whose size differs from the manifest is refused. A file whose time differs is read whole and compared with
+   its checksum first.
+5. A layer's file holds the arrays of `IndexLayer` (runtime/cache/index.py) under their names, `position` as one I64,
+   and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has arrays
+   of no centroids. `order` has each sorted row's position in the document.
+6. `document.safetensors` holds the `tokens`, and what is measured on the last tokens when all layers are clustered:
+   `mass.N` of cached layer N. Where there are clusters, it also holds `budgets` and `thresholds` of the lookup in one
+   level, and `coarse_thresholds`, `two_level_budgets` and `two_level_thresholds` of the lookup in two.
+7. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
+   gaps. A file without them is read too, but a Mac's GPU refuses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import OctavoError
+from ..cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
+from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
+
+FORMAT_VERSION = 3
+MANIFEST = "manifest.json"
+DOCUMENT = "document.safetensors"
+
+#: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later.
+_NUMBER, _MEASURED = "position", "mass"
+
+
+def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Index, dict[str, Any]]:
+    """Open an index by mmap.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the index.
+    model_hash : str
+        SHA-256 of the model that is to attend it.
+    thorough : bool
+        Compare all files with their checksums, not only those whose modification time changed.
+
+    Returns
+    -------
+    index : Index
+        Tokens, layers and thresholds; the arrays are read from disk when they are touched.
+    manifest : dict
+        What `manifest.json` says.
+
+    Raises
+    ------
+    OctavoError
+        The folder is no index, has another format, was made with another model, or was changed on disk.
+    """
+    if not (path / MANIFEST).exists():
+        raise OctavoError(f"{path} is not an octavo index: it has no {MANIFEST}.")
+    manifest = read_manifest(path)
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise OctavoError(
+            f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {FORMAT_VERSION}: "
+            "index the document again."
+        )
+    if manifest["model"]["sha256"] != model_hash:
+        raise OctavoError(
+            f"The index {path} was made with another model ({manifest['model']['name']}): index the document again."
+        )
+    for name, described in manifest["files"].items():
+        check_file(path / name, described, thorough)
+    measured = map_arrays(path / DOCUMENT)
+    n_layers = sum(name.startswith("layer-") for name in manifest["files"])
+    layers = [read_layer(path, i, measured[f"mass.{i}"]) for i in range(n_layers)]
+    return Index(measured["tokens"], layers, *_curves(measured)), manifest
+
+
+def layer_path(folder: Path, i: int) -> Path:
+    """Return the file of cached layer i.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    i : int
+        Number of the layer among those that own a cache.
+    """
+    return folder / f"layer-{i:03d}.safetensors"
+
+
+def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
+    """Write one layer, without its mass: that is measured when all layers are clustered.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    i : int
+        Number of the layer among those that own a cache.
+    layer : IndexLayer
+        What to write.
+    """
+    names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED)]
+    arrays = {name: getattr(layer, name) for name in names}
+    write_arrays(layer_path(folder, i), {**arrays, _NUMBER: np.array([layer.position], np.int64)})
+
+
+def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLayer:
+    """Open one layer by mmap.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    i : int
+        Number of the layer among those that own a cache.
+    mass : float32 array, shape (n_kv_head, n_rows), optional
+        Its rows' mass, from the file of the document. Without it the mass is 0, as it was not measured yet.
+
+    Returns
+    -------
+    IndexLayer
+        The layer; its arrays are read from disk when they are touched.
+    """
+    arrays = map_arrays(layer_path(folder, i))
+    position = int(arrays.pop(_NUMBER)[0])
+    if mass is None:
+        mass = np.zeros(arrays["keys"].shape[:2], np.float32)
+    return IndexLayer(position=position, mass=mass, **arrays)
+
+
+def write_document(folder: Path, index: Index) -> None:
+    """Write what an index holds besides its layers: tokens, thresholds, and the layers' mass.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    index : Index
+        What to write.
+    """
+    arrays = {"tokens": index.tokens}
+    if index.curve is not None:
+        arrays |= {"budgets": index.curve.budgets, "thresholds": index.curve.thresholds}
+    if index.two_level is not None:
+        fine = index.two_level.curve
+        arrays |= {
+            "coarse_thresholds": index.two_level.coarse_thresholds,
+            "two_level_budgets": fine.budgets,
+            "two_level_thresholds": fine.thresholds,
+        }
+    arrays |= {f"mass.{i}": layer.mass for i, layer in enumerate(index.layers)}
+    write_arrays(folder / DOCUMENT, arrays)
+
+
+def _curves(arrays: dict[str, np.ndarray]) -> tuple[ThresholdCurve | None, TwoLevelCurve | None]:
+    """The thresholds that `write_document` wrote, of both lookups."""
+    if "budgets" not in arrays:
+        return None, None
+    fine = ThresholdCurve(arrays["two_level_budgets"], arrays["two_level_thresholds"])
+    return (
+        ThresholdCurve(arrays["budgets"], arrays["thresholds"]),
+        TwoLevelCurve(arrays["coarse_thresholds"], fine),
+    )
+
+
+def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None:
+    """Write the manifest of an index whose other files are all there.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    n_layers : int
+        Number of layers that own a cache.
+    entries : dict
+        All entries of the manifest but `files`.
+    """
+    paths = [folder / DOCUMENT, *(layer_path(folder, i) for i in range(n_layers))]
+    write_json(folder / MANIFEST, {**entries, "files": {path.name: _describe(path) for path in paths}})
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    status = path.stat()
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256_of(path)}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of an index.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+
+    Returns
+    -------
+    dict
+        The manifest; the entries that octavo relies on are there.
+
+    Raises
+    ------
+    OctavoError
+        The manifest cannot be read, or lacks an entry.
+    """
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    try:
+        complete = {"name", "sha256", "tokens"} <= manifest["document"].keys()
+        complete = complete and {"name", "sha256"} <= manifest["model"].keys()
+        complete = complete and {"created", "dtype"} <= manifest.keys()
+        complete = complete and all(
+            known.keys() >= {"size", "mtime_ns", "sha256"} for known in manifest["files"].values()
+        )
+    except (KeyError, AttributeError):
+        complete = False
+    if not complete:
+        raise OctavoError(f"{path} is incomplete: delete {folder} and index the document again.")
+    return manifest
+
+
+def check_file(path: Path, described: dict[str, Any], thorough: bool = False) -> None:
+    """Compare a file with what the manifest says of it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    described : dict
+        Its size, modification time and checksum, from the manifest.
+    thorough : bool
+        Compare the checksum even if the modification time is as it was.
+
+    Raises
+    ------
+    OctavoError
+        The file is missing, or not as it was written.
+    """
+    try:
+        status = path.stat()
+    except OSError as problem:
+        raise OctavoError(_damaged(path, "is missing")) from problem
+    if status.st_size != described["size"]:
+        raise OctavoError(_damaged(path, "has another size than when it was written"))
+    untouched = status.st_mtime_ns == described["mtime_ns"]
+    if (thorough or not untouched) and sha256_of(path) != described["sha256"]:
+        raise OctavoError(_damaged(path, "has changed since it was written"))
+
+
+def _damaged(path: Path, what: str) -> str:
+    return f"{path.name} of the index {path.parent} {what}: delete that folder and index the document again."
