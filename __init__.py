@@ -1,25 +1,51 @@
-"""octavo: chat with long documents on a laptop, on attention that reads only what matters."""
+"""octavo: chat with long documents on a laptop, on attention that reads only what matters.
+
+>>> import octavo
+>>> with octavo.open_document("report.txt", model="model.gguf") as document:
+...     answer = document.ask("What did the auditors object to?")
+...     print(answer.text)
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .api import Document, index_documents, open_document, open_session
+    from .convert.progress import Progress
     from .errors import OctavoError
     from .runtime.llama import Llama
+    from .runtime.session import Answer, Sampling, Session, Timing
 
 __version__ = "0.1.0"
-__all__ = ["Llama", "OctavoError", "__version__"]
+__all__ = [
+    "Answer",
+    "Document",
+    "Llama",
+    "OctavoError",
+    "Progress",
+    "Sampling",
+    "Session",
+    "Timing",
+    "__version__",
+    "index_documents",
+    "open_document",
+    "open_session",
+]
+
+#: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
+_MODULES = {
+    **dict.fromkeys(("Document", "index_documents", "open_document", "open_session"), ".api"),
+    **dict.fromkeys(("Answer", "Sampling", "Session", "Timing"), ".runtime.session"),
+    "Llama": ".runtime.llama",
+    "OctavoError": ".errors",
+    "Progress": ".convert.progress",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import llama.cpp and Numba when they are first used: `octavo --help` needs neither."""
-    if name == "Llama":
-        from .runtime.llama import Llama
-
-        return Llama
-    if name == "OctavoError":
-        from .errors import OctavoError
-
-        return OctavoError
+    """Import a name when it is first used."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

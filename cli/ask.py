@@ -36,22 +36,22 @@ def ask(
 
     question = options.question_text(question)
     start = time.perf_counter()
-    session = open_session(document, model_options, attention_options, sampling_options)
-    open_s = time.perf_counter() - start
-    with closing(session.ask(question)) as pieces:
+    with open_session(document, model_options, attention_options, sampling_options) as session:
+        open_s = time.perf_counter() - start
         if output == "text":
-            stream(pieces)
+            with closing(session.stream(question)) as pieces:
+                stream(pieces)
             return
-        answer = "".join(pieces)
+        answer = session.ask(question)
     print_json(
         {
-            "answer": answer,
+            "answer": answer.text,
             "attention": session.llama.attention,
             "budget": session.llama.budget if session.llama.method.has_budget else 1.0,
             "timing": {
                 "open_s": round(open_s, 3),
-                "first_token_s": round(session.timing.first_token_s, 3),
-                "decode_tokens_per_s": round(session.timing.decode_tokens_per_s, 2),
+                "first_token_s": round(answer.timing.first_token_s, 3),
+                "decode_tokens_per_s": round(answer.timing.decode_tokens_per_s, 2),
             },
         }
     )

@@ -36,23 +36,27 @@ def chat(
     from .documents import open_session
     from .input_lines import is_terminal, piped_lines, typed_lines
 
-    session = open_session(document, model_options, attention_options, sampling_options)
-    interactive = is_terminal()
-    if interactive:
-        about = f"{document.name}: {session.llama.n_tokens:,} tokens. " if document else ""
-        notice(f"{about}/help lists what you can do here.")
-    Conversation(session, interactive).run(typed_lines() if interactive else piped_lines())
+    with open_session(document, model_options, attention_options, sampling_options) as session:
+        interactive = is_terminal()
+        if interactive:
+            about = f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
+            notice(f"{about}/help lists what you can do here.")
+        ChatLoop(session, interactive).run(typed_lines() if interactive else piped_lines())
 
 
-class Conversation:
+class ChatLoop:
     """Answers lines, or does what they command, until they end.
 
-    interactive : whether an interrupted or refused answer leads back to the prompt
+    Parameters
+    ----------
+    session : Session
+        The conversation.
+    interactive : bool
+        Whether an interrupted or refused answer leads back to the prompt.
     """
 
     def __init__(self, session: Session, interactive: bool) -> None:
         self.session, self.interactive = session, interactive
-        self._decoded_bytes = 0  # read by attention since the last answer's first token
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/clear": ("forget all questions and answers; the document stays", self.clear),
@@ -61,7 +65,13 @@ class Conversation:
         }
 
     def run(self, lines: Iterator[str]) -> None:
-        """Take lines until they end, or until /exit."""
+        """Take lines until they end, or until /exit.
+
+        Parameters
+        ----------
+        lines : iterator of str
+            What the user types.
+        """
         self._goes_on = True
         while self._goes_on and (line := next(lines, None)) is not None:
             line = line.strip()
@@ -74,12 +84,18 @@ class Conversation:
                 self.answer(line)
 
     def answer(self, question: str) -> None:
-        """Stream an answer; Ctrl-C stops it, and what was given stays in the conversation."""
+        """Stream an answer. Ctrl-C stops it, and what was shown stays in the conversation.
+
+        Parameters
+        ----------
+        question : str
+            The question.
+        """
         from ..errors import OctavoError
 
         try:
-            with closing(self.session.ask(question)) as pieces:
-                stream(self._metered(pieces))
+            with closing(self.session.stream(question)) as pieces:
+                stream(pieces)
         except KeyboardInterrupt:
             if not self.interactive:
                 raise
@@ -89,49 +105,44 @@ class Conversation:
                 raise
             notice(f"Error: {problem}")
 
-    def _metered(self, pieces: Iterator[str]) -> Iterator[str]:
-        """Count what attention reads after the first token."""
-        context = self.session.llama.context
-        self._decoded_bytes = 0
-        for piece in pieces:
-            if self.session.timing.answer_tokens == 1:
-                context.bytes_read = 0
-            yield piece
-            self._decoded_bytes = context.bytes_read
-
     def help(self) -> None:
-        """/help"""
+        """Do /help: list the commands."""
         for name, (what, _) in self.commands.items():
             notice(f"{name:<8}{what}")
         notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def clear(self) -> None:
-        """/clear"""
+        """Do /clear: forget questions and answers."""
         self.session.clear()
-        notice("Cleared. The document stays." if self.session.has_document else "Cleared.")
+        notice("Cleared. The document stays." if self.session.n_document else "Cleared.")
 
     def stats(self) -> None:
-        """/stats"""
-        llama, timing = self.session.llama, self.session.timing
+        """Do /stats: say what the context holds, and what the last answer took."""
+        llama, answer = self.session.llama, self.session.answer
         cache = llama.context.cache
         notice(f"context    {llama.n_tokens:,} of {llama.n_ctx():,} tokens, {cache.n_document:,} of them the document")
         notice(f"KV cache   {size(cache.kv_bytes)}")
         budget = f", budget {llama.budget:g}" if llama.method.has_budget else ""
         notice(f"attention  {llama.attention}{budget}")
-        if timing.answer_tokens:
+        if answer:
+            timing = answer.timing
             notice(
                 f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
                 f"then {timing.decode_tokens_per_s:.1f} tokens/s"
             )
-        if timing.answer_tokens > 1:
-            per_token = self._decoded_bytes / (timing.answer_tokens - 1)
-            everything = (cache.document.n_bytes if cache.document else 0) + cache.n_tail * cache.row_bytes
-            notice(f"read       {size(per_token)} a token, {per_token / everything:.1%} of the KV cache")
+            if timing.answer_tokens > 1:
+                notice(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
 
     def exit(self) -> None:
-        """/exit"""
+        """Do /exit: leave."""
         self._goes_on = False
 
     def unknown(self, line: str) -> None:
-        """Any other /word."""
+        """Say that there is no such command.
+
+        Parameters
+        ----------
+        line : str
+            What the user typed.
+        """
         notice(f"There is no command {line.split()[0]}: /help lists them.")

@@ -33,23 +33,15 @@ def index(documents: tuple[Path, ...], list_all: bool, output: str, model_option
 
 def make_indexes(documents: tuple[Path, ...], model_options: options.ModelOptions) -> list[tuple[Path, Path]]:
     """Index each document; returns each with its index's folder."""
-    from .documents import check_document, open_model
+    from ..api import index_documents
 
-    for document in documents:
-        check_document(document)
-    from ..convert.documents import index_document
-
-    llama, library, made = open_model(model_options), model_options.library(), []
     with resumable(), TaskProgress() as progress:
-        for document in documents:
-            folder = index_document(llama, library, document, progress, model_options.threads, notice)
-            notice(f"The index of {document.name} is {folder}")
-            made.append((document, folder))
-    return made
+        folders = index_documents(documents, **model_options.arguments(), progress=progress, notice=notice)
+    return list(zip(documents, folders, strict=True))
 
 
 def show_indexes(model_options: options.ModelOptions, output: str) -> None:
-    """List the indexes of a model."""
+    """Print the indexes of a model."""
     library = model_options.library()
     found = [describe(folder, manifest) for folder, manifest in library.indexes()]
     if output == "json":
@@ -76,7 +68,7 @@ def show_indexes(model_options: options.ModelOptions, output: str) -> None:
 
 
 def describe(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """One line of the list."""
+    """Return one row of the list."""
     return {
         "document": manifest["document"]["name"],
         "model": manifest["model"]["name"],

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET
+from ..runtime.models import default_threads
 from .render import notice
 
 if TYPE_CHECKING:
     from ..runtime.llama import Llama
-    from ..runtime.session import Sampling
     from ..runtime.store.library import Library
     from ..runtime.store.plan import Plan
 
@@ -50,28 +50,28 @@ class ModelOptions:
 
         return Library.of(model_path(self.model), self.index_dir)
 
-    def open(self, attention: AttentionOptions | None = None, **how: Any) -> Llama:
-        """Load the model, attending densely where nothing else is said. how : more arguments of `Llama`"""
-        from ..cpu_kernels.compile import cache_folder
-        from ..runtime.llama import KV_TYPES, Llama
+    def arguments(self) -> dict[str, Any]:
+        """Return the same for the functions of octavo/api.py."""
+        return {"model": self.model, "index_dir": self.index_dir, **self._load_arguments()}
 
-        how |= attention.arguments(self.library()) if attention else {}
+    def open(self, **how: Any) -> Llama:
+        """Load the model, which attends densely unless `how`, more arguments of `Llama`, says otherwise."""
+        from ..runtime.models import load_model
+
+        return load_model(model_path(self.model), **self._load_arguments(), **how, notice=notice)
+
+    def _load_arguments(self) -> dict[str, Any]:
+        """Return the same for `load_model`, without the model."""
         if (self.rope_scaling is None) != (self.rope_scale is None):
             raise click.UsageError("--rope-scaling and --rope-scale go together: give both.")
-        if not cache_folder().exists():
-            notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
-        return Llama(
-            model_path(self.model),
-            **how,
-            n_ctx=self.ctx_size,
-            n_threads=self.threads,
-            n_threads_batch=self.threads,
-            type_k=KV_TYPES[self.cache_type],
-            type_v=KV_TYPES[self.cache_type],
-            rope_scaling=self.rope_scaling,
-            rope_scale=self.rope_scale or 1.0,
-            device=self.device,
-        )
+        return {
+            "n_ctx": self.ctx_size,
+            "n_threads": self.threads,
+            "cache_type": self.cache_type,
+            "device": self.device,
+            "rope_scaling": self.rope_scaling,
+            "rope_scale": self.rope_scale or 1.0,
+        }
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,9 @@ class AttentionOptions:
     plan: Path | None
     retrieval_heads: float | None
 
-    def arguments(self, library: Library) -> dict[str, Any]:
-        """The same for `Llama`, with the model's plan where it is needed."""
-        plan = plan_for([self.attention], self.plan, library)
-        return {
-            "attention": self.attention,
-            "budget": self.budget,
-            "plan": plan,
-            "retrieval_heads": self.retrieval_heads,
-        }
+    def arguments(self) -> dict[str, Any]:
+        """Return the same for the functions of octavo/api.py."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -104,12 +98,15 @@ class SamplingOptions:
     top_k: int
     seed: int
 
-    def sampling(self) -> Sampling:
-        """The same for a session."""
-        from ..runtime.session import Sampling
-
-        seed = self.seed if self.seed >= 0 else None
-        return Sampling(self.predict, temperature=self.temp, top_p=self.top_p, top_k=self.top_k, seed=seed)
+    def arguments(self) -> dict[str, Any]:
+        """Return the same for the functions of octavo/api.py."""
+        return {
+            "max_tokens": self.predict if self.predict >= 0 else None,
+            "temperature": self.temp,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "seed": self.seed if self.seed >= 0 else None,
+        }
 
 
 class Number(click.FloatRange):
@@ -202,14 +199,6 @@ def plan_for(attentions: list[str], named: Path | None, library: Library) -> Pla
     return library.plan(named) if needed else None
 
 
-def default_threads() -> int:
-    """Physical cores that this process may use."""
-    import psutil
-
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(psutil.cpu_count(logical=False) or usable, usable)
-
-
 def option(*names: str, env: str, **settings: Any) -> Decorator[Any]:
     """An option that the environment variable OCTAVO_<env> sets too."""
     return click.option(*names, envvar=f"OCTAVO_{env}", show_envvar=True, **settings)
@@ -278,7 +267,7 @@ attention = option(
     "--attention",
     env="ATTENTION",
     type=Attention(),
-    default="squeezed",
+    default=DEFAULT_ATTENTION,
     show_default=True,
     help=f"How tokens attend what came before them: {ATTENTIONS}.",
 )
@@ -286,7 +275,7 @@ budget = option(
     "--budget",
     env="BUDGET",
     type=Number(0, 1, min_open=True),
-    default=0.125,
+    default=DEFAULT_BUDGET,
     show_default=True,
     help="Share of the KV bytes that a step reads, or that is kept where rows are evicted.",
 )

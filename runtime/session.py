@@ -1,138 +1,321 @@
-"""A conversation over one document: questions in, streamed answers out."""
+"""A conversation with a model, over a document or over nothing: questions in, streamed answers out."""
 
 from __future__ import annotations
 
 import codecs
+import math
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self, cast
 
 from ..errors import OctavoError
 from .llama import Llama
 from .prompt import Prompt
 
+#: Why an answer ended; see `Answer`.
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are sampled; the names and defaults of llama.cpp.
+    """How answers are drawn; the defaults of llama.cpp.
 
-    n_predict : most tokens of an answer, -1 for as many as fit
+    Parameters
+    ----------
+    max_tokens : int, optional
+        Most tokens of an answer; by default as many as fit the context.
+    temperature : float
+        Temperature; 0 always takes the likeliest token.
+    top_p : float
+        Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
+    top_k : int
+        Draw from the k likeliest tokens; 0 is off.
+    seed : int, optional
+        Makes answers repeatable; by default each run draws others.
+
+    Raises
+    ------
+    OctavoError
+        A value is out of its range.
     """
 
-    n_predict: int = -1
+    max_tokens: int | None = None
     temperature: float = 0.8
     top_p: float = 0.95
     top_k: int = 40
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise OctavoError(f"An answer has at least 1 token: max_tokens cannot be {self.max_tokens}.")
+        if not 0 <= self.temperature < math.inf:
+            raise OctavoError(f"A temperature is 0 or more, and finite: {self.temperature} is not.")
+        if not 0 <= self.top_p <= 1:
+            raise OctavoError(f"top_p is a share, from 0 to 1: {self.top_p} is not.")
+        if self.top_k < 0:
+            raise OctavoError(f"top_k is 0 or more: {self.top_k} is not.")
+        if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
+            raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
 
-@dataclass
+
+@dataclass(frozen=True)
 class Timing:
-    """What the last answer took."""
+    """What an answer took.
 
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
-    first_token_s: float = 0.0
-    decode_s: float = 0.0
+    Parameters
+    ----------
+    prompt_tokens : int
+        Tokens of the question that were read, with those of the chat template around it.
+    answer_tokens : int
+        Tokens that were drawn, the one that ends the answer included.
+    first_token_s : float
+        Seconds from the question to the first token.
+    decode_s : float
+        Seconds from the first token to the last.
+    """
+
+    prompt_tokens: int
+    answer_tokens: int
+    first_token_s: float
+    decode_s: float
 
     @property
     def decode_tokens_per_s(self) -> float:
-        """Speed after the first token; 0 where there was no second one."""
+        """Tokens per second after the first token; 0 if there was only one."""
         return (self.answer_tokens - 1) / self.decode_s if self.answer_tokens > 1 else 0.0
 
 
-class Session:
-    """Asks a model whose context holds a document, or nothing.
+@dataclass(frozen=True)
+class Answer:
+    """An answer, and what it took.
 
-    An answer that the caller stops taking stays in the history as far as it was given.
+    Parameters
+    ----------
+    text : str
+        The text, as it was streamed.
+    finish_reason : {"stop", "length", "context", "cancelled"}
+        Why it ended: the model ended it ("stop"), it has as many tokens as were allowed ("length"), the context is
+        full ("context"), or the caller took no more of it ("cancelled").
+    timing : Timing
+        Tokens and seconds.
+    bytes_read : float
+        Bytes of keys, values and centroids that attention read for each token after the first, on average; 0 if there
+        was only one token.
+    kv_share : float
+        The same as a share of the keys and values of all tokens in the context at the end.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    timing: Timing
+    bytes_read: float
+    kv_share: float
+
+
+class Session:
+    """A conversation with a model whose context holds a document, or nothing.
+
+    A session is a context manager; at its end it closes the model.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, on octavo's attention. What it holds is the document.
+    sampling : Sampling
+        How answers are drawn.
+
+    Attributes
+    ----------
+    llama : Llama
+        The model.
+    sampling : Sampling
+        How answers are drawn.
+    n_document : int
+        Tokens of the document, the prompt's head included; 0 without a document.
+    answer : Answer or None
+        The last answer, as far as it came. None before the first, and while the model reads a question.
     """
 
     def __init__(self, llama: Llama, sampling: Sampling) -> None:
         self.llama = llama
         self.sampling = sampling
-        self.has_document = llama.n_tokens > 0
-        self.prompt = Prompt(llama, self.has_document)
-        self.timing = Timing()
-        self._n_document = llama.n_tokens
-        self._unread: list[int] = []  # sampled tokens that the model has not read yet
+        self.n_document: int = llama.n_tokens
+        self.prompt = Prompt(llama, self.n_document > 0)
+        self.answer: Answer | None = None
+        self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
+        self._closed = False
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
 
     @property
-    def is_new(self) -> bool:
-        """Whether nothing was asked since the document, or since `clear`."""
-        return self.llama.n_tokens == self._n_document
+    def n_tokens(self) -> int:
+        """Tokens that the context holds: the document, questions and answers."""
+        return int(self.llama.n_tokens)
 
-    def clear(self) -> None:
-        """Forget all questions and answers; the document stays."""
-        self._forget(self._n_document)
-        self._unread = []
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context can hold."""
+        return int(self.llama.n_ctx())
 
-    def ask(self, question: str) -> Generator[str, None, None]:
-        """Stream the answer to a question, in pieces of text.
+    def ask(self, question: str) -> Answer:
+        """Answer a question.
 
-        Raises OctavoError where the question does not fit the context any more.
+        Parameters
+        ----------
+        question : str
+            The question. The model remembers the questions and answers before it.
+
+        Returns
+        -------
+        Answer
+            The whole answer.
+
+        Raises
+        ------
+        OctavoError
+            The question is empty or does not fit the context any more, or the session is closed.
         """
-        llama, sampling = self.llama, self.sampling
-        tokens = self.prompt.first_question(question) if self.is_new else self.prompt.next_question(question)
-        tokens = self._unread + tokens
-        room = llama.n_ctx() - llama.n_tokens - len(tokens)
-        if room < 1:
-            raise OctavoError(
-                f"The question does not fit: {llama.n_tokens + len(tokens):,} tokens, and the context holds "
-                f"{llama.n_ctx():,}. Use /clear to forget the conversation, or give a larger context with -c."
-            )
-        limit = room if sampling.n_predict < 0 else min(sampling.n_predict, room)
-        self.timing = Timing(prompt_tokens=len(tokens))
-        before, start = llama.n_tokens, time.perf_counter()
-        answer = _Answer(self.prompt.stop)
-        tokens_out = llama.generate(
+        for _ in self.stream(question):
+            pass
+        return cast(Answer, self.answer)
+
+    def stream(self, question: str) -> Generator[str, None, None]:
+        """Answer a question piece by piece.
+
+        After the last piece, `answer` holds the whole answer. If the caller stops before, the pieces that it took stay
+        in the conversation.
+
+        Parameters
+        ----------
+        question : str
+            The question. The model remembers the questions and answers before it.
+
+        Yields
+        ------
+        str
+            The next piece of the answer's text, which may be empty.
+
+        Raises
+        ------
+        OctavoError
+            When the first piece is taken: the question is empty or does not fit the context any more, or the session
+            is closed.
+        """
+        tokens = self._question_tokens(question)
+        llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
+        room = llama.n_ctx() - start
+        limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
+        self.answer = None
+        text, meter = _Text(self.prompt.stop), _Meter(llama, len(tokens))
+        reason: FinishReason = "cancelled"
+        generated = llama.generate(
             tokens, reset=False, temp=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
         )
         try:
-            for token in tokens_out:
-                self._count_token(start)
+            for token in generated:
+                meter.count()
                 self._unread = [token]
                 if llama.ends(token):
-                    self._unread = []
+                    reason, self._unread = "stop", []
                     break
-                yield answer.add(llama.piece(token))
-                if answer.stopped:
-                    self._unread = []
-                    self._forget(before + len(tokens) + answer.n_tokens)
+                piece = text.add(llama.piece(token))
+                if text.stopped:
+                    reason = "stop"
+                elif meter.n_tokens >= limit:
+                    reason = "length" if limit == sampling.max_tokens else "context"
+                yield piece
+                if reason != "cancelled":
                     break
-                if self.timing.answer_tokens >= limit:
-                    break
-            yield answer.rest()
+            yield text.rest()
         finally:
-            tokens_out.close()
-            if llama.n_tokens < before + len(tokens):  # stopped while it read the question: as if never asked
-                self._forget(before)
+            generated.close()
+            if meter.n_tokens:
+                self.answer = meter.answer(text.shown, reason)
+            if llama.n_tokens < start:  # stopped while it read the question: as if it had not been put
+                llama.rewind(start - len(tokens))
+            elif text.stopped:
+                self._unread = []
+                llama.rewind(start + text.n_tokens)
 
-    def _forget(self, n_tokens: int) -> None:
-        """Keep the first n_tokens tokens only."""
-        self.llama.rewind(n_tokens)
+    def _question_tokens(self, question: str) -> list[int]:
+        """Tokens that the model has to read before it answers."""
+        if self._closed:
+            raise OctavoError("This conversation is closed: open it again.")
+        if not question.strip():
+            raise OctavoError("The question is empty.")
+        is_first = self.llama.n_tokens == self.n_document
+        tokens = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
+        tokens = self._unread + tokens
+        n_tokens = self.llama.n_tokens + len(tokens)
+        if n_tokens >= self.llama.n_ctx():
+            raise OctavoError(
+                f"The question does not fit: {n_tokens:,} tokens, and the context holds "
+                f"{self.llama.n_ctx():,}. Use /clear to forget the conversation, or give a larger context with -c."
+            )
+        return tokens
 
-    def _count_token(self, start: float) -> None:
-        now = time.perf_counter() - start
-        self.timing.answer_tokens += 1
-        if self.timing.answer_tokens == 1:
-            self.timing.first_token_s = now
-        self.timing.decode_s = now - self.timing.first_token_s
+    def clear(self) -> None:
+        """Forget all questions and answers. The document stays."""
+        self.llama.rewind(self.n_document)
+        self._unread = []
+
+    def close(self) -> None:
+        """Free the model. A closed session answers no more questions."""
+        self._closed = True
+        self.llama.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
 
-class _Answer:
+class _Meter:
+    """Counts tokens, seconds, and bytes that attention reads, from the question on."""
+
+    def __init__(self, llama: Llama, n_prompt: int) -> None:
+        self._context, self._n_prompt = llama.context, n_prompt
+        self._start = time.perf_counter()
+        self._first_token_s = self._last_token_s = 0.0
+        self._bytes_read = 0
+        self.n_tokens = 0
+
+    def count(self) -> None:
+        """A token was drawn. What attention reads is counted from the first token on."""
+        self._last_token_s = time.perf_counter() - self._start
+        self.n_tokens += 1
+        if self.n_tokens == 1:
+            self._first_token_s = self._last_token_s
+            self._context.bytes_read = 0
+        else:
+            self._bytes_read = self._context.bytes_read
+
+    def answer(self, text: str, reason: FinishReason) -> Answer:
+        """The answer of which this was measured."""
+        cache = self._context.cache
+        kv_bytes = (cache.document.n_bytes if cache.document else 0) + cache.n_tail * cache.row_bytes
+        bytes_read = self._bytes_read / max(self.n_tokens - 1, 1)
+        decode_s = self._last_token_s - self._first_token_s
+        timing = Timing(self._n_prompt, self.n_tokens, self._first_token_s, decode_s)
+        return Answer(text, reason, timing, bytes_read, bytes_read / kv_bytes)
+
+
+class _Text:
     """The text of an answer as it comes: whole characters, and nothing from the text `stop` on."""
 
     def __init__(self, stop: str | None) -> None:
         self._stop = stop
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text, self._given = "", 0
+        self._text, self._n_shown = "", 0
         self._starts: list[int] = []
+        self.shown = ""
         self.stopped = False
 
     def add(self, piece: bytes) -> str:
-        """Take a token's bytes; gives what can be shown now. Text that may begin `stop` is held back."""
+        """Add a token's bytes; returns what can be shown now. Text that may begin `stop` is held back."""
         self._starts.append(len(self._text))
         self._text += self._decoder.decode(piece)
         sure = len(self._text)
@@ -147,18 +330,20 @@ class _Answer:
     @property
     def n_tokens(self) -> int:
         """Tokens that begin before what was shown ends."""
-        return sum(start < self._given for start in self._starts)
+        return sum(start < self._n_shown for start in self._starts)
 
     def rest(self) -> str:
-        """What was held back, where the answer ended otherwise."""
+        """What was held back, if the answer did not end at `stop`."""
         if self.stopped:
             return ""
         self._text += self._decoder.decode(b"", final=True)
         return self._show(len(self._text))
 
     def _show(self, stop: int) -> str:
-        shown = self._text[self._given : stop]
-        if self._given == 0 and self._stop is not None:
+        """The text up to a position, as far as it was not shown before."""
+        shown = self._text[self._n_shown : stop]
+        if self._n_shown == 0 and self._stop is not None:
             shown = shown.lstrip()  # the blank after "Answer:"
-        self._given = stop
+        self._n_shown = stop
+        self.shown += shown
         return shown

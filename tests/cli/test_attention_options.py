@@ -87,9 +87,9 @@ def test_chat_without_a_document_says_nothing_of_one(on_tiny, tiny_model):
     from octavo.runtime.session import Sampling, Session
 
     llama = octavo.Llama(tiny_model, n_threads=2)
-    session = Session(llama, Sampling(n_predict=1, temperature=0))
-    "".join(session.ask("Which?"))
-    text = llama.detokenize(llama.input_ids[: session.timing.prompt_tokens].tolist(), special=True).decode()
+    session = Session(llama, Sampling(max_tokens=1, temperature=0))
+    answer = session.ask("Which?")
+    text = llama.detokenize(llama.input_ids[: answer.timing.prompt_tokens].tolist(), special=True).decode()
     assert text == "<|im_start|>user\nWhich?<|im_end|>\n<|im_start|>assistant\n"
 
 

@@ -7,15 +7,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from octavo.cli.chat import Conversation
+from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
-from octavo.runtime.session import Timing
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
 
@@ -90,10 +88,8 @@ class ScriptedSession:
 
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    timing: Timing = field(default_factory=Timing)
-    llama: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(context=SimpleNamespace(bytes_read=0)))
 
-    def ask(self, question):
+    def stream(self, question):
         self.asked.append(question)
         for part in self.answers.get(question, ["yes"]):
             if isinstance(part, BaseException):
@@ -103,7 +99,7 @@ class ScriptedSession:
 
 def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):
     session = ScriptedSession({"first": ["It was the ", KeyboardInterrupt()]})
-    Conversation(session, interactive=True).run(iter(["first", "second"]))
+    ChatLoop(session, interactive=True).run(iter(["first", "second"]))
     assert session.asked == ["first", "second"]
     assert capsys.readouterr() == ("It was the \nyes\n", "(stopped)\n")
 
@@ -111,19 +107,19 @@ def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):
 def test_ctrl_c_ends_a_script():
     session = ScriptedSession({"first": ["It was the ", KeyboardInterrupt()]})
     with pytest.raises(KeyboardInterrupt):
-        Conversation(session, interactive=False).run(iter(["first", "second"]))
+        ChatLoop(session, interactive=False).run(iter(["first", "second"]))
     assert session.asked == ["first"]
 
 
 def test_a_refused_question_returns_to_the_prompt(capsys):
     session = ScriptedSession({"long": [OctavoError("The question does not fit.")]})
-    Conversation(session, interactive=True).run(iter(["long", "short"]))
+    ChatLoop(session, interactive=True).run(iter(["long", "short"]))
     assert capsys.readouterr() == ("yes\n", "Error: The question does not fit.\n")
 
 
 def test_commands(capsys):
     session = ScriptedSession()
-    Conversation(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
+    ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["/help", "/clear", "/stats", "/exit"]
     assert lines[-1] == "There is no command /foo: /help lists them."

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from helpers import tiny_models
 
 from octavo.cli import main as cli_main
-from octavo.cli import options
+from octavo.runtime.models import default_threads
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
 NO_HEAVY_IMPORTS = ("llama_cpp", "numba", "numpy", "sklearn", "rich", "prompt_toolkit", "psutil", "joblib")
@@ -165,7 +165,7 @@ def test_environment_variables(document, on_tiny, monkeypatch):
 
 
 def test_default_threads_are_cores():
-    assert 1 <= options.default_threads() <= os.cpu_count()
+    assert 1 <= default_threads() <= os.cpu_count()
 
 
 # Bad documents and models: exit code 1, before anything else is said
@@ -379,11 +379,11 @@ def test_interrupted_answer(document, on_tiny, monkeypatch):
     """What came is kept, and its line is ended."""
     from octavo.runtime.session import Session
 
-    def ask(self, question):
+    def stream(self, question):
         yield "The Pet"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Session, "ask", ask)
+    monkeypatch.setattr(Session, "stream", stream)
     result = octavo("ask", document, "Which ship?", *on_tiny)
     assert (result.exit_code, result.stdout) == (130, "The Pet\n")
     assert result.stderr.splitlines()[-1] == "Interrupted."

