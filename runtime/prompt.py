@@ -1,9 +1,9 @@
-"""The prompt around a document, from the model's own chat template.
+"""Make the prompt around a document from the model's own chat template.
 
-The template is rendered once with marks in place of document, questions and answers, and cut at the marks. What lies
-between them is the template's and may hold control tokens; what users wrote is tokenized apart, as text, so a document
-that contains `<|im_end|>` contains just these ten characters, and no token straddles the border between the index
-and the question.
+The template is rendered once with marks in place of document, questions and answers, and cut at the marks. The parts
+between the marks are the template's and may hold control tokens. What users wrote is tokenized separately, as text. So
+a document that contains `<|im_end|>` contains just these ten characters, and no token straddles the border between the
+index and the question.
 """
 
 from __future__ import annotations
@@ -17,11 +17,22 @@ _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (f"[octavo:{name}]" for name in ("documen
 
 
 class Prompt:
-    """Token pieces of a conversation over one document.
+    """The token pieces of a conversation.
 
-    has_document : False for a conversation over nothing: the first question then brings the head
-    has_template : False where the model has no chat template, and plain "Question: ... Answer:" is used
-    stop : text that ends an answer, where no token does: a model without a template asks itself the next question
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    has_document : bool
+        Whether the conversation is over a document. Without one, the first question brings the head of the prompt.
+
+    Attributes
+    ----------
+    has_template : bool
+        Whether the model has a chat template. Without one, questions are put as "Question: ... Answer:".
+    stop : str or None
+        Text that ends an answer. A model without a template does not end it by a token: it asks itself the next
+        question.
     """
 
     def __init__(self, llama: Any, has_document: bool = True) -> None:
@@ -56,31 +67,51 @@ class Prompt:
         self._between, self._last = text.split(_NEXT)
 
     def _special_tokens(self) -> dict[str, int]:
+        """The tokens that templates name."""
         return {"eos_token": self._llama.token_eos(), "bos_token": self._llama.token_bos()}
 
     @property
     def _adds_bos(self) -> bool:
-        """Templates name the BOS token themselves; without one, the vocabulary says."""
+        """Whether the head begins with a BOS token. A template names it itself; otherwise the vocabulary says."""
         return not self.has_template and bool(self._llama._model.add_bos_token())
 
     def head(self) -> list[int]:
-        """Tokens before the document."""
+        """Return the tokens before the document."""
         return self._tokenize(self._head, add_bos=self._adds_bos, special=True)
 
     def document(self, text: str) -> list[int]:
-        """Tokens of the document."""
+        """Return the tokens of a document.
+
+        Parameters
+        ----------
+        text : str
+            The document. What looks like a control token is text.
+        """
         return self._tokenize(text, special=False)
 
     def first_question(self, question: str) -> list[int]:
-        """Tokens from the end of the document to where the answer begins."""
+        """Return the tokens from the end of the document to where the answer begins.
+
+        Parameters
+        ----------
+        question : str
+            The question. What looks like a control token is text.
+        """
         head = [] if self._has_document else self.head()
         return head + self._turn(self._border + self._first, question)
 
     def next_question(self, question: str) -> list[int]:
-        """Tokens from the end of an answer to where the next one begins."""
+        """Return the tokens from the end of an answer to where the next one begins.
+
+        Parameters
+        ----------
+        question : str
+            The question. What looks like a control token is text.
+        """
         return self._turn(self._between, question)
 
     def _turn(self, before: str, question: str) -> list[int]:
+        """The tokens of a question, with the template's around it."""
         return (
             self._tokenize(before, special=True)
             + self._tokenize(question, special=False)
@@ -88,6 +119,7 @@ class Prompt:
         )
 
     def _tokenize(self, text: str, add_bos: bool = False, special: bool = False) -> list[int]:
+        """The tokens of a text; special : whether control tokens count as such."""
         if not text:
             return []
         tokens: list[int] = self._llama.tokenize(text.encode(), add_bos=add_bos, special=special)
