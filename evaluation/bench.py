@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import llama_cpp
 import numpy as np
 
 from ..convert.calibrate import calibrate
@@ -31,10 +30,9 @@ from ..errors import OctavoError
 from ..runtime.cache.index import IndexLayer
 from ..runtime.devices.device import AUTO
 from ..runtime.graph.ggml import row_size
-from ..runtime.graph.nodes import silent_llama_cpp
 from ..runtime.llama import KV_TYPES, LLAMA_CPP, Llama
-from ..runtime.methods.squeezed import Squeezed, Squeezed2
 from ..runtime.store.plan import Plan
+from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
 from .synthetic import fill_at_random
 
@@ -43,82 +41,6 @@ DENSE = "dense"
 
 _BATCH = 512
 _WARM_UP = 2
-
-
-@dataclass
-class Engine:
-    """One way to run the model, and what was measured of it at the current depth.
-
-    Parameters
-    ----------
-    name : str
-        Its attention.
-    llama : llama_cpp.Llama
-        The model, on octavo's attention or on llama.cpp's.
-    flash_attention : bool, optional
-        Whether llama.cpp uses flash attention; None on octavo's attention.
-    prefill_s : float
-        Seconds that it took to read the text up to this depth; 0 for an engine that read nothing.
-    decode_s : list of float
-        Seconds of each decoded token.
-    logits : list of float64 arrays, shape (n_vocab,)
-        Logits after each decoded token.
-    """
-
-    name: str
-    llama: llama_cpp.Llama
-    flash_attention: bool | None = None
-    prefill_s: float = 0.0
-    decode_s: list[float] = field(default_factory=list)
-    logits: list[np.ndarray] = field(default_factory=list)
-
-    def prefill(self, tokens: list[int]) -> None:
-        """Read a batch of the text.
-
-        Parameters
-        ----------
-        tokens : list of int
-            The batch.
-        """
-        start = time.perf_counter()
-        self.llama.eval(tokens)
-        self.prefill_s += time.perf_counter() - start
-
-    def decode(self, token: int) -> None:
-        """Read one token, and keep its time and logits.
-
-        Parameters
-        ----------
-        token : int
-            The token.
-        """
-        start = time.perf_counter()
-        self.llama.eval([token])
-        self.decode_s.append(time.perf_counter() - start)
-        row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
-        self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
-
-    @property
-    def clusters(self) -> bool:
-        """Whether it attends to the clusters of a document."""
-        return any(isinstance(a.selector, Squeezed | Squeezed2) for a in self.llama.context.cache.assignments)
-
-    def start_over(self) -> None:
-        """Forget everything."""
-        self.llama.reset()
-        self.prefill_s, self.decode_s, self.logits = 0.0, [], []
-
-    def back_to(self, depth: int) -> None:
-        """Forget what was decoded.
-
-        Parameters
-        ----------
-        depth : int
-            Tokens that stay.
-        """
-        self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
-        self.llama.n_tokens = depth
-        self.decode_s, self.logits = [], []
 
 
 @dataclass(frozen=True)
@@ -198,7 +120,10 @@ class Bench:
             refuse_windows(self.dense.llama)
         self.rng = np.random.default_rng(self.clustering.seed)
         self.tokens = self._tokens(text)
-        self.others = self._llama_cpp_engines() if LLAMA_CPP in settings.attentions else []
+        self.others: list[Engine] = []
+        if LLAMA_CPP in settings.attentions:
+            how = self.dense.llama.context.device.model_arguments(self.options)
+            self.others = llama_cpp_engines(model_path, self.longest, settings.cache_type, how)
         own: dict[str, Any] = {
             "plan": settings.plan,
             "retrieval_heads": settings.retrieval_heads,
@@ -229,26 +154,6 @@ class Bench:
                 "smaller --depths, or a long-context model with -m."
             )
         return tokens
-
-    def _llama_cpp_engines(self) -> list[Engine]:
-        n_ctx = -(-self.longest // 256) * 256
-        how = self.dense.llama.context.device.model_arguments(self.options)
-        with silent_llama_cpp() as errors:
-            try:
-                return [
-                    Engine(
-                        LLAMA_CPP,
-                        llama_cpp.Llama(self.model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **how),
-                        flash_attention=flash,
-                    )
-                    for flash in ((True, False) if self.settings.cache_type == F16 else (True,))
-                ]
-            except ValueError as problem:
-                reason = f" It says: {errors[0].split(': ', 1)[-1]}." if errors else ""
-                raise OctavoError(
-                    f"llama.cpp does not keep this model's keys and values as {self.settings.cache_type}: leave it out "
-                    f"with --attention dense,squeezed.{reason}"
-                ) from problem
 
     def run(self) -> dict[str, Any]:
         """Measure everything, and return what `octavo bench -o json` prints."""

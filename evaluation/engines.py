@@ -1,0 +1,135 @@
+"""The engines that `octavo bench` compares: one model on octavo's attentions, and on llama.cpp's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from ..cpu_kernels.compile import F16
+from ..errors import OctavoError
+from ..runtime.graph.nodes import silent_llama_cpp
+from ..runtime.llama import LLAMA_CPP
+from ..runtime.methods.squeezed import Squeezed, Squeezed2
+
+
+@dataclass
+class Engine:
+    """One way to run the model, and what was measured of it at the current depth.
+
+    Parameters
+    ----------
+    name : str
+        Its attention.
+    llama : llama_cpp.Llama
+        The model, on octavo's attention or on llama.cpp's.
+    flash_attention : bool, optional
+        Whether llama.cpp uses flash attention; None on octavo's attention.
+    prefill_s : float
+        Seconds that it took to read the text up to this depth; 0 for an engine that read nothing.
+    decode_s : list of float
+        Seconds of each decoded token.
+    logits : list of float64 arrays, shape (n_vocab,)
+        Logits after each decoded token.
+    """
+
+    name: str
+    llama: llama_cpp.Llama
+    flash_attention: bool | None = None
+    prefill_s: float = 0.0
+    decode_s: list[float] = field(default_factory=list)
+    logits: list[np.ndarray] = field(default_factory=list)
+
+    def prefill(self, tokens: list[int]) -> None:
+        """Read a batch of the text.
+
+        Parameters
+        ----------
+        tokens : list of int
+            The batch.
+        """
+        start = time.perf_counter()
+        self.llama.eval(tokens)
+        self.prefill_s += time.perf_counter() - start
+
+    def decode(self, token: int) -> None:
+        """Read one token, and keep its time and logits.
+
+        Parameters
+        ----------
+        token : int
+            The token.
+        """
+        start = time.perf_counter()
+        self.llama.eval([token])
+        self.decode_s.append(time.perf_counter() - start)
+        row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
+        self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
+
+    @property
+    def clusters(self) -> bool:
+        """Whether it attends to the clusters of a document."""
+        return any(isinstance(a.selector, Squeezed | Squeezed2) for a in self.llama.context.cache.assignments)
+
+    def start_over(self) -> None:
+        """Forget everything."""
+        self.llama.reset()
+        self.prefill_s, self.decode_s, self.logits = 0.0, [], []
+
+    def back_to(self, depth: int) -> None:
+        """Forget what was decoded.
+
+        Parameters
+        ----------
+        depth : int
+            Tokens that stay.
+        """
+        self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
+        self.llama.n_tokens = depth
+        self.decode_s, self.logits = [], []
+
+
+def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments: dict[str, Any]) -> list[Engine]:
+    """Load a model on llama.cpp's own attention, with flash attention on and, if the cache is f16, off.
+
+    Parameters
+    ----------
+    model_path : str
+        The GGUF file.
+    n_tokens : int
+        The most tokens that the context has to hold.
+    cache_type : str
+        How it stores keys and values: "f16" or "q8_0".
+    arguments : dict
+        More arguments of `llama_cpp.Llama`.
+
+    Returns
+    -------
+    list of Engine
+        The engines.
+
+    Raises
+    ------
+    OctavoError
+        llama.cpp does not store this model's keys and values in this way.
+    """
+    n_ctx = -(-n_tokens // 256) * 256
+    with silent_llama_cpp() as errors:
+        try:
+            return [
+                Engine(
+                    LLAMA_CPP,
+                    llama_cpp.Llama(model_path, n_ctx=n_ctx, flash_attn=flash, verbose=False, **arguments),
+                    flash_attention=flash,
+                )
+                for flash in ((True, False) if cache_type == F16 else (True,))
+            ]
+        except ValueError as problem:
+            reason = f" It says: {errors[0].split(': ', 1)[-1]}." if errors else ""
+            raise OctavoError(
+                f"llama.cpp does not keep this model's keys and values as {cache_type}: leave it out "
+                f"with --attention dense,squeezed.{reason}"
+            ) from problem

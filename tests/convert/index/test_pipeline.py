@@ -1,0 +1,59 @@
+"""The steps from text to index: batches, reading, and layers, clustered or whole."""
+
+import numpy as np
+import pytest
+from helpers.index_builds import SETTINGS, Recorded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.convert.pipeline import batches, cluster, keep_whole, read
+from octavo.convert.progress import Silent
+
+
+@given(st.integers(0, 300), st.integers(0, 2000), st.integers(1, 512), st.integers(0, 512))
+def test_batches_hold_each_position_once_and_do_not_cross_the_border(start, length, n_batch, n_last):
+    stop = start + length
+    parts = list(batches(start, stop, n_batch, n_last))
+    assert [position for part in parts for position in part] == list(range(start, stop))
+    assert all(0 < len(part) <= n_batch for part in parts)
+    border = stop - n_last
+    assert not any(part.start < border < part.stop for part in parts)
+
+
+def test_batches_are_full_but_for_the_last_before_the_border_and_at_the_end():
+    assert list(batches(0, 1200, 512, 100)) == [range(0, 512), range(512, 1024), range(1024, 1100), range(1100, 1200)]
+    assert list(batches(1150, 1200, 512, 100)) == [range(1150, 1200)]
+    assert list(batches(5, 1030, 512)) == [range(5, 517), range(517, 1029), range(1029, 1030)]
+    assert list(batches(7, 7, 512, 100)) == []
+
+
+def test_reading_captures_the_queries_of_the_last_tokens(llama, tokens):
+    progress = Recorded()
+    captured = read(llama, tokens, progress, n_queries=30)
+    assert sum(progress.reports) == len(tokens) == llama.n_tokens
+    assert [queries.shape for queries in captured] == [(2, 30, 2, 64)] * 3
+    llama.reset()
+    assert read(llama, tokens[:-30], Silent()) == []
+    one_by_one = [read(llama, [token], Silent(), n_queries=1) for token in tokens[-30:]]
+    for node, queries in enumerate(captured):
+        expected = np.concatenate([each[node] for each in one_by_one], axis=1)
+        np.testing.assert_allclose(queries, expected, atol=0.02)
+
+
+def test_layers_are_clustered_or_kept_whole(llama, tokens):
+    read(llama, tokens, Silent())
+    cache, progress = llama.context.cache, Recorded()
+    whole = keep_whole(cache)
+    clustered = list(cluster(cache, SETTINGS, progress, n_jobs=2, missing=[0, 2]))
+    assert progress.reports == [("Clustering keys", 3, "layers", 1), 1, 1]
+    assert [layer.n_clusters for layer in whole] == [0, 0, 0]
+    for i, layer in zip((0, 2), clustered, strict=True):
+        assert layer.n_clusters == SETTINGS.n_clusters(len(tokens))
+        for head, order in enumerate(layer.order):
+            np.testing.assert_array_equal(layer.keys[head], whole[i].keys[head][order])
+            np.testing.assert_array_equal(layer.values[head], whole[i].values[head][order])
+
+
+@pytest.mark.parametrize(("n_tokens", "expected"), [(1, 1), (2, 1), (50, 49), (101, 100), (5000, 100)])
+def test_thresholds_are_measured_on_the_last_tokens_but_not_on_all(n_tokens, expected):
+    assert SETTINGS.n_queries(n_tokens) == expected
