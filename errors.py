@@ -2,8 +2,8 @@
 
 
 class OctavoError(Exception):
-    """Something a user can act on: its message is a sentence that says what to do."""
+    """A problem that a user can act on. Its message is a sentence that says what to do."""
 
 
 class BudgetTooSmall(OctavoError):
-    """A budget that looking up what matters would exceed."""
+    """The budget is smaller than the cost of the lookup alone."""

@@ -1,9 +1,9 @@
-"""Measure what docs/evaluation.md shows, and write its tables there, each below the command that makes it.
+"""Measure what docs/evaluation.md shows, and write its tables, each below the command that makes it.
 
     python benchmarks/evaluation.py FOLDER [--gemma FILE.gguf] [--long FILE.gguf]
 
-Samples are kept in FOLDER, and plans are looked for there (`octavo profile --index-dir FOLDER`). What was measured
-before is not measured again. Tables of a model that is not given stay as they are.
+FOLDER keeps the samples, and has the plans (`octavo profile --index-dir FOLDER`). What was measured before is not
+measured again. Tables of models that are not named stay as they are.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from octavo.convert.texts import SHIPPED_NOVEL
 from octavo.evaluation.tasks.needle import FACTS
 from octavo.runtime.models import default_model
 
 PAGE = Path(__file__).parent.parent / "docs" / "evaluation.md"
-NOVEL = Path(__file__).parent.parent / "examples" / "emma.txt"
 
-#: What ends the place of a table, which `<!-- MODEL TASK -->` begins.
+#: End of the place of a table. `<!-- MODEL TASK -->` begins it.
 END = "<!-- end -->"
 
 ALL = "dense,squeezed,squeezed2,quest,sparq,streaming,h2o,duo"
@@ -32,7 +32,7 @@ SOME = "dense,squeezed,squeezed2,quest,sparq,streaming"
 FIVE = "dense,squeezed,quest,sparq,streaming"
 BUDGETS = "0.5,0.25,0.125"
 
-#: Documents for fixed-context at length: characters of the novel, a fact in each tenth of it.
+#: Characters of the novel in each long document for fixed-context. A fact is hidden in each tenth of a document.
 FACT_DOCUMENTS = (30_000, 64_000)
 
 
@@ -40,7 +40,18 @@ FACT_DOCUMENTS = (30_000, 64_000)
 class Run:
     """One command.
 
-    model : "smollm2", "gemma" or "long"    depths : empty for a task's own    picture : file beside the page
+    Parameters
+    ----------
+    model : str
+        "smollm2", "gemma" or "long".
+    task, depths, attention, budgets : str
+        Values of the options of `octavo eval`; empty depths for a task that has its own.
+    samples : int
+        Samples at each depth.
+    extra_options : tuple of str
+        Further options.
+    picture : str
+        Name of the picture in the page's folder; empty for none.
     """
 
     model: str
@@ -49,20 +60,20 @@ class Run:
     samples: int
     attention: str = ALL
     budgets: str = BUDGETS
-    more: tuple[str, ...] = ()
+    extra_options: tuple[str, ...] = ()
     picture: str = ""
 
     @property
     def block(self) -> str:
-        """The name of its place in the page."""
+        """Name of the table's place in the page."""
         return f"{self.model} {self.task}"
 
     @property
     def arguments(self) -> list[str]:
-        """What `octavo` is called with, but for model and folder."""
+        """Arguments of `octavo`, without model and folder."""
         depths = ["--depths", self.depths] if self.depths else []
         chosen = ["--samples", str(self.samples), "--budgets", self.budgets, "--attention", self.attention]
-        return ["eval", self.task, *depths, *chosen, *self.more]
+        return ["eval", self.task, *depths, *chosen, *self.extra_options]
 
 
 RUNS = [
@@ -72,7 +83,7 @@ RUNS = [
     Run("long", "needle", "30000", 10, SOME),
     Run("long", "repetition", "8000,16000", 16, SOME),
     Run("long", "repetition", "30000", 8, SOME),
-    Run("long", "fixed-context", "", 10, FIVE, more=("--data", "facts.json")),
+    Run("long", "fixed-context", "", 10, FIVE, extra_options=("--data", "facts.json")),
     *(Run("smollm2", task, "2000,7600", 16) for task in ("agreement", "repetition")),
     Run("smollm2", "perplexity", "2000,7600", 8),
     *(Run("smollm2", task, "2000,7600", 20) for task in ("passkey", "needle")),
@@ -88,8 +99,14 @@ RUNS = [
 
 
 def fact_documents() -> Iterator[dict[str, object]]:
-    """The novel in some lengths, each with ten facts hidden in it, and the questions."""
-    novel = NOVEL.read_text("utf-8")
+    """Hide ten facts in parts of the novel of several lengths.
+
+    Yields
+    ------
+    dict
+        A document and its questions, as fixed-context takes them.
+    """
+    novel = SHIPPED_NOVEL.read_text("utf-8")
     for number, length in enumerate(FACT_DOCUMENTS):
         rng = np.random.default_rng(number)
         paragraphs = novel[:length].split("\n\n")
@@ -103,7 +120,22 @@ def fact_documents() -> Iterator[dict[str, object]]:
 
 
 def measure(run: Run, model: Path, folder: Path) -> str:
-    """Run a command; gives the command and its table."""
+    """Run a command.
+
+    Parameters
+    ----------
+    run : Run
+        The command.
+    model : Path
+        GGUF file.
+    folder : Path
+        Where samples are kept.
+
+    Returns
+    -------
+    str
+        The command and its table, in Markdown.
+    """
     octavo = Path(sys.executable).with_name("octavo")
     command = [str(octavo), *run.arguments, "-m", str(model), "--index-dir", str(folder)]
     if run.picture:
@@ -115,7 +147,7 @@ def measure(run: Run, model: Path, folder: Path) -> str:
 
 
 def main() -> None:
-    """Measure everything for the models that are given, and write the page."""
+    """Measure everything for the named models, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where samples are kept, and plans are")
     parser.add_argument("--gemma", type=Path, help="Gemma 3 270M")
@@ -131,10 +163,10 @@ def main() -> None:
             blocks.setdefault(run.block, []).append(measured)
     page = PAGE.read_text("utf-8")
     for name, tables in blocks.items():
-        before, found, rest = page.partition(f"<!-- {name} -->\n")
+        before, found, tail = page.partition(f"<!-- {name} -->\n")
         if not found:
             raise SystemExit(f"{PAGE.name} has no place for '{name}'.")
-        after = rest.partition(END)[2]
+        after = tail.partition(END)[2]
         page = "\n".join([before + found, *tables, END + after])
     PAGE.write_text(page, "utf-8")
 

@@ -1,13 +1,13 @@
-"""How good is a plan's order of heads? Passkeys of another novel, recalled with some heads streaming.
+"""Measure how good a plan's order of heads is: a model recalls passkeys of another novel while some heads stream.
 
     python benchmarks/retrieval_heads.py -m MODEL --novel NOVEL.txt [--texts 4] [--tokens 8192]
         [--orders elimination,mass,random] [--prefill]
 
-`octavo profile -m MODEL` comes first. Heads are kept as retrieval heads in three orders: the plan's, by the attention
-that they pay to a passkey while it is recalled, and at random. Printed is the share of passkeys of which the model
-predicts every token, each after the right ones before it, and the share of all their tokens. Without --prefill a text
-is read once with full attention, and heads stream while it is recalled; with it they stream from the first token on, as
-in use.
+Run `octavo profile -m MODEL` first. Retrieval heads are chosen in three orders: the plan's, by the attention that heads
+pay to a passkey while the model recalls it, and at random. The table shows the share of passkeys of which the model
+predicts every token, given the right tokens before it, and the share of all their tokens. Without --prefill a text is
+read once with full attention, and heads stream while the model recalls. With --prefill they stream from the first token
+on, as in use.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from octavo.cli.render import markdown_table
 from octavo.convert.plan.heads import HIDDEN, LOGITS, Head, evaluate, full_heads, recall, streaming
 from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, RecallText, passkey_text, recall_text
 from octavo.convert.texts import SHIPPED_NOVEL
@@ -53,9 +54,9 @@ def main() -> None:
             read(llama, text)
         for name, heads in kept.items():
             if arguments.prefill:
-                fallen = [head for head in plan.elimination if head not in heads]
+                eliminated = [head for head in plan.elimination if head not in heads]
                 share = max(len(heads) - 0.5, 0) / len(plan.elimination)  # the runtime rounds up
-                own = replace(plan, elimination=(*fallen, *heads), retrieval_heads=share)
+                own = replace(plan, elimination=(*eliminated, *heads), retrieval_heads=share)
                 with_duo = Llama(arguments.model, attention="duo", plan=own, **threads)
                 read(with_duo, text)
                 right[name] += recalled(with_duo, text)
@@ -65,13 +66,16 @@ def main() -> None:
                 with streaming(llama.context.cache, others, plan.n_sinks, plan.n_recent):
                     right[name] += recalled(llama, text)
     n_passkeys = sum(len(text.passkeys) for text in texts)
-    print(f"| retrieval heads | passkeys recalled whole, of {n_passkeys} | tokens |\n| --- | ---: | ---: |")
-    for name, keys in right.items():
-        print(f"| {name} | {np.mean([key.all() for key in keys]):.3f} | {np.concatenate(keys).mean():.3f} |")
+    columns = "retrieval heads", f"passkeys recalled whole, of {n_passkeys}", "tokens"
+    rows = (
+        [name, f"{np.mean([key.all() for key in keys]):.3f}", f"{np.concatenate(keys).mean():.3f}"]
+        for name, keys in right.items()
+    )
+    print(markdown_table(columns, rows))
 
 
 def held_out(llama: Llama, novel: Path, n_texts: int, n_tokens: int) -> list[RecallText]:
-    """Passkeys in another novel, of words that the plan's passkeys did not have."""
+    """Hide passkeys in another novel, of words that the plan's passkeys did not have."""
     known = set(Haystack(llama, SHIPPED_NOVEL.read_text("utf-8")).words)
     haystack = Haystack(llama, novel.read_text("utf-8"))
     words = [word for word in haystack.common_words if word not in known]
@@ -79,7 +83,7 @@ def held_out(llama: Llama, novel: Path, n_texts: int, n_tokens: int) -> list[Rec
 
 
 def settings(llama: Llama, plan: Plan, wanted: Sequence[str]) -> dict[str, Sequence[Head]]:
-    """The retrieval heads of each row of the table."""
+    """Return the retrieval heads of each row of the table."""
     rng, heads = np.random.default_rng(0), full_heads(llama.context.cache)
     orders: dict[str, Sequence[Head]] = {}
     if "elimination" in wanted:
@@ -95,7 +99,7 @@ def settings(llama: Llama, plan: Plan, wanted: Sequence[str]) -> dict[str, Seque
 
 
 def by_mass(llama: Llama, heads: Sequence[Head], n_texts: int = 2, n_tokens: int = 4096) -> list[Head]:
-    """Heads by how much attention they pay to a passkey while it is recalled, in the plan's texts; the most last."""
+    """Sort heads by the attention that they pay to a passkey while it is recalled, in the plan's texts; most last."""
     haystack = Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
     mass = dict.fromkeys(heads, 0.0)
     for seed in range(n_texts):
@@ -105,7 +109,7 @@ def by_mass(llama: Llama, heads: Sequence[Head], n_texts: int = 2, n_tokens: int
         tokens = text.tokens[text.n_read :]
         with llama.context.captured_queries(len(tokens)) as queries:
             evaluate(llama, tokens, np.ones(len(tokens), bool), lambda name: name == HIDDEN, lambda name, _: False)
-        asking, sources = text.recalled - 1, text.sources
+        predicting, sources = text.recalled - 1, text.sources
         key_of = np.repeat(np.arange(len(text.passkeys)), [len(key) for key in text.passkeys])
         for node, captured in zip(llama.context.nodes, queries, strict=True):
             keys = llama.context.cache.rows(node.kv_layer)[0].astype(np.float32)
@@ -114,22 +118,41 @@ def by_mass(llama: Llama, heads: Sequence[Head], n_texts: int = 2, n_tokens: int
                     continue
                 for passkey in range(len(text.passkeys)):
                     own = np.flatnonzero(key_of == passkey)
-                    query = captured[head, asking[own] - text.n_read].transpose(1, 0, 2)
-                    scores = query @ keys[head].T
-                    scores[:, np.arange(len(keys[head])) > asking[own][:, None]] = -np.inf
-                    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-                    share = weights[..., sources[own]].sum(axis=-1) / weights.sum(axis=-1)
-                    mass[node.kv_layer, head] += float(share.mean())
+                    queries_of_head = captured[head, predicting[own] - text.n_read]
+                    mass[node.kv_layer, head] += attention_paid(
+                        queries_of_head, predicting[own], keys[head], sources[own]
+                    )
     return sorted(heads, key=lambda head: mass[head])
 
 
+def attention_paid(queries: np.ndarray, positions: np.ndarray, keys: np.ndarray, sources: np.ndarray) -> float:
+    """Return the mean share of the attention that goes to some rows.
+
+    Parameters
+    ----------
+    queries : float32 array, shape (n, group, head_dim)
+        Scaled queries of the tokens at `positions`.
+    positions : int64 array, shape (n,)
+        Positions of these tokens.
+    keys : float32 array, shape (n_rows, head_dim)
+        Keys of the head.
+    sources : int64 array, shape (m,)
+        Positions of the rows.
+    """
+    scores = queries.transpose(1, 0, 2) @ keys.T
+    scores[:, np.arange(len(keys)) > positions[:, None]] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    share = weights[..., sources].sum(axis=-1) / weights.sum(axis=-1)
+    return float(share.mean())
+
+
 def read(llama: Llama, text: RecallText) -> None:
-    """Evaluate what is to be read of a text."""
+    """Read the first part of a text."""
     llama.eval(text.tokens[: text.n_read])
 
 
 def recalled(llama: Llama, text: RecallText) -> list[np.ndarray]:
-    """For each passkey, which of its tokens the model predicts."""
+    """Return for each passkey which of its tokens the model predicts."""
     right = recall(llama, text, logits=True)[LOGITS].argmax(axis=1) == np.array(text.tokens)[text.recalled]
     bounds = np.cumsum([len(key) for key in text.passkeys])[:-1]
     return np.split(right, bounds)

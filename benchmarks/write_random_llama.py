@@ -1,9 +1,9 @@
-"""Write a GGUF of random weights with the shape of Llama 3.2 1B, for timing: its answers are noise.
+"""Write a GGUF file of random weights in the shape of Llama 3.2 1B, for timing. Its answers are noise.
 
     python benchmarks/write_random_llama.py OUT.gguf
 
-All matrices are Q4_0, 0.7 GB in all, and the output matrix is the token embedding. The scales keep activations of
-order 1. The tokenizer knows bytes only, so any text has tokens, about one for each byte.
+All matrices are Q4_0, 0.7 GB in all, and the output matrix is the token embedding. The scales keep activations at order
+1. The tokenizer knows bytes only, so that any text has tokens, about one for each byte.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 
 @dataclass(frozen=True)
 class Sizes:
-    """The measures of a model; matrices are a multiple of 32 wide."""
+    """The sizes of a model. The number of columns of each matrix is a multiple of 32."""
 
     n_layer: int
     n_embd: int
@@ -55,7 +55,17 @@ _NIBBLE_SPREAD = math.sqrt(21.5)  # root mean square of a nibble less 8, both dr
 
 
 def write_model(path: Path, sizes: Sizes, seed: int = 0) -> None:
-    """Write the model, a matrix at a time; the same sizes and seed give the same file."""
+    """Write a model, one matrix at a time.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    sizes : Sizes
+        Shape of the model.
+    seed : int
+        Seed of the weights: the same sizes and seed make the same file.
+    """
     writer = GGUFWriter(path, "llama")
     _add_metadata(writer, sizes)
     _add_tokenizer(writer, sizes.n_vocab)
@@ -79,7 +89,18 @@ def write_model(path: Path, sizes: Sizes, seed: int = 0) -> None:
 
 
 def matrix_shapes(sizes: Sizes) -> dict[str, tuple[int, int, float]]:
-    """Rows (outputs), columns (inputs) and gain of each matrix, in the file's order."""
+    """List the matrices of a model.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Shape of the model.
+
+    Returns
+    -------
+    dict
+        Rows (outputs), columns (inputs) and gain of each matrix, in the order of the file.
+    """
     n_embd, n_ff = sizes.n_embd, sizes.n_ff
     query_width, kv_width = sizes.n_head * sizes.head_dim, sizes.n_kv_head * sizes.head_dim
     layer = {
@@ -98,9 +119,22 @@ def matrix_shapes(sizes: Sizes) -> dict[str, tuple[int, int, float]]:
 
 
 def random_matrix(rows: int, columns: int, gain: float, rng: np.random.Generator) -> np.ndarray:
-    """Blocks of Q4_0 that give inputs of order 1 the standard deviation `gain`: (n_blocks,) records.
+    """Draw a matrix that turns inputs of order 1 into outputs with a given standard deviation.
 
-    Nibbles stand for -8 to 7, so their mean is not 0; scales of both signs make up for that.
+    Nibbles stand for -8 to 7, so that their mean is not 0. Scales of both signs compensate for that.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Shape of the matrix.
+    gain : float
+        Standard deviation of the outputs.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    block_q4_0 array, shape (n_blocks,)
     """
     blocks = np.empty(rows * columns // _BLOCK_WEIGHTS, _BLOCK)
     scale = gain / math.sqrt(columns) / _NIBBLE_SPREAD
@@ -135,7 +169,7 @@ def _add_metadata(writer: GGUFWriter, sizes: Sizes) -> None:
 
 
 def _add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
-    """A SentencePiece vocabulary of bytes and the blank, filled up with tokens that no text has."""
+    """Add a SentencePiece vocabulary of bytes and the blank, and tokens that no text has."""
     tokens = [*_SPECIALS, "\u2581", *(f"<0x{byte:02X}>" for byte in range(256))]
     n_unused = n_vocab - len(tokens)
     kinds = {

@@ -47,7 +47,7 @@ def ask(
         {
             "answer": answer.text,
             "attention": session.llama.attention,
-            "budget": session.llama.budget if session.llama.method.has_budget else 1.0,
+            "budget": session.llama.budget if session.llama.composition.has_budget else 1.0,
             "timing": {
                 "open_s": round(open_s, 3),
                 "first_token_s": round(answer.timing.first_token_s, 3),

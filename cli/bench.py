@@ -1,4 +1,4 @@
-"""`octavo bench`: octavo against llama.cpp, in one run."""
+"""`octavo bench`: time octavo against llama.cpp in one run, or the attention kernels alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from . import options
-from .render import TaskProgress
+from .option_types import AttentionListType, DepthListType
+from .render import TaskProgress, markdown_table
 
+#: Columns of the tables: a key of the rows, and its heading.
 _COLUMNS = {
     "attention": "attention",
     "depth": "depth",
@@ -22,7 +24,6 @@ _COLUMNS = {
     "kl_divergence": "KL to dense",
     "top1_agreement": "same top token",
 }
-
 _KERNEL_COLUMNS = {
     "kernel": "kernel",
     "kv_type": "keys, values",
@@ -53,7 +54,7 @@ _FILLS = {
 @click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
 @click.option(
     "--depths",
-    type=options.Depths(least=0),
+    type=DepthListType(least=0),
     default="2048,8000",
     show_default=True,
     help="Tokens in the cache before decoding.",
@@ -68,7 +69,7 @@ _FILLS = {
 )
 @click.option(
     "--attention",
-    type=options.Attentions(),
+    type=AttentionListType(),
     default="llama.cpp,dense,squeezed",
     show_default=True,
     help=f"Methods to compare: llama.cpp (the better of flash attention on and off; q8_0 needs it on), "
@@ -118,9 +119,9 @@ def bench(
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
     text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL)
     path = options.model_path(model)
-    measured = options.plan_for(attention, plan, Library.of(path))
+    model_plan = options.plan_for(attention, plan, Library.of(path))
     settings = BenchSettings(
-        depths, attention, budget, n_decode, threads, fill, cache_type, measured, retrieval_heads, device
+        depths, attention, budget, n_decode, threads, fill, cache_type, model_plan, retrieval_heads, device
     )
     with TaskProgress() as progress:
         result = Bench(str(path), text, settings, progress).run()
@@ -128,51 +129,77 @@ def bench(
 
 
 def time_kernels(threads: int, output: str) -> None:
-    """The kernels alone. Options that are about a model or a text have no place beside it."""
+    """Time the kernels alone, and print the result.
+
+    Parameters
+    ----------
+    threads : int
+        Number of threads.
+    output : str
+        "md" or "json".
+
+    Raises
+    ------
+    click.UsageError
+        If the user gave an option that is about a model or a text.
+    """
     from ..evaluation.kernel_bench import KernelBench
 
     context = click.get_current_context()
+    named = {parameter.name: parameter for parameter in context.command.params}
     for name in context.params:
-        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and name not in ("kernels", "threads", "output"):
-            option = next(parameter for parameter in context.command.params if parameter.name == name)
-            raise click.UsageError(f"--kernels runs no model: leave out {option.opts[-1]}.")
+        if name not in ("kernels", "threads", "output") and options.is_on_command_line(name):
+            raise click.UsageError(f"--kernels runs no model: leave out {named[name].opts[-1]}.")
     with TaskProgress() as progress:
         result = KernelBench(threads, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else kernels_as_markdown(result))
 
 
 def kernels_as_markdown(result: dict[str, Any]) -> str:
-    """Kernel times as a table."""
+    """Write kernel times as a table, with the machine above it.
+
+    Parameters
+    ----------
+    result : dict
+        What `KernelBench.run` returns.
+
+    Returns
+    -------
+    str
+    """
     machine = result["machine"]
-    lines = [
+    heading = (
         f"{machine['cpu']}, {machine['threads']} threads, reads {machine['read_bandwidth_gb_s']} GB/s from memory; "
-        f"one layer of {result['kv_heads']} KV heads",
-        "",
-        "| " + " | ".join(_KERNEL_COLUMNS.values()) + " |",
-        "| --- | --- |" + " ---: |" * (len(_KERNEL_COLUMNS) - 2),
-    ]
-    for row in result["kernels"]:
-        cells = {name: str(row.get(name, "-")) for name in _KERNEL_COLUMNS}
-        cells["share_of_read_bandwidth"] = f"{row['share_of_read_bandwidth']:.0%}"
-        lines.append("| " + " | ".join(cells.values()) + " |")
-    return "\n".join(lines)
+        f"one layer of {result['kv_heads']} KV heads"
+    )
+    rows = [[_kernel_cell(name, row) for name in _KERNEL_COLUMNS] for row in result["kernels"]]
+    return f"{heading}\n\n{markdown_table(_KERNEL_COLUMNS.values(), rows, n_left=2)}"
+
+
+def _kernel_cell(name: str, row: dict[str, Any]) -> str:
+    return f"{row[name]:.0%}" if name == "share_of_read_bandwidth" else str(row.get(name, "-"))
 
 
 def as_markdown(result: dict[str, Any]) -> str:
-    """The result as a table, with the machine above it."""
+    """Write times as a table, with the machine above it.
+
+    Parameters
+    ----------
+    result : dict
+        What `Bench.run` returns.
+
+    Returns
+    -------
+    str
+    """
     machine, model = result["machine"], result["model"]
-    kept = f"; keys and values are {result['cache_type']}" if result["cache_type"] != "f16" else ""
-    lines = [
+    stored_as = f"; keys and values are {result['cache_type']}" if result["cache_type"] != "f16" else ""
+    heading = (
         f"{model['file']}, {machine['cpu']}, {machine['threads']} threads, "
-        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory{_FILLS[result['fill']]}{kept}",
-        "",
-        "| " + " | ".join(_COLUMNS.values()) + " |",
-        "| --- |" + " ---: |" * (len(_COLUMNS) - 1),
-    ]
-    for row in result["results"]:
-        lines.append("| " + " | ".join(_cell(name, row) for name in _COLUMNS) + " |")
-    return "\n".join(lines)
+        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory{_FILLS[result['fill']]}{stored_as}"
+    )
+    rows = [[_cell(name, row) for name in _COLUMNS] for row in result["results"]]
+    return f"{heading}\n\n{markdown_table(_COLUMNS.values(), rows)}"
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:

@@ -122,7 +122,7 @@ class ChatLoop:
         cache = llama.context.cache
         notice(f"context    {llama.n_tokens:,} of {llama.n_ctx():,} tokens, {cache.n_document:,} of them the document")
         notice(f"KV cache   {size(cache.kv_bytes)}")
-        budget = f", budget {llama.budget:g}" if llama.method.has_budget else ""
+        budget = f", budget {llama.budget:g}" if llama.composition.has_budget else ""
         notice(f"attention  {llama.attention}{budget}")
         if answer:
             timing = answer.timing

@@ -1,4 +1,4 @@
-"""`octavo doctor`: whether octavo's kernels run on this machine as they should."""
+"""`octavo doctor`: check that octavo's kernels run on this machine as they should."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def doctor(metal: bool, report: Path, output: str) -> None:
     Compiles every shader, compares every method with the CPU, and times every kernel. Takes some minutes. Ends with
     exit code 1 where something is wrong.
     """
-    from ..evaluation.doctor import PLAN, Doctor
+    from ..evaluation.doctor import EXAMINATION, Doctor
     from ..runtime.store.files import disk_errors
 
     with TaskProgress() as progress:
-        examination = Doctor(progress, PLAN)
+        examiner = Doctor(progress, EXAMINATION)
         with disk_errors(report):
             report.touch()
-        found = examination.run()
+        found = examiner.run()
     with disk_errors(report):
         report.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     if output == "json":
@@ -48,13 +48,13 @@ def doctor(metal: bool, report: Path, output: str) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    """The report, for people."""
+    """Print a report for people."""
     machine = found["machine"]
     click.echo(f"{machine['gpu']}, {machine['system']}: reads {found['read_bandwidth_gb_s']:.0f} GB/s\n")
     wrong = [row for row in found["kernels"] + found["comparisons"] if row["problem"]]
     for row in wrong:
-        what = row.get("kernel") or f"{row['attention']}, {row['tokens']} tokens"
-        click.echo(f"head_dim {row['head_dim']}, group {row['group']}, {row['kv_type']}: {what}: {row['problem']}")
+        subject = row.get("kernel") or f"{row['attention']}, {row['tokens']} tokens"
+        click.echo(f"head_dim {row['head_dim']}, group {row['group']}, {row['kv_type']}: {subject}: {row['problem']}")
     compared = [row["largest_error"] for row in found["comparisons"] if "largest_error" in row]
     click.echo(f"{len(found['kernels'])} kernels compiled, {len(compared)} steps compared, {len(wrong)} problems.")
     if compared:

@@ -1,4 +1,4 @@
-"""`octavo eval`: what methods and budgets cost in quality, on the user's own model."""
+"""`octavo eval`: measure what methods and budgets cost in quality, on the user's own model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
+from ..evaluation.tasks import TASKS
+from ..runtime.methods import LLAMA_CPP
 from . import options
-from .render import TaskProgress, notice, print_json, resumable
+from .option_types import AttentionListType, BudgetListType, DepthListType
+from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
-#: The tasks, for the help text.
-TASKS = ("perplexity", "repetition", "passkey", "needle", "qa", "fixed-context", "agreement")
-
-#: Columns of a table, and of CSV; the last ones where a task has them.
+#: Columns of a table and of CSV: a key of the rows, and its heading.
 _COLUMNS = {
     "attention": "attention",
     "budget": "budget",
@@ -28,7 +28,8 @@ _COLUMNS = {
     "kl_divergence": "KL to dense",
     "bytes_read_share": "share read",
 }
-_MORE = {
+#: Columns that only some tasks have.
+_TASK_COLUMNS = {
     "exact_match": "exact match",
     "contains_answer": "has the answer",
     "first_token_s": "first token s",
@@ -36,26 +37,38 @@ _MORE = {
 }
 
 
-@click.command()
-@click.argument("task", type=click.Choice(TASKS))
+_WIDTH = max(map(len, TASKS))
+_TASK_LINES = "\n".join(f"{name:<{_WIDTH}}  {entry.summary}" for name, entry in TASKS.items())
+_HELP = f"""Measure what each method and budget costs in quality.
+
+\b
+{_TASK_LINES}
+
+All methods see the same samples. What is measured is kept beside the model: interrupted, the same command goes on
+where it stopped, and methods and depths can be added.
+"""
+
+
+@click.command(help=_HELP)
+@click.argument("task", type=click.Choice(list(TASKS)))
 @options.model_options
 @click.option(
     "--attention",
-    type=options.Attentions(),
+    type=AttentionListType(),
     default="dense,squeezed,quest,sparq,streaming",
     show_default=True,
     help=f"Methods to compare, with dense in any case: {options.ATTENTIONS}.",
 )
 @click.option(
     "--budgets",
-    type=options.Budgets(),
+    type=BudgetListType(),
     default="0.25,0.125",
     show_default=True,
     help="Shares of the KV bytes that each method is to read: its own budget is set so that it does.",
 )
 @click.option(
     "--depths",
-    type=options.Depths(least=1),
+    type=DepthListType(least=1),
     default="4096",
     show_default=True,
     help="Tokens of a text. fixed-context takes its documents as they are.",
@@ -87,33 +100,19 @@ def eval(
     output: str,
     plot: Path | None,
 ) -> None:
-    """Measure what each method and budget costs in quality.
-
-    \b
-    perplexity     bits per character of prose, the later part given the earlier
-    repetition     how much of a passage the model repeats, given its beginning
-    passkey        numbers hidden in prose
-    needle         facts hidden in prose
-    qa             questions about paragraphs among unrelated ones
-    fixed-context  many questions on one indexed document
-    agreement      next-token distributions and attention against dense ones
-
-    All methods see the same samples. What is measured is kept beside the model: interrupted, the same command goes on
-    where it stopped, and methods and depths can be added.
-    """
-    from ..evaluation.evaluate import TASKS as tasks
     from ..evaluation.evaluate import Evaluation, Settings
+    from ..evaluation.tasks import task_class
     from ..evaluation.tasks.qa import QA
 
-    if options.LLAMA_CPP in attention:
+    if LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")
     if chat and task != QA.name:
         raise click.UsageError(f"--chat is for qa: {task} has one way to ask.")
-    chosen = QA(chat=True) if chat else tasks[task]()
-    if chosen.own_depths and was_given("depths"):
+    chosen = QA(chat=True) if chat else task_class(task)()
+    if chosen.own_depths and options.is_on_command_line("depths"):
         raise click.UsageError(f"{task} takes its documents as they are: leave out --depths.")
     if plot is not None:
-        from ..evaluation.plan_plot import check_plot
+        from ..evaluation.pictures import check_plot
 
         check_plot(plot)
     library = model_options.library()
@@ -142,30 +141,33 @@ def eval(
         click.echo(as_csv(result) if output == "csv" else as_markdown(result))
 
 
-def was_given(name: str) -> bool:
-    """Whether the user gave an option."""
-    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-
-
 def _columns(result: dict[str, Any]) -> dict[str, str]:
-    more = {name: title for name, title in _MORE.items() if any(name in row for row in result["results"])}
-    return {**_COLUMNS, "score": result["metric"], **more}
+    """Return the columns of a result: those of all tasks, and those of its own."""
+    of_task = {key: title for key, title in _TASK_COLUMNS.items() if any(key in row for row in result["results"])}
+    return {**_COLUMNS, "score": result["metric"], **of_task}
 
 
 def as_markdown(result: dict[str, Any]) -> str:
-    """The rows as a table, with what they depend on above it."""
+    """Write a result as a table, with what it depends on above it.
+
+    Parameters
+    ----------
+    result : dict
+        What `Evaluation.run` returns.
+
+    Returns
+    -------
+    str
+    """
     columns, machine = _columns(result), result["machine"]
     better = "higher" if result["higher_is_better"] else "lower"
-    lines = [
+    heading = (
         f"{result['task']} ({result['metric']}: {better} is better): {result['model']['name']}, "
         f"{result['data']['name']}, seed {result['seed']}, octavo {result['octavo']}, {machine['cpu']}, "
-        f"{machine['threads']} threads",
-        "",
-        "| " + " | ".join(columns.values()) + " |",
-        "| --- |" + " ---: |" * (len(columns) - 1),
-    ]
-    lines += ["| " + " | ".join(_cell(name, row) for name in columns) + " |" for row in result["results"]]
-    return "\n".join(lines)
+        f"{machine['threads']} threads"
+    )
+    rows = [[_cell(name, row) for name in columns] for row in result["results"]]
+    return f"{heading}\n\n{markdown_table(columns.values(), rows)}"
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:
@@ -180,7 +182,18 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 
 
 def as_csv(result: dict[str, Any]) -> str:
-    """The rows as CSV."""
+    """Write a result as CSV.
+
+    Parameters
+    ----------
+    result : dict
+        What `Evaluation.run` returns.
+
+    Returns
+    -------
+    str
+        Lines, without a line end after the last one.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(_columns(result)), extrasaction="ignore", restval="", lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""Where chat takes its lines from: an editor on a terminal, standard input elsewhere. A line may hold several."""
+"""Read the lines of a chat: from an editor on a terminal, else from standard input. An entry may have several lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ if TYPE_CHECKING:
 
 
 def is_terminal() -> bool:
-    """Whether somebody types."""
+    """Return whether somebody types: standard input and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def piped_lines() -> Iterator[str]:
-    """Lines of standard input; one that ends with a backslash goes on in the next."""
+    """Read entries from standard input. A line that ends with a backslash continues in the next one.
+
+    Yields
+    ------
+    str
+        An entry.
+
+    Raises
+    ------
+    OctavoError
+        If the input is not UTF-8 text.
+    """
     from ..errors import OctavoError
 
     parts: list[str] = []
@@ -38,7 +49,18 @@ def piped_lines() -> Iterator[str]:
 
 
 def typed_lines() -> Iterator[str]:
-    """Lines that are typed, with editing and history, until Ctrl-D, or Ctrl-C (KeyboardInterrupt)."""
+    """Read entries from an editor with history, until Ctrl-D.
+
+    Yields
+    ------
+    str
+        An entry.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user presses Ctrl-C on an empty entry.
+    """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output import create_output
 
@@ -58,7 +80,7 @@ def typed_lines() -> Iterator[str]:
 
 
 def _key_bindings() -> KeyBindings:
-    """Enter sends, Alt-Enter and a trailing backslash add a line, Ctrl-C clears the line or else leaves."""
+    """Bind the keys: Enter sends, Alt-Enter and a trailing backslash add a line, Ctrl-C clears the entry or leaves."""
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
@@ -88,7 +110,7 @@ def _key_bindings() -> KeyBindings:
 
 
 def _history() -> History:
-    """Earlier questions, kept in the user's state folder where that can be written."""
+    """Open the history of earlier entries, in the user's state folder if that can be written."""
     import platformdirs
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 

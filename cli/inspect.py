@@ -1,4 +1,4 @@
-"""`octavo inspect`: what a model or an index holds."""
+"""`octavo inspect`: say what a model or an index holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,23 @@ def inspect(path: Path, output: str) -> None:
 
 
 def inspect_index(folder: Path) -> dict[str, Any]:
-    """What the manifest of an index says, and whether its files are as they were written."""
+    """Read the manifest of an index, and compare its files with their checksums.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+
+    Returns
+    -------
+    dict
+        What the command prints.
+
+    Raises
+    ------
+    OctavoError
+        If the folder is not a finished index.
+    """
     from ..errors import OctavoError
     from ..runtime.store.index_files import MANIFEST, check_file, read_manifest
 
@@ -68,10 +84,27 @@ def inspect_index(folder: Path) -> dict[str, Any]:
 
 
 def inspect_model(path: Path) -> dict[str, Any]:
-    """What a model is made of, as llama.cpp and its graph tell."""
+    """Describe a model, as llama.cpp and its graph see it.
+
+    Parameters
+    ----------
+    path : Path
+        GGUF file.
+
+    Returns
+    -------
+    dict
+        What the command prints.
+
+    Raises
+    ------
+    OctavoError
+        If llama.cpp cannot load the file.
+    """
     import llama_cpp
 
-    from ..runtime.llama import LLAMA_CPP, Llama
+    from ..runtime.llama import Llama
+    from ..runtime.methods import LLAMA_CPP
 
     llama = Llama(path, attention=LLAMA_CPP, n_ctx=512)
     model = llama.model
@@ -88,7 +121,17 @@ def inspect_model(path: Path) -> dict[str, Any]:
 
 
 def describe_attention(llama: Any) -> dict[str, Any]:
-    """The shape of a model's attention, or why octavo cannot compute it."""
+    """Describe the shape of a model's attention, or say why octavo cannot compute it.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+
+    Returns
+    -------
+    dict
+    """
     from ..errors import OctavoError
     from ..runtime.cache.tail import CacheLayer
     from ..runtime.graph.nodes import attention_nodes
@@ -110,23 +153,36 @@ def describe_attention(llama: Any) -> dict[str, Any]:
 
 
 def _distinct(values: Any) -> Any:
-    """The value that all layers share, or the list of all."""
+    """Return the value that all layers share, or the list of all values."""
     listed = list(values)
     return listed[0] if len(set(listed)) == 1 else listed
 
 
 def in_words(name: str, value: Any) -> str:
-    """A value for people."""
+    """Write a value for people.
+
+    Parameters
+    ----------
+    name : str
+        Name of the value.
+    value : object
+        The value.
+
+    Returns
+    -------
+    str
+    """
     if name == "bytes" or name.startswith("kv_bytes"):
         return size(value)
     if name == "windows":
-        return ", ".join(f"{w['layers']} layers {_window(w['window'])}" for w in value)
+        return ", ".join(f"{each['layers']} layers {_window(each['window'])}" for each in value)
     if name == "files":
         return (
             f"{len(value)}, "
-            + ("some damaged" if any(f["damage"] for f in value) else "all intact")
+            + ("some damaged" if any(file["damage"] for file in value) else "all intact")
             + "".join(
-                f"\n  {f['name']:<28}{size(f['bytes']):>12}  {'damaged' if f['damage'] else 'intact'}" for f in value
+                f"\n  {file['name']:<28}{size(file['bytes']):>12}  {'damaged' if file['damage'] else 'intact'}"
+                for file in value
             )
         )
     if name == "octavo_attention":

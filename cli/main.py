@@ -1,4 +1,4 @@
-"""The `octavo` command: lists its subcommands from a table, imports the one that runs, and turns errors into sentences.
+"""The `octavo` command: list subcommands from a table, import the one that runs, and turn errors into sentences.
 
 Importing this module is cheap: `octavo --help` imports click, and nothing of llama.cpp, Numba or NumPy.
 """
@@ -66,7 +66,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the `octavo` command."""
+    """Run the `octavo` command; its entry point."""
     sys.unraisablehook = _interrupt_later
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

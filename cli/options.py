@@ -1,9 +1,8 @@
-"""Options that commands share, named as llama.cpp's users know them; each has an environment variable OCTAVO_..."""
+"""Options that commands share, named as users of llama.cpp know them. Each has an environment variable OCTAVO_..."""
 
 from __future__ import annotations
 
 import functools
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET
+from ..runtime.devices import AUTO, DEVICES
+from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, words
 from ..runtime.models import default_threads
+from .option_types import AttentionType, Number, TokenLimit
 from .render import notice
 
 if TYPE_CHECKING:
@@ -24,16 +25,13 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
 
-#: llama.cpp's own attention, which only the bench runs.
-LLAMA_CPP = "llama.cpp"
-
 #: What `--attention` takes, for the help texts.
-ATTENTIONS = "dense, streaming, h2o, quest, sparq, squeezed, squeezed2, duo, plan, or a composition such as duo+quest"
+ATTENTIONS = f"{', '.join(words())}, or a composition such as duo+quest"
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which model runs, and how."""
+    """Which model runs, and how. Each field is the value of the option of this name."""
 
     model: Path | None
     threads: int
@@ -42,10 +40,16 @@ class ModelOptions:
     index_dir: Path | None
     rope_scaling: str | None = None
     rope_scale: float | None = None
-    device: str = "auto"
+    device: str = AUTO
 
     def library(self) -> Library:
-        """The indexes of this model."""
+        """Return the model's indexes and plan.
+
+        Raises
+        ------
+        OctavoError
+            If no model is named and there is no default one.
+        """
         from ..runtime.store.library import Library
 
         return Library.of(model_path(self.model), self.index_dir)
@@ -76,7 +80,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """How tokens attend."""
+    """How tokens attend. Each field is the value of the option of this name."""
 
     attention: str
     budget: float
@@ -90,7 +94,7 @@ class AttentionOptions:
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How an answer is drawn."""
+    """How an answer is drawn. Each field is the value of the option of this name."""
 
     predict: int
     temp: float
@@ -109,90 +113,51 @@ class SamplingOptions:
         }
 
 
-class Number(click.FloatRange):
-    """A float in a range; `nan` and `inf` are in none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
-        return number
-
-
-class Attention(click.ParamType[str]):
-    """A method, a composition of them, or llama.cpp's own attention."""
-
-    name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..errors import OctavoError
-        from ..runtime.methods.compose import parse
-
-        if value != LLAMA_CPP:
-            try:
-                parse(value)
-            except OctavoError as problem:
-                self.fail(str(problem), param, ctx)
-        return str(value)
-
-
-class Attentions(click.ParamType[list[str]]):
-    """Comma-separated methods."""
-
-    name = "NAME,NAME,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        one = Attention()
-        return [one.convert(name, param, ctx) for name in str(value).split(",")]
-
-
-class Depths(click.ParamType[list[int]]):
-    """Comma-separated token counts, of at least `least`."""
-
-    name = "N,N,..."
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        try:
-            depths = [int(part) for part in str(value).split(",")]
-        except ValueError:
-            depths = []
-        if not depths or min(depths) < self.least:
-            self.fail(f"'{value}' is not a list of token counts, such as {self.least},2048,8000.", param, ctx)
-        return depths
-
-
-class Budgets(click.ParamType[list[float]]):
-    """Comma-separated shares, above 0 and at most 1."""
-
-    name = "SHARE,SHARE,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
-        one = Number(0, 1, min_open=True)
-        return [one.convert(part, param, ctx) for part in str(value).split(",")]
-
-
-class TokenLimit(click.IntRange):
-    """A number of tokens: at least 1, or -1 for no limit."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if number == 0:
-            self.fail("0 tokens are no answer: give 1 or more, or -1 for no limit.", param, ctx)
-        return number
-
-
 def model_path(named: Path | str | None) -> Path:
-    """The model that was named, or the default one."""
+    """Return the path of a model.
+
+    Parameters
+    ----------
+    named : Path or str, optional
+        The model that the user named.
+
+    Returns
+    -------
+    Path
+        The same, or that of the default model.
+
+    Raises
+    ------
+    OctavoError
+        If no model is named and there is no default one.
+    """
     from ..runtime.models import default_model
 
     return Path(named) if named else default_model()
 
 
 def plan_for(attentions: list[str], named: Path | None, library: Library) -> Plan | None:
-    """The plan that one of these attentions needs: the one that was named, or the model's own."""
+    """Return the plan that one of these attentions needs.
+
+    Parameters
+    ----------
+    attentions : list of str
+        Values of `--attention`.
+    named : Path, optional
+        Plan file that the user named.
+    library : Library
+        Has the model's own plan.
+
+    Returns
+    -------
+    Plan or None
+        The named plan or the model's own; None if no attention needs one.
+
+    Raises
+    ------
+    OctavoError
+        If a plan is needed and cannot be read.
+    """
     from ..runtime.methods.compose import parse
 
     needed = any(name != LLAMA_CPP and parse(name).needs_plan for name in attentions)
@@ -200,7 +165,22 @@ def plan_for(attentions: list[str], named: Path | None, library: Library) -> Pla
 
 
 def option(*names: str, env: str, **settings: Any) -> Decorator[Any]:
-    """An option that the environment variable OCTAVO_<env> sets too."""
+    """Declare an option that the environment variable OCTAVO_<env> sets too.
+
+    Parameters
+    ----------
+    *names : str
+        Names of the option, such as "-m" and "--model".
+    env : str
+        End of the variable's name.
+    **settings
+        Further arguments of `click.option`.
+
+    Returns
+    -------
+    callable
+        A decorator of commands.
+    """
     return click.option(*names, envvar=f"OCTAVO_{env}", show_envvar=True, **settings)
 
 
@@ -240,8 +220,8 @@ cache_type = option(
 device = option(
     "--device",
     env="DEVICE",
-    type=click.Choice(["auto", "cpu", "metal"]),
-    default="auto",
+    type=click.Choice(DEVICES),
+    default=AUTO,
     show_default=True,
     help="Where attention runs: auto is metal on a Mac with Apple silicon, where Metal has the attention.",
 )
@@ -266,7 +246,7 @@ rope_scale = option(
 attention = option(
     "--attention",
     env="ATTENTION",
-    type=Attention(),
+    type=AttentionType(),
     default=DEFAULT_ATTENTION,
     show_default=True,
     help=f"How tokens attend what came before them: {ATTENTIONS}.",
@@ -321,24 +301,35 @@ seed = option(
 
 
 def model_options(command: Function) -> Function:
-    """-m, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
+    """Add -m, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
     chosen = (model, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
     return _grouped(command, "model_options", ModelOptions, *chosen)
 
 
 def attention_options(command: Function) -> Function:
-    """--attention, --budget, --plan and --retrieval-heads, as one argument `attention_options`."""
+    """Add --attention, --budget, --plan and --retrieval-heads, as one argument `attention_options`."""
     chosen = (attention, budget, plan, retrieval_heads)
     return _grouped(command, "attention_options", AttentionOptions, *chosen)
 
 
 def sampling_options(command: Function) -> Function:
-    """-n, --temp, --top-p, --top-k and --seed, as one argument `sampling_options`."""
+    """Add -n, --temp, --top-p, --top-k and --seed, as one argument `sampling_options`."""
     return _grouped(command, "sampling_options", SamplingOptions, predict, temp, top_p, top_k, seed)
 
 
 def output_option(*forms: str) -> Decorator[Any]:
-    """-o/--output: the first of the forms unless another is asked for."""
+    """Declare -o/--output.
+
+    Parameters
+    ----------
+    *forms : str
+        Forms of the output; the first one is the default.
+
+    Returns
+    -------
+    callable
+        A decorator of commands.
+    """
     return click.option(
         "-o",
         "--output",
@@ -349,8 +340,34 @@ def output_option(*forms: str) -> Decorator[Any]:
     )
 
 
+def is_on_command_line(name: str) -> bool:
+    """Return whether the user gave a parameter of the current command on the command line.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter.
+
+    Returns
+    -------
+    bool
+    """
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def refuse_llama_cpp(attention: str) -> None:
-    """Raise a usage error for the attention that is not octavo's."""
+    """Refuse the attention that is not octavo's.
+
+    Parameters
+    ----------
+    attention : str
+        Value of `--attention`.
+
+    Raises
+    ------
+    click.UsageError
+        If it is llama.cpp's own attention.
+    """
     if attention == LLAMA_CPP:
         raise click.UsageError(
             "--attention llama.cpp reads no index, so it cannot answer from one: choose dense or another."
@@ -358,7 +375,23 @@ def refuse_llama_cpp(attention: str) -> None:
 
 
 def question_text(question: str) -> str:
-    """A question that was given, or standard input for `-`. Raises a usage error where there is none."""
+    """Return the question of a command.
+
+    Parameters
+    ----------
+    question : str
+        The question, or `-` to read it from standard input.
+
+    Returns
+    -------
+    str
+        The question without blanks at its ends.
+
+    Raises
+    ------
+    click.UsageError
+        If the question is empty or not UTF-8 text.
+    """
     if question == "-":
         try:
             question = sys.stdin.buffer.read().decode()
@@ -370,7 +403,7 @@ def question_text(question: str) -> str:
 
 
 def _grouped(command: Function, argument: str, group: type[Any], *options: Decorator[Function]) -> Function:
-    """Add options to a command, which receives their values as one object."""
+    """Add options to a command, which receives their values as one object of the class `group`."""
     names = [field.name for field in fields(group)]
 
     @functools.wraps(command)

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from . import options
+from .option_types import Number
 from .render import TaskProgress, notice, print_json, resumable, table
 
-_GROUPS = ("most important", "less important", "least important")
+#: Headings of the columns of numbers.
 _FIGURES = ("number", "similarity", "budget x")
 
 
@@ -41,7 +42,7 @@ _FIGURES = ("number", "similarity", "budget x")
     type=click.IntRange(1, 1000),
     default=6,
     show_default=True,
-    help="Rounds in which heads fall: more take longer and are more exact.",
+    help="Rounds that eliminate heads: more take longer and are more exact.",
 )
 @options.option(
     "--sinks",
@@ -62,7 +63,7 @@ _FIGURES = ("number", "similarity", "budget x")
 @options.option(
     "--squeeze",
     env="SQUEEZE",
-    type=options.Number(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     default=0.35,
     show_default=True,
     help="Share of their budget that the least important layers keep.",
@@ -91,16 +92,16 @@ def profile(
     it stopped.
     """
     from ..convert.plan.profile import ProfileSettings
-    from ..convert.plan.profile import profile as measured
+    from ..convert.plan.profile import profile as measured_plan
 
     if plot is not None:
-        from ..evaluation.plan_plot import check_plot
+        from ..evaluation.pictures import check_plot
 
         check_plot(plot)
     model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
     library, settings = model_options.library(), ProfileSettings(texts, tokens, rounds, sinks, recent)
     with resumable(), TaskProgress() as progress:
-        plan = measured(model_options.open(), library, settings, squeeze, progress, notice)
+        plan = measured_plan(model_options.open(), library, settings, squeeze, progress, notice)
     notice(f"The plan is {library.plan_path}")
     if plot is not None:
         from ..evaluation.plan_plot import write_plot
@@ -114,7 +115,15 @@ def profile(
 
 
 def show(plan: dict[str, Any]) -> None:
-    """The plan in a few lines."""
+    """Print a plan in a few lines.
+
+    Parameters
+    ----------
+    plan : dict
+        Content of a plan file.
+    """
+    from ..convert.plan.layers import group_name
+
     layers, heads = plan["layers"], plan["heads"]
     groups = [group for group in layers["group"] if group is not None]
     last = max(groups, default=0)
@@ -122,8 +131,15 @@ def show(plan: dict[str, Any]) -> None:
     for group, number in sorted(Counter(groups).items()):
         own = [i for i, other in enumerate(layers["group"]) if other == group]
         similarity = sum(layers["similarity"][i] for i in own) / number
-        name = _GROUPS[-1] if group == last > 0 else _GROUPS[group]
-        rows.append([name, str(number), f"{similarity:.4f}", f"{layers['budget_scale'][own[0]]:.2f}", spans(own)])
+        rows.append(
+            [
+                group_name(group, last),
+                str(number),
+                f"{similarity:.4f}",
+                f"{layers['budget_scale'][own[0]]:.2f}",
+                spans(own),
+            ]
+        )
     sliding = [i for i, slides in enumerate(layers["slides"]) if slides]
     if sliding:
         rows.append(["slide", str(len(sliding)), "-", "1.00", spans(sliding)])
@@ -142,7 +158,18 @@ def show(plan: dict[str, Any]) -> None:
 
 
 def spans(numbers: list[int]) -> str:
-    """Ascending numbers in short: 0-2, 5."""
+    """Write ascending numbers in short.
+
+    Parameters
+    ----------
+    numbers : list of int
+        Ascending numbers.
+
+    Returns
+    -------
+    str
+        Such as "0-2, 5".
+    """
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

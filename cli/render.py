@@ -1,4 +1,4 @@
-"""What commands show: notices and progress on stderr, answers and results on stdout."""
+"""Show what commands say: notices and progress on stderr, answers and results on stdout."""
 
 from __future__ import annotations
 
@@ -14,17 +14,35 @@ import click
 
 
 def notice(message: str) -> None:
-    """Say something on stderr."""
+    """Print a sentence on stderr.
+
+    Parameters
+    ----------
+    message : str
+        The sentence.
+    """
     click.echo(message, err=True)
 
 
 def print_json(value: Any) -> None:
-    """A result for programs."""
+    """Print a result for programs.
+
+    Parameters
+    ----------
+    value : object
+        Anything that JSON can hold.
+    """
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def stream(pieces: Iterable[str]) -> None:
-    """Print an answer as it comes, and end its last line, also where it is interrupted."""
+    """Print an answer as it is written. End its last line, even if it is interrupted.
+
+    Parameters
+    ----------
+    pieces : iterable of str
+        Pieces of the answer.
+    """
     last = None
     try:
         for piece in pieces:
@@ -39,7 +57,18 @@ def stream(pieces: Iterable[str]) -> None:
 
 
 def size(n_bytes: float) -> str:
-    """A number of bytes for people."""
+    """Write a number of bytes for people.
+
+    Parameters
+    ----------
+    n_bytes : float
+        Number of bytes.
+
+    Returns
+    -------
+    str
+        Such as "1.5 MiB".
+    """
     for unit in ("B", "KiB", "MiB"):
         if n_bytes < 1024:
             return f"{n_bytes:,.0f} {unit}" if unit == "B" else f"{n_bytes:,.1f} {unit}"
@@ -49,7 +78,7 @@ def size(n_bytes: float) -> str:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say of an interrupted index that it is not lost."""
+    """Tell the user who interrupts that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -57,7 +86,7 @@ def resumable() -> Iterator[None]:
 
 
 class TaskProgress(AbstractContextManager["TaskProgress"]):
-    """`convert.progress.Progress` on stderr: a bar on a terminal, and a line at each end of a task elsewhere."""
+    """Show a `convert.progress.Progress` on stderr: a bar on a terminal, else a line at each end of a task."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -95,7 +124,7 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         self._bar.start()
 
     def _fields(self) -> dict[str, str]:
-        """The texts beside the bar."""
+        """Return the texts next to the bar."""
         seconds = time.perf_counter() - self._started
         amounts = f"{self._done:,}/{self._total:,} {self._unit}"
         if self._done == self._before:
@@ -117,14 +146,35 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
 
 def clock(seconds: float) -> str:
-    """A duration as minutes and seconds, or with hours."""
-    minutes, rest = divmod(round(seconds), 60)
+    """Write a duration as minutes and seconds, or with hours.
+
+    Parameters
+    ----------
+    seconds : float
+        The duration.
+
+    Returns
+    -------
+    str
+        Such as "2:05" or "1:02:05".
+    """
+    minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
 
 
 def table(columns: list[str], rows: list[list[str]], right: frozenset[str] = frozenset()) -> None:
-    """A table on stdout; columns named in `right` are aligned there. Off a terminal nothing is cut or folded."""
+    """Print a table for people. Nothing is cut or folded unless stdout is a terminal.
+
+    Parameters
+    ----------
+    columns : list of str
+        Headings.
+    rows : list of list of str
+        Cells of each row.
+    right : frozenset of str
+        Headings of the columns to align to the right.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -139,3 +189,25 @@ def table(columns: list[str], rows: list[list[str]], right: frozenset[str] = fro
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console.print(drawn)
+
+
+def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]], n_left: int = 1) -> str:
+    """Write a table in Markdown.
+
+    Parameters
+    ----------
+    columns : iterable of str
+        Headings.
+    rows : iterable of iterable of str
+        Cells of each row.
+    n_left : int
+        Number of first columns to align to the left; the others are aligned to the right.
+
+    Returns
+    -------
+    str
+        Lines of the table, without a line end after the last one.
+    """
+    columns = list(columns)
+    rule = ["---"] * n_left + ["---:"] * (len(columns) - n_left)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (columns, rule, *rows))

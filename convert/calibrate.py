@@ -19,7 +19,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ..cpu_kernels.spans import ANY_ORDER
+from ..cpu_kernels.head import ANY_ORDER
 from ..runtime.cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
 from ..runtime.cache.rows import as_floats
 from ..runtime.llama import Llama

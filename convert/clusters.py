@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..cpu_kernels.compile import Q8_0
-from ..cpu_kernels.spans import ANY_ORDER
+from ..cpu_kernels.head import ANY_ORDER
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import as_floats

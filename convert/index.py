@@ -22,7 +22,7 @@ from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from ..runtime.store.files import disk_errors, map_arrays, sync_folder, write_arrays
 from ..runtime.store.index_files import (
-    FORMAT_VERSION,
+    INDEX_VERSION,
     layer_path,
     read_layer,
     write_document,
@@ -56,7 +56,7 @@ def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
     """
     kv_type = llama.context.kv_type
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": INDEX_VERSION,
         "head": Prompt(llama).head(),
         "clustering": settings.as_json(),
         "rope": rope_settings(llama),

@@ -159,7 +159,7 @@ def _unbox_shape(_type: Any, _object: Any, unboxer: Any) -> NativeValue:
     return NativeValue(unboxer.context.get_dummy_value())
 
 
-def _constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
+def constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
     """Let kernels read an attribute of a shape, as a constant."""
 
     @overload_attribute(ShapeType, name)
@@ -169,5 +169,5 @@ def _constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
 
 
 for _name in ("head_dim", "group", "row_bytes", "of_halves", "of_pairs"):
-    _constant_attribute(_name, operator.attrgetter(_name))
-_constant_attribute("quantised", lambda shape: shape.kv_type == Q8_0)
+    constant_attribute(_name, operator.attrgetter(_name))
+constant_attribute("quantised", lambda shape: shape.kv_type == Q8_0)

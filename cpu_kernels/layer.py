@@ -1,22 +1,22 @@
-"""One layer's attention, from queries to output: score, select, attend, merge; run by all threads together.
+"""Compute one layer's attention, from queries to output: score, select, attend, merge. All threads run it together.
 
-The work of a step is shared out anew in each part. Scoring: every thread scores its share of every head's items.
-Selecting: a head is one thread's. Decoding: all heads' rows in equal shares (decode.py). Prefill: tiles of queries,
-which threads take one by one, the longest first.
+Each part shares the work out anew. Scoring: every thread scores its share of every head's items. Selecting: one thread
+serves a head. Decode: the threads take equal shares of all heads' rows (decode.py). Prefill: threads take tiles of
+queries one by one, the longest first. What is scored and selected is up to the heads' methods (hooks.py).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
 from .append import append_rows
 from .compile import Shape, kernel
 from .decode import attend_share, decode_scratch_bytes, merge_shares
-from .memory import barrier, call_native, fetch_add, pointer, read_int64, write_int64
-from .methods.sparq import reallocate
+from .head import HEAD, head_at
+from .memory import barrier, call_native, fetch_add, read_int64, write_int64
 from .prefill import attend_tile, n_tiles, tile_scratch_size
-from .spans import HEAD, SPAN, head_at, spans_at
+from .spans import SPAN, spans_at
+from .views import record_at
 
 #: What threads share while they attend, layer after layer.
 WORK = np.dtype(
@@ -43,25 +43,25 @@ _NEXT_TILE = 8  # where `next_tile` lies in WORK
 
 
 def scratch_bytes(shape: Shape) -> int:
-    """Scratch of one thread, for decode and prefill."""
+    """Return the scratch of one thread, for decode and prefill, in bytes."""
     return max(4 * tile_scratch_size(shape), decode_scratch_bytes(shape))
 
 
 @kernel
 def threads_for(heads, n_kv_head, n_tokens, n_threads):
-    """How many of n_threads threads a layer is worth: one, while little is stored."""
+    """Return how many of n_threads threads a layer is worth: one, while little is stored."""
     n_rows = 0
     for i in range(n_kv_head):
-        head = head_at(heads + i * _HEAD_BYTES)[0]
+        head = head_at(heads + i * _HEAD_BYTES)
         n_rows += head.n_document + head.n_tail
     return 1 if n_tokens == 1 and n_rows < SHORT else n_threads
 
 
 @kernel
 def _any_scores(heads, n_kv_head):
-    """Whether the selector of any head scores before it selects."""
+    """Return whether the method of any head scores before it selects."""
     for i in range(n_kv_head):  # noqa: SIM110, as Numba compiles no generator here
-        if head_at(heads + i * _HEAD_BYTES)[0].score != 0:
+        if head_at(heads + i * _HEAD_BYTES).score != 0:
             return True
     return False
 
@@ -70,21 +70,39 @@ def _any_scores(heads, n_kv_head):
 def attend_layer(
     shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith, n_threads
 ):
-    """The attention of n_tokens tokens on one of n_threads threads.
+    """Compute one thread's part of a layer's attention.
 
-    The scaled queries of head i, and its new rows, are to be in place when thread i % n_threads calls this.
-    heads : address of n_kv_head HEAD records    sinks : address of a score for each query head (see decode.py), or 0
-    out : address of query head 0's output for the first token, head_dim f32; token_step and head_step : bytes to the
-    next token's and the next head's
+    The scaled queries of head i, and its new rows, must be in place when thread i % n_threads calls this.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the layer's kernels are compiled for.
+    heads : int64
+        Address of n_kv_head HEAD records.
+    n_kv_head, n_tokens : int64
+        KV heads of the layer, and tokens of the step.
+    softcap : float32
+        Of the scores; 0 for none.
+    work_address : int64
+        Address of the WORK record that the threads share.
+    sinks : int64
+        Address of a score for each query head that takes part in the softmax without a value, or 0.
+    out : int64
+        Address of the first query head's output for the first token, head_dim f32.
+    token_step, head_step : int64
+        Bytes to the next token's and to the next query head's output.
+    ith, n_threads : int64
+        Which thread this is, and how many there are.
     """
-    work = carray(pointer(work_address), (1,), WORK)[0]
+    work = record_at(work_address, WORK)
     if ith == 0:
         work.next_tile = 0
     if n_tokens == 1 and _any_scores(heads, n_kv_head):
         barrier(work_address, n_threads)
         for i in range(n_kv_head):
             head_address = heads + i * _HEAD_BYTES
-            score = head_at(head_address)[0].score
+            score = head_at(head_address).score
             if score != 0:
                 query = work.queries + i * shape.group * shape.head_dim * 4
                 call_native(score, head_address, query, ith, n_threads)
@@ -100,9 +118,9 @@ def attend_layer(
 
 @kernel
 def _select(shape, n_tokens, i, heads, work):
-    """Select what one KV head attends."""
+    """Have a KV head's method select, and count the rows that attention will read."""
     head_address = heads + i * _HEAD_BYTES
-    head = head_at(head_address)[0]
+    head = head_at(head_address)
     query = work.queries + i * n_tokens * shape.group * shape.head_dim * 4
     spans_address = work.spans + i * work.span_capacity * _SPAN_BYTES
     n_spans = call_native(head.select, head_address, query, n_tokens, spans_address)
@@ -117,7 +135,7 @@ def _select(shape, n_tokens, i, heads, work):
 
 @kernel
 def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads):
-    work = carray(pointer(work_address), (1,), WORK)[0]
+    work = record_at(work_address, WORK)
     attend_share(
         shape,
         work.queries,
@@ -135,21 +153,21 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step)
-        head = head_at(heads + i * _HEAD_BYTES)[0]
-        if head.reallocation != 0:
-            reallocate(shape, head.reallocation, out + i * shape.group * head_step, head_step)
+        head = head_at(heads + i * _HEAD_BYTES)
+        if head.finish != 0:
+            call_native(head.finish, heads + i * _HEAD_BYTES, out + i * shape.group * head_step, head_step, 0)
 
 
 @kernel
 def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith):
-    work = carray(pointer(work_address), (1,), WORK)[0]
+    work = record_at(work_address, WORK)
     tiles, group = n_tiles(shape, n_tokens), shape.group
     while True:
         item = fetch_add(work_address + _NEXT_TILE, 1)
         if item >= tiles * n_kv_head:
             break
         i, tile = item % n_kv_head, tiles - 1 - item // n_kv_head
-        head = head_at(heads + i * _HEAD_BYTES)[0]
+        head = head_at(heads + i * _HEAD_BYTES)
         n_spans = read_int64(work.n_spans + i * 8)
         attend_tile(
             shape,
@@ -169,29 +187,40 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, ou
 
 
 @kernel
-def settle_heads(heads, n_heads, n_tokens):
-    """After a step of n_tokens tokens: have each head's selector tend what is stored.
+def after_step(heads, n_heads, n_tokens):
+    """Call the `after_step` hooks of n_heads heads after a step of n_tokens tokens.
 
-    heads : address of n_heads HEAD records
+    Parameters
+    ----------
+    heads : int64
+        Address of n_heads HEAD records.
+    n_heads, n_tokens : int64
+        Numbers of heads and of tokens.
     """
     for i in range(n_heads):
         head_address = heads + i * _HEAD_BYTES
-        settle = head_at(head_address)[0].settle
-        if settle != 0:
-            call_native(settle, head_address, n_tokens, 0, 0)
+        hook = head_at(head_address).after_step
+        if hook != 0:
+            call_native(hook, head_address, n_tokens, 0, 0)
 
 
 @kernel
 def step_alone(shape, heads, n_kv_head, n_tokens, keys, values, softcap, work_address, out):
-    """One layer's step on this thread alone, without llama.cpp: store the new rows, then attend.
+    """Compute one layer's step on this thread alone, without llama.cpp: store the new rows, then attend.
 
-    keys, values : addresses of (n_kv_head, n_tokens, head_dim) f16    out : of (n_tokens, query heads, head_dim) f32
+    Parameters
+    ----------
+    shape, heads, n_kv_head, n_tokens, softcap, work_address
+        As in `attend_layer`.
+    keys, values : int64
+        Addresses of the new rows, (n_kv_head, n_tokens, head_dim) f16.
+    out : int64
+        Address of the output, (n_tokens, query heads, head_dim) f32.
     """
     stride = shape.head_dim * 2
     for i in range(n_kv_head):
         first = i * n_tokens * stride
-        head = head_at(heads + i * _HEAD_BYTES)[0]
-        append_rows(shape, head, keys + first, stride, values + first, stride, n_tokens)
+        append_rows(shape, heads + i * _HEAD_BYTES, keys + first, stride, values + first, stride, n_tokens)
     head_step = shape.head_dim * 4
     token_step = n_kv_head * shape.group * head_step
     attend_layer(shape, heads, n_kv_head, n_tokens, softcap, work_address, 0, out, token_step, head_step, 0, 1)
@@ -201,7 +230,10 @@ def step_alone(shape, heads, n_kv_head, n_tokens, keys, values, softcap, work_ad
 def attend_layers(
     shape, heads, n_layers, n_kv_head, n_tokens, work_address, out, token_step, head_step, ith, n_threads
 ):
-    """n_layers layers one after another, without a model between them: what benchmarks time."""
+    """Compute the attention of n_layers layers one after another, without a model between them: for benchmarks.
+
+    The parameters are those of `attend_layer`; `heads` is the address of n_layers * n_kv_head HEAD records.
+    """
     barrier(work_address, n_threads)
     for layer in range(n_layers):
         first = heads + layer * n_kv_head * _HEAD_BYTES

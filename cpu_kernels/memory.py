@@ -178,7 +178,7 @@ def barrier(counter, n_threads):
 
 @intrinsic
 def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Call the native function at an address, such as a selector (see scores.py).
+    """Call the native function at an address, such as a hook (see hooks.py).
 
     Parameters
     ----------

@@ -18,10 +18,10 @@ from numba.extending import register_jitable
 
 from .compile import LANES, Shape, kernel
 from .decode import LOWEST_SCORE
+from .head import ANY_ORDER
 from .memory import read_float
 from .rows import widen_row
 from .scores import cap_scores
-from .spans import ANY_ORDER
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .vector import add, exp, keep_at_most, load, maximum, multiply, splat, store, subtract
 from .views import array_at

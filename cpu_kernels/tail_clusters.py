@@ -1,35 +1,34 @@
-"""Clusters of the tail: a chunk is clustered once it is full, and RECENT rows came after it.
+"""Cluster the chunks of a tail, each once it is full and RECENT rows came after it.
 
-K-means over the directions of a chunk's keys, from evenly spaced keys and for a few rounds: a chunk takes less time
-than a token. Its keys and values are then sorted by cluster, in place.
-Beside them lie, at `cluster_offset`,
-  centroids : (CHUNK_CLUSTERS, head_dim) f16, the mean key of each cluster, 0 where it has none
-  starts : (CHUNK_CLUSTERS + 1,) int32, rows of the chunk; those before the first are in no cluster
-  order : (CHUNK_ROWS,) uint8, where each row was before
+K-means runs over the directions of a chunk's keys, from evenly spaced keys and for a few rounds: a chunk takes less
+time than a token. Its keys and values are then sorted by cluster, in place. A clustered chunk's extras are
+  centroids : the mean key of each cluster, 0 for an empty one: (CHUNK_CLUSTERS, head_dim) f16
+  starts : rows of the chunk where clusters start and stop: (CHUNK_CLUSTERS + 1,) int32. Rows before the first are in
+      no cluster
+  order : where each row was before it was sorted: (CHUNK_ROWS,) uint8
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, float32, int32, types
+from numba import float32, int32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compile import Shape, kernel, native_callback
-from .memory import copy_bytes, pointer, read_int64
+from .compile import Shape, constant_attribute, kernel
+from .head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values, extras_offset
+from .memory import copy_bytes
 from .rows import dot, widen_row, width
-from .scores import SIGNATURE
-from .spans import CHUNK_ROWS, head_at
 from .vector import FLOAT, HALF, INT64, Emit
+from .views import array_at
 
-#: Of a chunk: 5 % of its rows, as of a document's.
+#: Clusters of a chunk: 5 % of its rows, as of a document's.
 CHUNK_CLUSTERS = 13
 
-#: Newest rows of the tail that are in no cluster, and the oldest rows of a sequence: attention sinks.
+#: Newest rows of the tail that are in no cluster, and oldest rows of a sequence that are in none: attention sinks.
 RECENT, SINKS = 128, 4
 
 #: Rounds of Lloyd's algorithm, at most. More hardly change what is found.
@@ -38,46 +37,57 @@ _ROUNDS = 8
 #: The square of the shortest key that has a direction: the inverse of less may not be a number.
 _SHORTEST = float32(1e-30)
 
-
-def cluster_bytes(head_dim: int) -> int:
-    """Bytes beside a chunk."""
-    return CHUNK_CLUSTERS * head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4 + CHUNK_ROWS
+#: `shape.of_tail_clusters`: the Shape of a product of f16 rows with a chunk's centroids.
+constant_attribute("of_tail_clusters", lambda shape: Shape(shape.head_dim, CHUNK_CLUSTERS))
 
 
-def order_of(shape: Shape, part: np.ndarray) -> np.ndarray:
-    """A view of where a chunk's rows were before, from its bytes at `cluster_offset` on."""
-    end = cluster_bytes(shape.head_dim)
-    return part[end - CHUNK_ROWS : end]
+def extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras: centroids, starts and order."""
+    return CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4 + CHUNK_ROWS
 
 
-@kernel
-def chunk_centroids(head, chunk):
-    """Address of the centroids of a clustered chunk."""
-    return read_int64(head.tail_chunks + chunk * 8) + head.cluster_offset
+def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
+    """View where a clustered chunk's rows were before.
 
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    chunk : uint8 array
+        The chunk's bytes.
 
-@kernel
-def chunk_starts(shape, head, chunk):
-    """Where the clusters of a clustered chunk start and stop: its rows."""
-    starts = chunk_centroids(head, chunk) + CHUNK_CLUSTERS * shape.head_dim * 2
-    return carray(pointer(starts), (CHUNK_CLUSTERS + 1,), np.int32)
-
-
-@kernel
-def cluster_chunks(shape, of_centroids, head_address):
-    """Cluster the chunks that are due.
-
-    of_centroids : the Shape of a product of f16 rows with CHUNK_CLUSTERS centroids
+    Returns
+    -------
+    uint8 array, shape (CHUNK_ROWS,)
+        For each row its number before the chunk was sorted.
     """
-    head = head_at(head_address)[0]
-    while head.n_tail >= (head.n_clustered + 1) * CHUNK_ROWS + RECENT:
-        _cluster_chunk(shape, of_centroids, head, head.n_clustered)
-        head.n_clustered += 1
+    end = extras_offset(shape) + extras_bytes(shape)
+    return chunk[end - CHUNK_ROWS : end]
+
+
+@kernel
+def chunk_centroids(shape, head, number):
+    """Return the address of the centroids of a clustered chunk."""
+    return chunk_extras(shape, chunk_at(head, number))
+
+
+@kernel
+def chunk_starts(shape, head, number):
+    """View where the clusters of a clustered chunk start and stop, (CHUNK_CLUSTERS + 1,) int32."""
+    starts = chunk_centroids(shape, head, number) + CHUNK_CLUSTERS * shape.head_dim * 2
+    return array_at(starts, (CHUNK_CLUSTERS + 1,), np.int32)
+
+
+@kernel
+def _chunk_order(shape, head, number):
+    """View where each row of a clustered chunk was before, (CHUNK_ROWS,) uint8."""
+    order = chunk_centroids(shape, head, number) + CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4
+    return array_at(order, (CHUNK_ROWS,), np.uint8)
 
 
 @intrinsic
 def _stack_room(typing: Any, shape: Any) -> Any:
-    """Address of room for a chunk's f16 rows, and then for `_find_clusters`, until the calling function returns."""
+    """Return the address of room for a chunk's f16 rows, and for `_find_clusters`, on the caller's stack."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         head_dim = shape.shape.head_dim
@@ -90,33 +100,38 @@ def _stack_room(typing: Any, shape: Any) -> Any:
 
 
 @kernel
-def _cluster_chunk(shape, of_centroids, head, number):
-    chunk = read_int64(head.tail_chunks + number * 8)
+def cluster_chunk(shape, head, number):
+    """Cluster the keys of a full chunk, and sort its rows by cluster.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    head : HEAD record
+        The head.
+    number : int64
+        Which of its chunks.
+    """
+    chunk = chunk_at(head, number)
     first = SINKS if number == 0 and head.tail_position == 0 else 0
     rows = _stack_room(shape)
     room = rows + CHUNK_ROWS * shape.head_dim * 2
-    _normalise(shape, chunk + head.key_offset, rows, room)
-    labels = _find_clusters(of_centroids, rows, first, room)
-    starts, order = chunk_starts(shape, head, number), _order(shape, head, number)
+    _normalise(shape, chunk_keys(shape, chunk), rows, room)
+    labels = _find_clusters(shape.of_tail_clusters, rows, first, room)
+    starts, order = chunk_starts(shape, head, number), _chunk_order(shape, head, number)
     _sort(labels, first, starts, order)
-    for offset in (head.key_offset, head.value_offset):
-        _reorder(shape, chunk + offset, order, rows)
-    _write_means(shape, chunk + head.key_offset, starts, chunk_centroids(head, number), room)
-
-
-@kernel
-def _order(shape, head, number):
-    place = chunk_centroids(head, number) + CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4
-    return carray(pointer(place), (CHUNK_ROWS,), np.uint8)
+    _reorder(shape, chunk_keys(shape, chunk), order, rows)
+    _reorder(shape, chunk_values(shape, chunk), order, rows)
+    _write_means(shape, chunk_keys(shape, chunk), starts, chunk_centroids(shape, head, number), room)
 
 
 @kernel
 def _normalise(shape, keys, directions, room):
-    """A chunk's keys at length 1, f16. A key that is almost 0, or not finite, becomes 0.
+    """Write a chunk's keys at length 1, f16. A key that is almost 0, or not finite, becomes 0.
 
-    room : address of head_dim f32
+    `room` is the address of head_dim f32 to work in.
     """
-    values = carray(pointer(room), (shape.head_dim,), np.float32)
+    values = array_at(room, (shape.head_dim,), np.float32)
     for row in range(CHUNK_ROWS):
         widen_row(shape, keys + row * shape.row_bytes, room)
         total = float32(0)
@@ -133,16 +148,16 @@ def _normalise(shape, keys, directions, room):
 
 @kernel
 def _find_clusters(of_centroids, directions, first, room):
-    """The cluster of each row from `first` on, int32: Lloyd's algorithm.
+    """Find the cluster of each row from `first` on, int32, by Lloyd's algorithm.
 
-    directions : address of (CHUNK_ROWS, head_dim) f16    room : of f32 to work in (see `_stack_room`)
+    `directions` is the address of (CHUNK_ROWS, head_dim) f16, and `room` that of f32 to work in (see `_stack_room`).
     """
     head_dim, n_rows = of_centroids.head_dim, CHUNK_ROWS - first
     sums = room + CHUNK_CLUSTERS * head_dim * 4
     products = sums + (CHUNK_CLUSTERS + 1) * head_dim * 4
     best = products + CHUNK_CLUSTERS * CHUNK_ROWS * 4
-    nearest = carray(pointer(best + CHUNK_ROWS * 4), (CHUNK_ROWS,), np.int32)
-    labels = carray(pointer(best + CHUNK_ROWS * 8), (CHUNK_ROWS,), np.int32)
+    nearest = array_at(best + CHUNK_ROWS * 4, (CHUNK_ROWS,), np.int32)
+    labels = array_at(best + CHUNK_ROWS * 8, (CHUNK_ROWS,), np.int32)
     for cluster in range(CHUNK_CLUSTERS):
         start = first + n_rows * cluster // CHUNK_CLUSTERS
         widen_row(of_centroids, directions + start * head_dim * 2, room + cluster * head_dim * 4)
@@ -162,13 +177,14 @@ def _find_clusters(of_centroids, directions, first, room):
 
 @kernel
 def _assign(of_centroids, centroids, products, best, nearest):
-    """The nearest centroid to each row: the one with the largest x . c - |c|^2 / 2, the first of equals.
+    """Find the nearest centroid to each row: the one with the largest x . c - |c|^2 / 2, the first of equals.
 
-    products : address of (CHUNK_CLUSTERS, CHUNK_ROWS) f32, x . c    best : of CHUNK_ROWS f32 to work in
+    `products` is the address of the x . c, (CHUNK_CLUSTERS, CHUNK_ROWS) f32, and `best` that of CHUNK_ROWS f32 to work
+    in.
     """
-    means = carray(pointer(centroids), (CHUNK_CLUSTERS, of_centroids.head_dim), np.float32)
-    similar = carray(pointer(products), (CHUNK_CLUSTERS, CHUNK_ROWS), np.float32)
-    largest = carray(pointer(best), (CHUNK_ROWS,), np.float32)
+    means = array_at(centroids, (CHUNK_CLUSTERS, of_centroids.head_dim), np.float32)
+    similar = array_at(products, (CHUNK_CLUSTERS, CHUNK_ROWS), np.float32)
+    largest = array_at(best, (CHUNK_ROWS,), np.float32)
     largest[:] = float32(-np.inf)
     for cluster in range(CHUNK_CLUSTERS):
         half = float32(0)
@@ -183,13 +199,13 @@ def _assign(of_centroids, centroids, products, best, nearest):
 
 @kernel
 def _move_centroids(of_centroids, centroids, directions, first, labels, room):
-    """Move each centroid to the mean of its rows. One that has none stays.
+    """Move each centroid to the mean of its rows. A centroid without rows stays.
 
-    room : address of (CHUNK_CLUSTERS + 1, head_dim) f32
+    `room` is the address of (CHUNK_CLUSTERS + 1, head_dim) f32 to work in.
     """
     head_dim = of_centroids.head_dim
-    means = carray(pointer(centroids), (CHUNK_CLUSTERS, head_dim), np.float32)
-    sums = carray(pointer(room), (CHUNK_CLUSTERS + 1, head_dim), np.float32)
+    means = array_at(centroids, (CHUNK_CLUSTERS, head_dim), np.float32)
+    sums = array_at(room, (CHUNK_CLUSTERS + 1, head_dim), np.float32)
     sums[:] = float32(0)
     place = room + CHUNK_CLUSTERS * head_dim * 4
     for row in range(first, CHUNK_ROWS):
@@ -208,7 +224,7 @@ def _move_centroids(of_centroids, centroids, directions, first, labels, room):
 
 @kernel
 def _sort(labels, first, starts, order):
-    """Where clusters start and stop once rows are sorted by them, and where each row comes from then."""
+    """Write where clusters start and stop once rows are sorted by cluster, and where each row comes from."""
     for row in range(first):
         order[row] = row
     n = first
@@ -223,10 +239,7 @@ def _sort(labels, first, starts, order):
 
 @kernel
 def _reorder(shape, rows, order, room):
-    """Sort a chunk's keys or values.
-
-    room : address of as many bytes
-    """
+    """Sort a chunk's keys or values. `room` is the address of as many bytes to work in."""
     copy_bytes(room, rows, CHUNK_ROWS * shape.row_bytes)
     for row in range(CHUNK_ROWS):
         copy_bytes(rows + row * shape.row_bytes, room + order[row] * shape.row_bytes, shape.row_bytes)
@@ -234,13 +247,10 @@ def _reorder(shape, rows, order, room):
 
 @kernel
 def _write_means(shape, keys, starts, centroids, room):
-    """The mean key of each cluster, f16.
-
-    room : address of 2 * head_dim f32
-    """
+    """Write the mean key of each cluster, f16. `room` is the address of 2 * head_dim f32 to work in."""
     place = room + shape.head_dim * 4
-    total = carray(pointer(room), (shape.head_dim,), np.float32)
-    key = carray(pointer(place), (shape.head_dim,), np.float32)
+    total = array_at(room, (shape.head_dim,), np.float32)
+    key = array_at(place, (shape.head_dim,), np.float32)
     for cluster in range(CHUNK_CLUSTERS):
         total[:] = float32(0)
         size = starts[cluster + 1] - starts[cluster]
@@ -255,7 +265,7 @@ def _write_means(shape, keys, starts, centroids, room):
 
 @intrinsic
 def _narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
-    """Store head_dim f32 as f16; both are addresses."""
+    """Store head_dim f32 at one address as f16 at another."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, floats, row = args
@@ -267,16 +277,3 @@ def _narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(shape, types.int64, types.int64), generate
-
-
-@cache
-def native_cluster_chunks(shape: Shape) -> Any:
-    """`cluster_chunks` for one shape as a native function."""
-    of_centroids = Shape(shape.head_dim, CHUNK_CLUSTERS)
-
-    @native_callback(SIGNATURE)
-    def call(head, n_tokens, _, __):
-        cluster_chunks(shape, of_centroids, head)
-        return 0
-
-    return call

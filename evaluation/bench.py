@@ -28,16 +28,15 @@ from ..cpu_kernels.compile import F16
 from ..cpu_kernels.machine import cpu_name, read_bandwidth
 from ..errors import OctavoError
 from ..runtime.cache.index import IndexLayer
-from ..runtime.devices.device import AUTO
+from ..runtime.devices import AUTO
 from ..runtime.graph.ggml import row_size
-from ..runtime.llama import KV_TYPES, LLAMA_CPP, Llama
+from ..runtime.llama import GGML_TYPES, Llama
+from ..runtime.methods import DENSE, LLAMA_CPP
 from ..runtime.store.plan import Plan
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
+from .measures import kl_divergence, log_softmax, same_top_token
 from .synthetic import fill_at_random
-
-#: The attention that the others are compared with.
-DENSE = "dense"
 
 _BATCH = 512
 _WARM_UP = 2
@@ -106,7 +105,7 @@ class Bench:
     def __init__(self, model_path: str, text: str | None, settings: BenchSettings, progress: Progress) -> None:
         self.settings, self.progress, self.model_path = settings, progress, model_path
         self.clustering = settings_for(settings.cache_type)
-        self.kv_number = KV_TYPES[settings.cache_type]
+        self.kv_number = GGML_TYPES[settings.cache_type]
         self.options: dict[str, Any] = {
             "n_batch": _BATCH,
             "n_threads": settings.n_threads,
@@ -312,26 +311,25 @@ class Bench:
 
 
 def _budget(engine: Engine, settings: BenchSettings) -> float:
-    """The budget of an engine; 1 for one that reads everything."""
-    selects = isinstance(engine.llama, Llama) and engine.llama.method.has_budget
+    """Return the budget of an engine; 1 for one that reads everything."""
+    selects = isinstance(engine.llama, Llama) and engine.llama.composition.has_budget
     return settings.budget if selects else 1.0
 
 
 def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:
-    """Compare next-token distributions.
+    """Compare the next-token distributions of two engines.
 
     Parameters
     ----------
-    expected, actual : list of float arrays, shape (n_vocab,)
-        Logits of each step.
+    expected, actual : lists of float arrays, shape (n_vocab,)
+        Logits of the same steps.
 
     Returns
     -------
-    kl_divergence : float
-        KL(expected || actual) in nats, averaged over the steps.
+    divergence : float
+        Mean KL divergence of `actual` from `expected`, in nats.
     agreement : float
-        Share of the steps whose most likely token is the same.
+        Share of steps with the same most likely token.
     """
-    p, q = (rows - np.logaddexp.reduce(rows, axis=1, keepdims=True) for rows in (np.array(expected), np.array(actual)))
-    divergence = (np.exp(p) * (p - q)).sum(axis=1)
-    return float(divergence.mean()), float((p.argmax(axis=1) == q.argmax(axis=1)).mean())
+    p, q = log_softmax(np.array(expected)), log_softmax(np.array(actual))
+    return float(kl_divergence(p, q).mean()), same_top_token(p, q)

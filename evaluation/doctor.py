@@ -1,21 +1,21 @@
-"""Do the Metal kernels do on this Mac what they do in simulation? Compile them, compare with the CPU's, time them.
+"""Check the Metal kernels on this Mac: compile them, compare them with the CPU's, and time them.
 
-What is found goes into a report; only what makes the whole of it impossible is raised. Layers hold random keys and
-values (`fill.random_layer`), and take the steps that a model's layers take: a batch, and one token.
+The report holds all problems; an exception is raised only if there is no GPU to examine. Layers hold random keys and
+values, and take the steps that a model's layer takes: a batch, and one token.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from .. import __version__
-from ..convert.clusters import ClusterSettings
 from ..convert.progress import Progress
 from ..cpu_kernels.compile import F16, Q8_0, Shape
 from ..cpu_kernels.machine import cpu_name
@@ -23,54 +23,48 @@ from ..errors import OctavoError
 from ..metal.attention import dispatches, seconds_of
 from ..metal.bandwidth import read_bandwidth
 from ..metal.library import Pipeline, library
-from ..runtime.cache.index import Index, ThresholdCurve, TwoLevelCurve
-from ..runtime.cache.kv_cache import KVCache
+from ..metal.parts import has_method
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.devices.cpu import CpuDevice
-from ..runtime.devices.device import Device, Interruption
-from ..runtime.devices.metal import MetalAttention, MetalDevice
-from ..runtime.graph.nodes import AttentionNode
-from ..runtime.methods.dense import Dense
-from ..runtime.methods.method import Assignment, Selector
-from ..runtime.methods.quest import Quest
-from ..runtime.methods.sparq import SparQ
-from ..runtime.methods.squeezed import Squeezed, Squeezed2
-from ..runtime.methods.streaming import Streaming
-from .synthetic import random_layer
+from ..runtime.devices.metal import MetalDevice, MetalExecutor
+from ..runtime.methods import METHODS
+from ..runtime.methods.compose import new_method
+from ..runtime.methods.method import Keeps, Method
+from .device_layer import DeviceLayer, largest_error, random_document, random_step
 
-#: What kernels are compiled for, and what is compared.
-HEAD_DIMS, GROUPS, KV_TYPES = (64, 80, 96, 128, 256), (1, 3, 8), (F16, Q8_0)
+#: Shapes of the attention in today's models, and how keys and values are stored.
+_HEAD_DIMS, _GROUPS, _CACHE_TYPES = (64, 80, 96, 128, 256), (1, 3, 8), (F16, Q8_0)
 
 _BUDGET = 0.25
-SELECTORS: dict[str, Selector] = {
-    "dense": Dense(),
-    "streaming": Streaming(budget=_BUDGET),
-    "quest": Quest(budget=_BUDGET, dense_layers=0),
-    "sparq": SparQ(budget=_BUDGET),
-    "squeezed": Squeezed(budget=_BUDGET),
-    "squeezed2": Squeezed2(budget=_BUDGET),
-}
 
-#: Those that read a document where its index maps it.
-_ON_DOCUMENTS = ("dense", "squeezed", "squeezed2")
 
-#: The largest error of an output, relative to its largest element: what f32 sums in another order come to; and of q8_0,
-#: whose queries the CPU rounds to 8 bits and the GPU does not.
+#: Largest acceptable error of an output, relative to its largest element. With f16 it comes from another order of f32
+#: sums. With q8_0 it is larger: the CPU rounds queries to 8 bits, and the GPU does not.
 TOLERANCE = {F16: 2e-3, Q8_0: 5e-2}
 
-#: Tokens of a batch that fills what is timed.
+#: Tokens of a batch when a cache is filled for timing.
 _BATCH = 512
 
-#: Rows of what is compared: of a document, and then steps of so many tokens.
+#: Rows of the document, and tokens of each step, that are compared.
 _DOCUMENT_ROWS, _STEPS = 1500, (300, 1, 20, 1)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is examined.
+class Examination:
+    """What to examine.
 
-    shapes : are compiled    compared : their steps are compared with the CPU's    timed : their kernels are timed, with
-    n_kv_head heads of n_rows rows each    bandwidth_bytes : are read to find the bandwidth
+    Parameters
+    ----------
+    shapes : tuple of Shape
+        Shapes to compile the kernels for.
+    compared : tuple of Shape
+        Shapes whose steps are compared with the CPU's.
+    timed : tuple of Shape
+        Shapes whose kernels are timed.
+    n_kv_head, n_rows : int
+        KV heads of a timed layer, and rows of each.
+    bandwidth_bytes : int
+        Bytes to read to measure the bandwidth.
     """
 
     shapes: tuple[Shape, ...]
@@ -81,29 +75,55 @@ class Plan:
     bandwidth_bytes: int = 1 << 30
 
 
-#: What models of today are made of.
-PLAN = Plan(
-    shapes=tuple(Shape(*sizes) for sizes in product(HEAD_DIMS, GROUPS, KV_TYPES)),
-    compared=tuple(Shape(*sizes) for sizes in product(HEAD_DIMS, (3,), KV_TYPES)),
-    timed=tuple(Shape(*sizes) for sizes in product((64, 128), (4,), KV_TYPES)),
+#: What `octavo doctor --metal` examines.
+EXAMINATION = Examination(
+    shapes=tuple(Shape(*sizes) for sizes in product(_HEAD_DIMS, _GROUPS, _CACHE_TYPES)),
+    compared=tuple(Shape(*sizes) for sizes in product(_HEAD_DIMS, (3,), _CACHE_TYPES)),
+    timed=tuple(Shape(*sizes) for sizes in product((64, 128), (4,), _CACHE_TYPES)),
 )
 
 
-class Doctor:
-    """Examines a GPU. The result is what `octavo doctor --metal -o json` prints.
+@cache
+def methods() -> dict[str, Method]:
+    """Return the methods that Metal has, each with a budget that leaves much out, and without dense layers."""
+    found = {name: new_method(name, _BUDGET) for name in METHODS if has_method(name)}
+    return {
+        name: replace(method, **{"dense_layers": 0}) if method.dense_layers else method
+        for name, method in found.items()
+    }
 
-    Raises OctavoError where there is none.
+
+class Doctor:
+    """Examine this Mac's GPU.
+
+    Parameters
+    ----------
+    progress : Progress
+        Receives the progress.
+    examination : Examination
+        What to examine.
+
+    Raises
+    ------
+    OctavoError
+        If there is no GPU that Metal knows.
     """
 
-    def __init__(self, progress: Progress, plan: Plan) -> None:
+    def __init__(self, progress: Progress, examination: Examination) -> None:
         self.metal = MetalDevice()
-        self.gpu, self.progress, self.plan = self.metal.gpu, progress, plan
+        self.gpu, self.progress, self.examination = self.metal.gpu, progress, examination
 
     def run(self) -> dict[str, Any]:
-        """Examine."""
+        """Compile, compare and time the kernels.
+
+        Returns
+        -------
+        dict
+            What `octavo doctor --metal -o json` prints.
+        """
         kernels = self._kernels()
         comparisons = self._comparisons()
-        bandwidth = read_bandwidth(self.gpu, self.plan.bandwidth_bytes)
+        bandwidth = read_bandwidth(self.gpu, self.examination.bandwidth_bytes)
         return {
             "octavo": __version__,
             "machine": self._machine(),
@@ -127,20 +147,21 @@ class Doctor:
         }
 
     def _kernels(self) -> list[dict[str, Any]]:
-        """Every kernel of every shape, compiled, and what the GPU says of it."""
-        self.progress.start("Compiling shaders", len(self.plan.shapes), "shapes")
+        """Compile every kernel for every shape, and read its limits from the GPU."""
+        self.progress.start("Compiling shaders", len(self.examination.shapes), "shapes")
         rows: list[dict[str, Any]] = []
-        for shape in self.plan.shapes:
-            named = {"head_dim": shape.head_dim, "group": shape.group, "kv_type": shape.kv_type}
+        for shape in self.examination.shapes:
+            columns = _shape_columns(shape)
             try:
                 pipelines = library(self.gpu, shape)
-                rows += [{**named, "kernel": name, **self._limits(each)} for name, each in pipelines.items()]
+                rows += [{**columns, "kernel": name, **self._limits(each)} for name, each in pipelines.items()]
             except OctavoError as problem:
-                rows.append({**named, "kernel": "all", "problem": str(problem)})
+                rows.append({**columns, "kernel": "all", "problem": str(problem)})
             self.progress.advance(1)
         return rows
 
     def _limits(self, pipeline: Pipeline) -> dict[str, Any]:
+        """Read the limits of a compiled kernel, and check them."""
         state, most = pipeline.state, int(self.gpu.device.maxThreadgroupMemoryLength())
         width, n_bytes = int(state.threadExecutionWidth()), int(state.staticThreadgroupMemoryLength())
         problem = None
@@ -157,23 +178,23 @@ class Doctor:
         }
 
     def _comparisons(self) -> list[dict[str, Any]]:
-        """Steps of each method on each shape, against the CPU's."""
-        todo = [(shape, name) for shape in self.plan.compared for name in SELECTORS]
+        """Compare the steps of each method on each shape with the CPU's."""
+        todo = [(shape, name) for shape in self.examination.compared for name in methods()]
         self.progress.start("Comparing with the CPU", len(todo), "methods")
         rows: list[dict[str, Any]] = []
         for shape, name in todo:
-            for row in self._compare(shape, name):
-                named = {"attention": name, "head_dim": shape.head_dim, "group": shape.group, "kv_type": shape.kv_type}
-                rows.append({**named, **row})
+            rows += [{"attention": name, **_shape_columns(shape), **row} for row in self._compare(shape, name)]
             self.progress.advance(1)
         return rows
 
     def _compare(self, shape: Shape, name: str) -> Iterator[dict[str, Any]]:
+        """Take the same steps on both devices, until one fails."""
         rng = np.random.default_rng(0)
         layer = CacheLayer(2, shape.head_dim, 0, shape.kv_type, shape.group)
         n_ctx = _DOCUMENT_ROWS + sum(_STEPS)
-        cpu, metal = (Alone(each, layer, SELECTORS[name], n_ctx, max(_STEPS)) for each in (CpuDevice(), self.metal))
-        if name in _ON_DOCUMENTS and shape.kv_type == F16:
+        method, devices = methods()[name], (CpuDevice(), self.metal)
+        cpu, metal = (DeviceLayer(device, layer, method, n_ctx, max(_STEPS)) for device in devices)
+        if method.keeps is Keeps.DOCUMENT and shape.kv_type == F16:
             document = random_document(layer, _DOCUMENT_ROWS, rng)
             cpu.cache.attach(document)
             metal.cache.attach(document)
@@ -191,30 +212,31 @@ class Doctor:
             yield row
 
     def _times(self, bandwidth: float) -> list[dict[str, Any]]:
-        """What each kernel of a decode step takes, alone, and the step as a whole."""
-        todo = [(shape, name) for shape in self.plan.timed for name in SELECTORS]
+        """Time each kernel of a decode step alone, and the whole step."""
+        todo = [(shape, name) for shape in self.examination.timed for name in methods()]
         self.progress.start("Timing", len(todo), "methods")
         rows: list[dict[str, Any]] = []
         for shape, name in todo:
-            if shape.kv_type == F16 or name not in _ON_DOCUMENTS:
+            if shape.kv_type == F16 or methods()[name].keeps is not Keeps.DOCUMENT:
                 rows += self._time(shape, name, bandwidth)
             self.progress.advance(1)
         return rows
 
     def _time(self, shape: Shape, name: str, bandwidth: float) -> Iterator[dict[str, Any]]:
+        """Time a decode step of one method on one shape. bandwidth : of the GPU, in bytes a second."""
         rng = np.random.default_rng(0)
-        layer = CacheLayer(self.plan.n_kv_head, shape.head_dim, 0, shape.kv_type, shape.group)
-        n_rows, batch = self.plan.n_rows, min(_BATCH, self.plan.n_rows)
-        alone = Alone(self.metal, layer, SELECTORS[name], n_rows + 1, batch)
-        if name in _ON_DOCUMENTS and shape.kv_type == F16:
-            alone.cache.attach(random_document(layer, n_rows, rng))
+        layer = CacheLayer(self.examination.n_kv_head, shape.head_dim, 0, shape.kv_type, shape.group)
+        n_rows, batch = self.examination.n_rows, min(_BATCH, self.examination.n_rows)
+        timed = DeviceLayer(self.metal, layer, methods()[name], n_rows + 1, batch)
+        if methods()[name].keeps is Keeps.DOCUMENT and shape.kv_type == F16:
+            timed.cache.attach(random_document(layer, n_rows, rng))
         else:
             for _ in range(n_rows // batch):
-                alone.step(*random_step(layer, batch, rng))
-        alone.cache.heads["bytes_read"] = 0
-        alone.step(*random_step(layer, 1, rng))
-        attention, n_read = alone.attention, int(alone.cache.heads["bytes_read"].sum())
-        assert isinstance(attention, MetalAttention)
+                timed.step(*random_step(layer, batch, rng))
+        timed.cache.heads["bytes_read"] = 0
+        timed.step(*random_step(layer, 1, rng))
+        attention, n_read = timed.attention, int(timed.cache.heads["bytes_read"].sum())
+        assert isinstance(attention, MetalExecutor)
         step = attention.layer_step(0, 1, has_sinks=False)
         n_attended = (
             2
@@ -225,9 +247,9 @@ class Doctor:
         for kernel, chosen in [*((each.kernel, [each]) for each in whole), ("all", whole)]:
             seconds = seconds_of(self.gpu, attention.memory, attention.work, step, chosen)
             n_bytes = {"attend_shares": n_attended, "score_items": n_read - n_attended, "all": n_read}.get(kernel)
-            row: dict[str, Any] = {"attention": name, "head_dim": shape.head_dim, "group": shape.group}
-            row |= {
-                "kv_type": shape.kv_type,
+            row: dict[str, Any] = {
+                "attention": name,
+                **_shape_columns(shape),
                 "rows": n_rows,
                 "kernel": kernel,
                 "ms": round(seconds * 1e3, 4),
@@ -238,48 +260,6 @@ class Doctor:
             yield row
 
 
-class Alone:
-    """One layer on a device, without a model."""
-
-    def __init__(self, device: Device, layer: CacheLayer, selector: Selector, n_ctx: int, n_ubatch: int) -> None:
-        heads = np.arange(layer.n_kv_head)
-        memory = device.new_memory()
-        self.cache = KVCache([layer], n_ctx, [Assignment(selector, heads, np.ones(len(heads)))], memory)
-        node = AttentionNode(layer.head_dim, layer.n_kv_head * layer.group, layer.n_kv_head, 0, 1.0, 0.0, 0, True)
-        arguments = self.cache, memory, [node], layer.kv_type, n_ubatch, 1, Interruption()
-        self.attention = device.new_attention(*arguments)
-
-    def step(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Store new rows and attend: (n_tokens, n_head, head_dim) f32. Raises OctavoError where the GPU reports one."""
-        n_tokens = queries.shape[1]
-        self.cache.reserve(n_tokens)
-        self.attention.start(n_tokens)
-        out = self.attention.attend_alone(0, queries, keys, values)
-        self.attention.finish()
-        self.cache.settle()
-        return out
-
-
-def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) -> Index:
-    """A document of one layer, with thresholds that keep some of its clusters."""
-    stored = random_layer(layer, n_tokens, ClusterSettings(), rng)
-    n_heads = layer.n_kv_head
-    curve = ThresholdCurve(np.array([0.0, 1.0]), np.tile(np.array([4.0, 0.05]) / n_tokens, (n_heads, 1)))
-    return Index(np.zeros(n_tokens, np.int32), [stored], curve, TwoLevelCurve(np.full(n_heads, 0.2 / n_tokens), curve))
-
-
-def random_step(
-    layer: CacheLayer, n_tokens: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scaled queries, (n_kv_head, n_tokens, group, head_dim) f32, and new keys and values, (n_kv_head, n_tokens,
-    head_dim) f16.
-    """
-    queries = rng.standard_normal((layer.n_kv_head, n_tokens, layer.group, layer.head_dim), np.float32)
-    rows = rng.standard_normal((2, layer.n_kv_head, n_tokens, layer.head_dim), np.float32).astype(np.float16)
-    return queries / np.float32(np.sqrt(layer.head_dim)), rows[0], rows[1]
-
-
-def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Of an output, relative to the largest element of its head; infinite for one that is not finite."""
-    error = np.abs(actual - expected).max(axis=-1) / np.abs(expected).max(axis=-1)
-    return float(np.where(np.isfinite(error), error, np.inf).max())
+def _shape_columns(shape: Shape) -> dict[str, Any]:
+    """Return the columns that name a shape."""
+    return {"head_dim": shape.head_dim, "group": shape.group, "kv_type": shape.kv_type}

@@ -12,8 +12,7 @@ import numpy as np
 from ..cpu_kernels.compile import F16
 from ..errors import OctavoError
 from ..runtime.graph.nodes import silent_llama_cpp
-from ..runtime.llama import LLAMA_CPP
-from ..runtime.methods.squeezed import Squeezed, Squeezed2
+from ..runtime.methods import LLAMA_CPP
 
 
 @dataclass
@@ -72,7 +71,7 @@ class Engine:
     @property
     def clusters(self) -> bool:
         """Whether it attends to the clusters of a document."""
-        return any(isinstance(a.selector, Squeezed | Squeezed2) for a in self.llama.context.cache.assignments)
+        return any(a.method.needs_clusters for a in self.llama.context.cache.assignments)
 
     def start_over(self) -> None:
         """Forget everything."""

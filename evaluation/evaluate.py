@@ -17,39 +17,40 @@ from ..cpu_kernels.machine import cpu_name
 from ..errors import BudgetTooSmall, OctavoError
 from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
+from ..runtime.methods import DENSE
 from ..runtime.methods.compose import parse
 from ..runtime.store.library import Library, hash_text
 from ..runtime.store.plan import Plan
 from .matching import Unreachable, matched
+from .measures import kl_divergence
+from .probe import Probe
 from .reader import Reader
 from .results import Results, summary
-from .samples import Outcome, Text, divergence
-from .tasks import Task
-from .tasks.agreement import Agreement, output_errors
-from .tasks.fixed_context import FixedContext
-from .tasks.needle import Needle
-from .tasks.passkey import Passkey
-from .tasks.perplexity import Perplexity
-from .tasks.qa import QA
-from .tasks.repetition import Repetition
-
-TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Perplexity, Repetition, Passkey, Needle, QA, FixedContext, Agreement)
-}
-
-#: The attention that others are compared with.
-DENSE = "dense"
-
-#: Samples, and steps of each, that a budget is matched on.
-_PROBED, _PROBE_STEPS = 4, 12
+from .samples import Outcome, Text
+from .tasks.agreement import output_errors
+from .tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Settings:
     """What to evaluate.
 
-    attentions : dense runs in any case, to compare with    budgets : shares that each method is to read
-    depths : tokens of texts    n_samples : at each depth
+    Parameters
+    ----------
+    attentions : list of str
+        Methods; dense attention runs in any case.
+    budgets : list of float
+        Shares of the KV bytes that each method reads.
+    depths : list of int
+        Tokens of the texts.
+    n_samples : int
+        Samples at each depth.
+    seed : int
+        Seed of the samples.
+    data : Path
+        File that the texts are made of.
+    plan : Plan, optional
+        The model's plan, for methods that need one.
     """
 
     attentions: list[str]
@@ -65,7 +66,14 @@ class Settings:
 class Run:
     """A method at a budget.
 
-    budget : 1 for one that has none    plan : which plan it goes by, where it needs one
+    Parameters
+    ----------
+    attention : str
+        The method.
+    budget : float
+        Share of the KV bytes to read; 1 for a method without a budget.
+    plan : str
+        Hash of the plan, if the method needs one.
     """
 
     attention: str
@@ -74,12 +82,45 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What records call the method."""
+        """Name of the method in records."""
         return f"{self.attention}@{self.plan}" if self.plan else self.attention
+
+    @property
+    def title(self) -> str:
+        """Method and budget, for progress."""
+        return self.attention if self.budget == 1 else f"{self.attention}, budget {self.budget:g},"
+
+
+@dataclass(frozen=True)
+class NumberedText:
+    """A text, its depth, and its number among the texts of one depth."""
+
+    depth: int
+    number: int
+    text: Text
+
+
+_DENSE_RUN = Run(DENSE, 1.0)
 
 
 class Evaluation:
-    """One evaluation, of as much as its results file does not hold yet."""
+    """One evaluation. It measures what its results file does not hold yet.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    library : Library
+        Its indexes; the results file is kept there.
+    task : Task
+        What is measured.
+    settings : Settings
+        What it is measured with.
+    progress : Progress
+        Receives the progress.
+    notice : callable
+        Receives sentences for the user.
+    """
 
     def __init__(
         self,
@@ -93,18 +134,13 @@ class Evaluation:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
         self.progress, self.notice = progress, notice
         self.reader = Reader(llama, progress, llama.context_params.n_threads)
-        self.runs = [Run(DENSE, 1.0)]
-        for attention in settings.attentions:
-            method = parse(attention, settings.plan)
-            plan = hashlib.sha256(repr(settings.plan).encode()).hexdigest()[:8] if method.needs_plan else ""
-            self.runs += [Run(attention, budget, plan) for budget in (settings.budgets if method.has_budget else [1.0])]
-        self.runs = list(dict.fromkeys(self.runs))
+        self.runs = runs_of(settings)
         machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads, "device": llama.context.device.name}
         self.results = Results(self._path(), {**self.depends_on, "machine": machine})
 
     @cached_property
     def depends_on(self) -> dict[str, Any]:
-        """What a sample's figures depend on, besides the method."""
+        """What the figures of a sample depend on, other than the method."""
         return {
             "octavo": __version__,
             "task": {"name": self.task.name, **vars(self.task)},
@@ -121,30 +157,39 @@ class Evaluation:
         return self.library.folder / "eval" / f"{self.task.name}-{identity}.jsonl"
 
     def run(self) -> dict[str, Any]:
-        """Measure what is missing; the result is what `octavo eval -o json` prints.
+        """Measure what is missing.
 
-        Raises OctavoError where a text does not fit the model's context, before anything is measured.
+        Returns
+        -------
+        dict
+            What `octavo eval -o json` prints.
+
+        Raises
+        ------
+        OctavoError
+            If a text does not fit the model's context. Nothing is measured then.
         """
         texts = self._texts()
-        for depth, number, text in texts:
-            self._measure(depth, number, text)
+        for each in texts:
+            self._measure(each)
+        depths = list(dict.fromkeys(each.depth for each in texts))
         return {
             "task": self.task.name,
             "metric": self.task.metric,
             "higher_is_better": self.task.higher_is_better,
             **{name: self.results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
-            "results": [row for run in self.runs for depth in _unique(texts) for row in self._rows(run, depth, texts)],
-            "left_out": self._left_out(_unique(texts)),
+            "results": [row for run in self.runs for depth in depths for row in self._rows(run, depth, texts)],
+            "left_out": self._left_out(depths),
         }
 
-    def _texts(self) -> list[tuple[int, int, Text]]:
-        """All texts, with their depths, and their numbers among those of one depth."""
+    def _texts(self) -> list[NumberedText]:
+        """Make the texts of all depths."""
         settings, n_ctx = self.settings, self.llama.n_ctx()
-        made = []
+        made: list[NumberedText] = []
         for depth in [0] if self.task.own_depths else sorted(set(settings.depths)):
             texts = self.task.texts(self.llama, settings.data, depth, settings.n_samples, settings.seed)
-            made += [(depth or len(text.tokens), number, text) for number, text in enumerate(texts)]
-        longest = max(text.n_tokens for _, _, text in made)
+            made += [NumberedText(depth or len(text.tokens), number, text) for number, text in enumerate(texts)]
+        longest = max(each.text.n_tokens for each in made)
         if longest > n_ctx:
             raise OctavoError(
                 f"The longest text takes {longest:,} tokens with its questions, and the context holds {n_ctx:,}: give "
@@ -152,74 +197,79 @@ class Evaluation:
             )
         return made
 
-    def _measure(self, depth: int, number: int, text: Text) -> None:
-        """Every method on one text, as far as that was not done before."""
-        missing = [run for run in self.runs if not self._done(run, depth, number, text)]
+    def _measure(self, numbered: NumberedText) -> None:
+        """Run every method on one text, unless its results are there."""
+        missing = [run for run in self.runs if not self._is_done(run, numbered)]
         if not missing:
             return
-        document = self._document(text)
+        document = self._document(numbered.text)
         self.reader.attend(document, DENSE, 1.0)
-        dense = self._answers(Run(DENSE, 1.0), depth, number, text, [])
-        probe = _Probe(self.reader, text, dense)
+        dense = self._answers(_DENSE_RUN, numbered, [])
+        probe = Probe(self.reader, numbered.text, dense)
         for run in missing:
             if run.attention != DENSE:
-                given = self._given(run, depth, document, probe)
-                if given is not None:
-                    self.reader.attend(document, run.attention, given)
-                    self._answers(run, depth, number, text, dense)
+                budget = self._matched_budget(run, numbered.depth, document, probe)
+                if budget is not None:
+                    self.reader.attend(document, run.attention, budget)
+                    self._answers(run, numbered, dense)
 
-    def _done(self, run: Run, depth: int, number: int, text: Text) -> bool:
-        keys = [(run.name, run.budget, depth, number, i) for i in range(len(text.samples))]
+    def _is_done(self, run: Run, numbered: NumberedText) -> bool:
+        depth, number = numbered.depth, numbered.number
+        keys = [(run.name, run.budget, depth, number, i) for i in range(len(numbered.text.samples))]
         unreachable = self.results.budgets.get((run.name, run.budget, depth), run.budget) is None
         return unreachable or all(key in self.results.samples for key in keys)
 
     def _document(self, text: Text) -> Index:
+        """Read a text densely, or open its index."""
         if text.document:
             return self.reader.index(self.library, text.name, text.document)
-        clusters = any("squeezed" in parse(run.attention, self.settings.plan).method for run in self.runs)
+        clusters = any(parse(run.attention, self.settings.plan).needs_clusters for run in self.runs)
         return self.reader.read(text.tokens, clusters)
 
-    def _answers(self, run: Run, depth: int, number: int, text: Text, dense: list[Outcome]) -> list[Outcome]:
-        """Have a method answer a text's samples, and record it; without `dense`, this is dense attention."""
-        task, outcomes = self.task, []
-        self.progress.start(f"{_named(run)} at {depth:,}", len(text.samples), "samples")
+    def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
+        """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""
+        task, text, outcomes = self.task, numbered.text, []
+        self.progress.start(f"{run.title} at {numbered.depth:,}", len(text.samples), "samples")
         for i, sample in enumerate(text.samples):
-            outcome = self.reader.answer(sample, task.attention_too, task.in_batches)
+            outcome = self.reader.answer(sample, task.compares_attention, task.in_batches)
             if not text.continues:
                 self.reader.back()
             reference = dense[i] if dense else outcome
-            if (run.name, run.budget, depth, number, i) not in self.results.samples:
-                steps = outcome.comparable(reference, forced=bool(sample.continuation))
-                n_read = min(len(outcome.bytes_read), len(reference.bytes_read))
-                self.results.add_sample(
-                    {
-                        "attention": run.name,
-                        "budget": run.budget,
-                        "depth": depth,
-                        "text": number,
-                        "sample": i,
-                        "position": sample.position,
-                        **task.score(sample, outcome, reference),
-                        "written": outcome.text,
-                        "divergence": float(divergence(reference, outcome, steps).sum()),
-                        "steps": steps,
-                        "bytes_read": sum(outcome.bytes_read[:n_read]),
-                        "dense_bytes": sum(reference.bytes_read[:n_read]),
-                        "errors": output_errors(outcome, reference) if task.attention_too else None,
-                        "first_token_s": round(outcome.first_token_s, 4),
-                        "seconds": round(outcome.seconds, 4),
-                    }
-                )
+            if (run.name, run.budget, numbered.depth, numbered.number, i) not in self.results.samples:
+                self.results.add_sample(self._record(run, numbered, i, outcome, reference))
             outcomes.append(outcome)
             self.progress.advance(1)
         return outcomes
 
-    def _given(self, run: Run, depth: int, document: Index, probe: _Probe) -> float | None:
-        """The budget with which a method reads the share that is asked for; None where it cannot."""
+    def _record(self, run: Run, numbered: NumberedText, i: int, outcome: Outcome, dense: Outcome) -> dict[str, Any]:
+        """Return the record of one sample."""
+        sample = numbered.text.samples[i]
+        steps = outcome.comparable(dense, forced=bool(sample.continuation))
+        n_read = min(len(outcome.bytes_read), len(dense.bytes_read))
+        return {
+            "attention": run.name,
+            "budget": run.budget,
+            "depth": numbered.depth,
+            "text": numbered.number,
+            "sample": i,
+            "position": sample.position,
+            **self.task.score(sample, outcome, dense),
+            "written": outcome.text,
+            "divergence": float(kl_divergence(dense.log_probs[:steps], outcome.log_probs[:steps]).sum()),
+            "steps": steps,
+            "bytes_read": sum(outcome.bytes_read[:n_read]),
+            "dense_bytes": sum(dense.bytes_read[:n_read]),
+            "errors": output_errors(outcome, dense) if self.task.compares_attention else None,
+            "first_token_s": round(outcome.first_token_s, 4),
+            "seconds": round(outcome.seconds, 4),
+        }
+
+    def _matched_budget(self, run: Run, depth: int, document: Index, probe: Probe) -> float | None:
+        """Return the budget with which a method reads the run's share; None if it cannot read so little."""
         known, key = self.results.budgets, (run.name, run.budget, depth)
         if key in known or run.budget == 1:
             return known.get(key, run.budget)
-        ratios = [given / budget for (name, budget, _), given in known.items() if name == run.name and given]
+        ratios = [found / budget for (name, budget, _), found in known.items() if name == run.name and found]
 
         def share(budget: float) -> float | None:
             try:
@@ -228,63 +278,56 @@ class Evaluation:
                 return None
             return probe.share()
 
-        given: float | None = None
+        found: float | None = None
         try:
-            given = matched(share, run.budget, run.budget * (ratios[-1] if ratios else 1.0))
+            found = matched(share, run.budget, run.budget * (ratios[-1] if ratios else 1.0))
         except Unreachable as problem:
             least = f"read {problem.share:.3f} or more with every budget" if problem.share else "took no budget"
             self.notice(
                 f"{run.attention} {least} that was tried at {depth:,} tokens: {run.budget:g} is left out there."
             )
-        self.results.add_budget(run.name, run.budget, depth, given)
-        return given
+        self.results.add_budget(run.name, run.budget, depth, found)
+        return found
 
-    def _rows(self, run: Run, depth: int, texts: list[tuple[int, int, Text]]) -> list[dict[str, Any]]:
-        """The row of one method, budget and depth; none where it was left out."""
-        places = [(number, i) for each, number, text in texts if each == depth for i in range(len(text.samples))]
-        found = self.results.samples
-        if (run.name, run.budget, depth, *places[0]) not in found:
+    def _rows(self, run: Run, depth: int, texts: list[NumberedText]) -> list[dict[str, Any]]:
+        """Return the row of one run and depth; no row if the run was left out."""
+        samples = [(each.number, i) for each in texts if each.depth == depth for i in range(len(each.text.samples))]
+        records = self.results.samples
+        if (run.name, run.budget, depth, *samples[0]) not in records:
             return []
         own, dense = (
-            [found[attention, budget, depth, number, i] for number, i in places]
-            for attention, budget in ((run.name, run.budget), (DENSE, 1.0))
+            [records[each.name, each.budget, depth, number, i] for number, i in samples] for each in (run, _DENSE_RUN)
         )
-        given = self.results.budgets.get((run.name, run.budget, depth), run.budget)
-        row = {"attention": run.attention, "budget": run.budget, "depth": depth, **summary(own, dense, self.task.also)}
-        return [{**row, "given_budget": round(given, 5) if given else None}]
+        budget = self.results.budgets.get((run.name, run.budget, depth), run.budget)
+        means = summary(own, dense, self.task.extra_figures)
+        row = {"attention": run.attention, "budget": run.budget, "depth": depth, **means}
+        return [{**row, "given_budget": round(budget, 5) if budget else None}]
 
     def _left_out(self, depths: list[int]) -> list[dict[str, Any]]:
-        """Methods and budgets that could not be matched."""
+        """Return the runs and depths whose share could not be reached."""
         return [
             {"attention": run.attention, "budget": run.budget, "depth": depth}
             for run in self.runs
-            for (attention, budget, depth), given in self.results.budgets.items()
-            if (attention, budget) == (run.name, run.budget) and depth in depths and given is None
+            for (attention, budget, depth), found in self.results.budgets.items()
+            if (attention, budget) == (run.name, run.budget) and depth in depths and found is None
         ]
 
 
-class _Probe:
-    """Some steps of some samples, whose reading tells what a method reads. Made while dense attention attends."""
+def runs_of(settings: Settings) -> list[Run]:
+    """Return each method at each budget, dense attention first, without repetitions.
 
-    def __init__(self, reader: Reader, text: Text, dense: list[Outcome]) -> None:
-        self.reader = reader
-        chosen = range(0, len(text.samples), -(-len(text.samples) // (1 if text.continues else _PROBED)))
-        n_steps = _PROBED * _PROBE_STEPS // len(chosen)
-        self.tokens = [(text.samples[i].prompt + dense[i].tokens)[:n_steps] for i in chosen]
-        reader.back()
-        self.dense = self._read()
+    Parameters
+    ----------
+    settings : Settings
+        Methods, budgets and plan.
 
-    def share(self) -> float:
-        """What is read of what dense attention reads."""
-        return self._read() / self.dense
-
-    def _read(self) -> int:
-        return sum(self.reader.bytes_of(tokens) for tokens in self.tokens)
-
-
-def _named(run: Run) -> str:
-    return run.attention if run.budget == 1 else f"{run.attention}, budget {run.budget:g},"
-
-
-def _unique(texts: list[tuple[int, int, Text]]) -> list[int]:
-    return list(dict.fromkeys(depth for depth, _, _ in texts))
+    Returns
+    -------
+    list of Run
+    """
+    runs = [_DENSE_RUN]
+    for attention in settings.attentions:
+        method = parse(attention, settings.plan)
+        plan = hashlib.sha256(repr(settings.plan).encode()).hexdigest()[:8] if method.needs_plan else ""
+        runs += [Run(attention, budget, plan) for budget in (settings.budgets if method.has_budget else [1.0])]
+    return list(dict.fromkeys(runs))

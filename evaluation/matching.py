@@ -1,7 +1,7 @@
-"""Which budget to give a method so that it reads a certain share of what dense attention reads, selection included.
+"""Find the budget with which a method reads a given share of what dense attention reads, selection included.
 
-Methods mean different things by their budget (Quest's first two layers are dense, H2O reads keys twice), so they
-compete on what they really read.
+Methods mean different things by their budget: Quest's first two layers are dense, H2O reads keys twice. So that the
+comparison is fair, each method gets the budget with which it really reads the share.
 """
 
 from __future__ import annotations
@@ -9,18 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import sqrt
 
-#: How near a share must come, how far it may be off where it comes no nearer, and how often it is measured at most.
-_NEAR, _FAR, _TRIES = 0.02, 0.1, 8
+#: A share this near to the target, relative to it, ends the search.
+_NEAR = 0.02
 
-#: A budget that is as much smaller should read less; shares that are as near as this are the same.
-_LESS, _SAME = 0.7, 0.005
+#: The nearest share may be this far from the target, relative to it.
+_FAR = 0.1
 
-#: The smallest budget that is tried.
+#: Most measurements.
+_TRIES = 8
+
+#: Shares that differ by less than this, relative to each other, count as the same ...
+_SAME = 0.005
+
+#: ... and if a budget smaller than this times another one reads the same share, the share does not depend on it.
+_SMALLER = 0.7
+
+#: The smallest budget to try.
 _LEAST = 1 / 1024
 
 
 class Unreachable(Exception):
-    """A method reads more with any budget that it takes. `share` : the least that it was seen to read, if any."""
+    """A method reads more than the target with every budget that it accepts.
+
+    Parameters
+    ----------
+    share : float, optional
+        Smallest share that was measured; None if the method accepted no budget.
+    """
 
     def __init__(self, share: float | None) -> None:
         super().__init__(share)
@@ -28,10 +43,27 @@ class Unreachable(Exception):
 
 
 def matched(measure: Callable[[float], float | None], target: float, start: float) -> float:
-    """The budget that reads a share nearest to `target`.
+    """Find the budget with which a method reads nearest to a share.
 
-    measure(budget) : the share that it reads, rising with the budget; None where it is refused as too small
-    start : the budget to try first. Raises Unreachable where none comes near.
+    Parameters
+    ----------
+    measure : callable
+        Takes a budget and returns the share that it reads, which rises with the budget; None if the method refuses the
+        budget as too small.
+    target : float
+        Share to read, above 0.
+    start : float
+        Budget to try first.
+
+    Returns
+    -------
+    float
+        The budget.
+
+    Raises
+    ------
+    Unreachable
+        If no budget reads a share near the target.
     """
     low, high = _LEAST, 1.0
     shares: dict[float, float] = {}
@@ -45,11 +77,11 @@ def matched(measure: Callable[[float], float | None], target: float, start: floa
         if share is None:
             budget = sqrt(low * high)
             continue
-        over = [other for other in shares if shares[other] > target and budget < _LESS * other]
-        stays = any(share > (1 - _SAME) * shares[other] for other in over)
+        larger = [other for other in shares if shares[other] > target and budget < _SMALLER * other]
+        is_constant = any(share > (1 - _SAME) * shares[other] for other in larger)
         shares[budget] = share
-        if stays and share > target:
-            break  # a smaller budget reads no less: what is always read takes up all of it
+        if is_constant and share > target:
+            break  # a smaller budget reads no less: what is always read exceeds the target
         if abs(share / target - 1) <= _NEAR:
             return budget
         guess = budget * target / share

@@ -1,4 +1,4 @@
-"""A plan as a picture: how important each layer is, and in which order heads fell."""
+"""Draw a plan: the importance of each layer, and the order in which heads were eliminated."""
 
 from __future__ import annotations
 
@@ -7,58 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OctavoError
+from ..convert.plan.layers import GROUP_NAMES, group_name
+from .pictures import new_figure, save
 
-_NAMES = ("most important", "less important", "least important")
-_COLOURS = ("#b2182b", "#ef8a62", "#67a9cf")
-_SLIDES = "#bbbbbb"
-
-
-def check_plot(path: Path) -> None:
-    """Raise OctavoError where a picture cannot be written, before anything is measured for it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as problem:
-        raise OctavoError('Pictures need matplotlib: pip install "octavo[plot]".') from problem
-    if path.suffix.lower() != ".png":
-        raise OctavoError(f"{path} is not a PNG file's name: give one that ends in .png.")
-    if not path.parent.is_dir():
-        raise OctavoError(f"There is no folder {path.parent} to write {path.name} in.")
-
-
-def new_figure(width: float, height: float) -> Any:
-    """An empty picture, so many inches wide and high, that no window shows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write a picture as a PNG file. Raises OctavoError where that fails."""
-    try:
-        figure.savefig(path, dpi=120, format="png")
-    except OSError as problem:
-        raise OctavoError(f"{path} cannot be written: {problem.strerror or problem}.") from problem
+_COLOURS = dict(zip(GROUP_NAMES, ("#b2182b", "#ef8a62", "#67a9cf"), strict=True))
+_SLIDING = "#bbbbbb"
 
 
 def write_plot(plan: dict[str, Any], path: Path) -> None:
-    """Draw a plan as a PNG file. `check_plot` says whether that can be done."""
+    """Draw a plan as a PNG file. `pictures.check_plot` checks in advance whether that is possible.
+
+    Parameters
+    ----------
+    plan : dict
+        Content of a plan file.
+    path : Path
+        File to write.
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be written.
+    """
     layers, heads = plan["layers"], plan["heads"]
     figure = new_figure(max(7.0, 0.28 * len(layers["slides"]) + 2), 6.5)
     above, below = figure.subplots(2, 1, sharex=True)
     _draw_layers(above, layers)
     image = _draw_heads(below, heads, len(layers["slides"]))
-    bar = figure.colorbar(image, ax=below, location="bottom", aspect=50, label="order in which heads fell")
+    bar = figure.colorbar(image, ax=below, location="bottom", aspect=50, label="order of elimination")
     bar.set_ticks([1, len(heads["elimination"])], labels=["first", "last"])
     figure.suptitle(f"{plan['model']['name']}: what was measured ({plan['task']})")
     save(figure, path)
 
 
 def _draw_layers(axes: Any, layers: dict[str, Any]) -> None:
-    """A bar for each layer, in the colour of its group; as long as its attention changes the residual stream."""
+    """Draw a bar for each layer, in the colour of its group: how much its attention changes the residual stream."""
     axes.set_ylabel("change by attention\n(1 - cosine similarity)")
     axes.set_title("Layers: how much attention changes the residual stream", fontsize="medium")
     if layers["similarity"] is None:
@@ -71,24 +54,23 @@ def _draw_layers(axes: Any, layers: dict[str, Any]) -> None:
         if not own:
             continue
         if group is None:
-            label, colour = "slides: sees its window", _SLIDES
+            label, colour = "slides: sees its window", _SLIDING
         else:
-            scale = layers["budget_scale"][own[0]]
-            name = _NAMES[-1] if group == last > 0 else _NAMES[group]
-            label, colour = f"{name}: budget x {scale:.2f}", _COLOURS[_NAMES.index(name)]
+            name = group_name(group, last)
+            label, colour = f"{name}: budget x {layers['budget_scale'][own[0]]:.2f}", _COLOURS[name]
         axes.bar(own, change[own], color=colour, label=label)
     axes.set_yscale("log")
     axes.legend(fontsize="small")
 
 
 def _draw_heads(axes: Any, heads: dict[str, Any], n_layers: int) -> Any:
-    """A square for each KV head, the darker the later it fell; none where a layer slides."""
+    """Draw a square for each KV head, the darker the later it was eliminated; none for a layer that slides."""
     n_heads = 1 + max(head for _, head in heads["elimination"])
     order = np.full((n_heads, n_layers), np.nan)
     for number, (layer, head) in enumerate(heads["elimination"]):
         order[head, layer] = number + 1
     image = axes.imshow(order, cmap="YlGnBu", aspect="auto", interpolation="nearest")
-    axes.set_title("KV heads: the darker, the later it fell (retrieval heads)", fontsize="medium")
+    axes.set_title("KV heads: the darker, the later eliminated (retrieval heads)", fontsize="medium")
     axes.set_xlabel("layer")
     axes.set_ylabel("KV head")
     axes.set_yticks(range(n_heads))

@@ -1,4 +1,4 @@
-"""The result of `octavo eval` as a picture: score over what was read, and where in texts and layers it is lost."""
+"""Draw the result of `octavo eval`: scores over what was read, by position in the text, and errors by layer."""
 
 from __future__ import annotations
 
@@ -9,52 +9,71 @@ from typing import Any
 
 import numpy as np
 
-from .evaluate import DENSE
-from .plan_plot import new_figure, save
+from ..runtime.methods import DENSE, words
+from .pictures import new_figure, save
 from .tasks.agreement import Agreement
 from .tasks.needle import Needle
 from .tasks.passkey import Passkey
 
 Row = dict[str, Any]
 
-#: Tasks whose scores are drawn by position: those that hide something at even places of a text.
+#: Tasks whose scores are drawn by position: they hide something at even distances in a text.
 _HIDING = (Passkey.name, Needle.name)
 
-#: Colour and marker of each method, the same in all pictures; and those that compositions take in turn.
-_STYLES = {
-    DENSE: ("#555555", ""),
-    "streaming": ("#e69f00", "s"),
-    "h2o": ("#56b4e9", "v"),
-    "quest": ("#0072b2", "o"),
-    "sparq": ("#009e73", "^"),
-    "squeezed": ("#d55e00", "D"),
-    "squeezed2": ("#cc79a7", "P"),
-    "duo": ("#6a3d9a", "X"),
-}
-_OTHERS = (("#8c6d31", "<"), ("#000000", "*"), ("#17becf", ">"), ("#ad1457", "p"), ("#7f7f00", "h"))
+#: Colour and marker of dense attention, which is drawn as a line without markers.
+_DENSE_STYLE = ("#555555", "")
+
+#: Colours and markers of the other methods, by their position in the table of names.
+_PALETTE = (
+    *(("#e69f00", "s"), ("#56b4e9", "v"), ("#0072b2", "o"), ("#009e73", "^"), ("#d55e00", "D"), ("#cc79a7", "P")),
+    *(("#6a3d9a", "X"), ("#8c6d31", "<"), ("#000000", "*"), ("#17becf", ">"), ("#ad1457", "p"), ("#7f7f00", "h")),
+)
 
 _DRAWN = ("bytes_read_share", "score", "standard_error")
-_COLUMNS = 3  # of the panels of depths
+_MOST_COLUMNS = 3  # of the panels of depths
 _PANEL, _MAP = (3.7, 3.0), (1.7, 1.9)  # inches
-_GRID, _NOTHING = "#e5e5e5", "#bbbbbb"
+_GRID, _NOT_MEASURED = "#e5e5e5", "#bbbbbb"
 
 
 def write_plot(result: dict[str, Any], path: Path) -> None:
-    """Draw the result of an evaluation as a PNG file. `check_plot` says whether that can be done."""
+    """Draw the result of an evaluation as a PNG file. `pictures.check_plot` checks in advance whether that is possible.
+
+    Parameters
+    ----------
+    result : dict
+        What `Evaluation.run` returns.
+    path : Path
+        File to write.
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be written.
+    """
     save(draw(result), path)
 
 
 def draw(result: dict[str, Any]) -> Any:
-    """The picture of a result, a matplotlib figure: the trade-off, and scores by position or errors below it."""
+    """Draw the scores over the share of bytes read, and below them the scores by position or the errors by layer.
+
+    Parameters
+    ----------
+    result : dict
+        What `Evaluation.run` returns.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
     rows: list[Row] = result["results"]
     styles, depths = styles_of(row["attention"] for row in rows), _depths(rows)
     with_positions = [row for row in rows if "by_position" in row] if result["task"] in _HIDING else []
     errors = layer_errors(rows) if result["task"] == Agreement.name else {}
-    columns = min(len(depths), _COLUMNS)
+    columns = min(len(depths), _MOST_COLUMNS)
     width, heights = max(6.5, columns * _PANEL[0]), [-(-len(depths) // columns) * _PANEL[1] + 0.5]
     if with_positions:
-        lines, maps = np.max(list(map_places(with_positions).values()), axis=0) + 1
-        width, heights = max(width, maps * _MAP[0] + 1.6), [*heights, lines * _MAP[1] + 0.6]
+        grid_rows, maps = np.max(list(map_places(with_positions).values()), axis=0) + 1
+        width, heights = max(width, maps * _MAP[0] + 1.6), [*heights, grid_rows * _MAP[1] + 0.6]
     elif errors:
         heights = [*heights, _PANEL[1]]
     figure = new_figure(width, sum(heights) + 0.7)
@@ -71,28 +90,76 @@ def draw(result: dict[str, Any]) -> Any:
 
 
 def styles_of(attentions: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """The colour and the marker of each attention."""
+    """Choose a colour and a marker for each attention.
+
+    Names that `--attention` knows have the same ones in all pictures; compositions take those that are left, in turn.
+
+    Parameters
+    ----------
+    attentions : iterable of str
+        Attentions; repetitions are allowed.
+
+    Returns
+    -------
+    dict
+        (colour, marker) of each attention.
+    """
     unique = list(dict.fromkeys(attentions))
-    others = [name for name in unique if name not in _STYLES]
-    return {name: _STYLES.get(name) or _OTHERS[others.index(name) % len(_OTHERS)] for name in unique}
+    order = [name for name in dict.fromkeys([*words(), *unique]) if name != DENSE]
+    return {name: _DENSE_STYLE if name == DENSE else _PALETTE[order.index(name) % len(_PALETTE)] for name in unique}
 
 
 def trade_off(rows: list[Row], depth: int) -> dict[str, list[Row]]:
-    """The rows of one depth by attention, those that read least first."""
+    """Group the rows of one depth by attention.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of a result.
+    depth : int
+        Tokens of the texts.
+
+    Returns
+    -------
+    dict
+        Rows of each attention, those that read least first.
+    """
     own = [row for row in rows if row["depth"] == depth]
-    lines = {row["attention"]: [other for other in own if other["attention"] == row["attention"]] for row in own}
-    return {name: sorted(line, key=lambda row: row["bytes_read_share"]) for name, line in lines.items()}
+    curves = {row["attention"]: [other for other in own if other["attention"] == row["attention"]] for row in own}
+    return {name: sorted(curve, key=lambda row: row["bytes_read_share"]) for name, curve in curves.items()}
 
 
 def share_ticks(shares: Iterable[float]) -> list[int]:
-    """Denominators of the ticks 1, 1/2, 1/4, ... down to the least share, at most seven of them."""
+    """Choose ticks 1, 1/2, 1/4, ... down to the smallest share.
+
+    Parameters
+    ----------
+    shares : iterable of float
+        Shares of the bytes that were read.
+
+    Returns
+    -------
+    list of int
+        Denominators of the ticks, at most seven.
+    """
     least = min((share for share in shares if share > 0), default=1.0)
     n = max(round(-np.log2(least)), 1)
     return [2**i for i in range(0, n + 1, -(-(n + 1) // 7))]
 
 
 def layer_errors(rows: list[Row]) -> dict[str, list[float]]:
-    """Each attention's errors by layer, at its smallest budget, at the largest depth. Dense has none."""
+    """Return the errors of each attention but dense, at its smallest budget and the largest depth.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of a result.
+
+    Returns
+    -------
+    dict
+        For each attention, the error of each layer.
+    """
     last = _depths(rows)[-1]
     own = [row for row in rows if row["depth"] == last and row["attention"] != DENSE and "output_errors" in row]
     smallest = {row["attention"]: row for row in sorted(own, key=lambda row: -row["budget"])}
@@ -100,7 +167,18 @@ def layer_errors(rows: list[Row]) -> dict[str, list[float]]:
 
 
 def position_edges(rows: list[Row]) -> np.ndarray:
-    """Where bins begin and end: (n_bins + 1,). One for each position if all rows have the same ones; else tenths."""
+    """Choose bins of positions: one for each position if all rows have the same ones, else tenths.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of a result, with scores by position.
+
+    Returns
+    -------
+    float64 array, shape (n_bins + 1,)
+        Edges of the bins, from 0 to 1.
+    """
     found = {tuple(sorted({position for position, _ in row["by_position"]})) for row in rows}
     if len(found) > 1:
         return np.arange(11) / 10
@@ -109,7 +187,22 @@ def position_edges(rows: list[Row]) -> np.ndarray:
 
 
 def heat_map(rows: list[Row], depths: list[int], edges: np.ndarray) -> np.ndarray:
-    """The mean score of each bin at each depth, of the rows of one run: (n_bins, n_depths); NaN where there is none."""
+    """Compute the mean score of each bin of positions at each depth.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of one method and budget, with scores by position.
+    depths : list of int
+        Tokens of the texts.
+    edges : float64 array, shape (n_bins + 1,)
+        Edges of the bins.
+
+    Returns
+    -------
+    float64 array, shape (n_bins, n_depths)
+        Mean scores; NaN for a bin without samples.
+    """
     means = np.full((len(edges) - 1, len(depths)), np.nan)
     for row in rows:
         positions, scores = np.array(row["by_position"], np.float64).T
@@ -119,7 +212,18 @@ def heat_map(rows: list[Row], depths: list[int], edges: np.ndarray) -> np.ndarra
 
 
 def map_places(rows: list[Row]) -> dict[tuple[str, float], tuple[int, int]]:
-    """The line (its budget's; the first for none) and the column (its attention's) of each run's heat map."""
+    """Place the heat maps: a column for each attention, a row for each budget.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of a result.
+
+    Returns
+    -------
+    dict
+        (row, column) of each attention and budget. An attention without a budget is in the first row.
+    """
     runs = dict.fromkeys((row["attention"], row["budget"]) for row in rows)
     names, limited = list(dict.fromkeys(name for name, _ in runs)), {name for name, budget in runs if budget != 1}
     budgets = sorted({budget for name, budget in runs if name in limited}, reverse=True)
@@ -131,7 +235,7 @@ def _depths(rows: list[Row]) -> list[int]:
 
 
 def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: dict[str, tuple[str, str]]) -> None:
-    """A panel for each depth, with a line for each attention."""
+    """Draw a panel for each depth, with a line for each attention."""
     rows, depths = result["results"], _depths(result["results"])
     ticks = share_ticks(row["bytes_read_share"] for row in rows)
     shares = [1 / ticks[-1], *(row["bytes_read_share"] for row in rows if row["bytes_read_share"] > 0)]
@@ -140,9 +244,9 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: d
     for depth, axes in zip(depths, panels.flat, strict=False):
         axes.set_xscale("log", base=2)
         axes.set_xlim(min(shares) / 1.2, max(1.0, *shares) * 1.2)
-        for name, line in trade_off(rows, depth).items():
+        for name, curve in trade_off(rows, depth).items():
             colour, marker = styles[name]
-            share, score, error = np.array([[row[key] for key in _DRAWN] for row in line], np.float64).T  # None: NaN
+            share, score, error = np.array([[row[key] for key in _DRAWN] for row in curve], np.float64).T  # None: NaN
             if name == DENSE:
                 if not np.isnan(error[0]):
                     axes.axhspan(score[0] - error[0], score[0] + error[0], color=colour, alpha=0.15, linewidth=0)
@@ -163,22 +267,22 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: d
 
 
 def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
-    """A panel for each run, at its place; the numbers of the axes stand where no other panel is before."""
+    """Draw a panel for each method and budget. Only the outermost panels have numbers at their axes."""
     depths, edges, places = _depths(rows), position_edges(rows), map_places(rows)
     used, panels, image = list(places.values()), [], None
     grid = figure.add_gridspec(*(np.max(used, axis=0) + 1))
-    for (name, budget), (line, column) in places.items():
-        axes = figure.add_subplot(grid[line, column])
-        own = [row for row in rows if (row["attention"], row["budget"]) == (name, budget)]
+    for (name, budget), (row, column) in places.items():
+        axes = figure.add_subplot(grid[row, column])
+        own = [each for each in rows if (each["attention"], each["budget"]) == (name, budget)]
         columns = np.arange(len(depths) + 1) - 0.5
         image = axes.pcolormesh(columns, edges, heat_map(own, depths, edges), cmap="RdYlBu", vmin=0, vmax=1)
         axes.set_title(name if budget == 1 else f"{name}\nbudget {budget:g}", fontsize="medium")
-        axes.set_facecolor(_NOTHING)
-        axes.set_ylim(1, 0)  # a text begins above
+        axes.set_facecolor(_NOT_MEASURED)
+        axes.set_ylim(1, 0)  # the beginning of a text is above
         axes.set_yticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"], fontsize="small")
         labels = [f"{depth:,}" for depth in depths]
         axes.set_xticks(range(len(depths)), labels, rotation=0 if len(depths) <= 2 else 90, fontsize="small")
-        axes.tick_params(labelleft=(line, column - 1) not in used, labelbottom=(line + 1, column) not in used)
+        axes.tick_params(labelleft=(row, column - 1) not in used, labelbottom=(row + 1, column) not in used)
         panels.append(axes)
     figure.supxlabel("tokens of the text (grey: not measured)", fontsize="medium")
     figure.supylabel("position in the text", fontsize="medium")
@@ -186,7 +290,7 @@ def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
 
 
 def _draw_errors(figure: Any, errors: dict[str, list[float]], depth: int, styles: dict[str, tuple[str, str]]) -> None:
-    """A line for each attention, over layers."""
+    """Draw a line over the layers for each attention."""
     axes = figure.subplots()
     for name, values in errors.items():
         colour, marker = styles[name]

@@ -1,4 +1,4 @@
-"""Prose to take texts from, and to hide things in."""
+"""Prose to take texts from and to hide paragraphs in."""
 
 from __future__ import annotations
 
@@ -14,23 +14,67 @@ from ..convert.texts import read_document
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 
+#: What ends a paragraph.
 BORDER = "\n\n"
 
 
 @dataclass(frozen=True)
 class Prose(Haystack):
-    """The text of a file."""
+    """The text of a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file, for messages.
+    """
 
     path: Path
 
 
 def prose_of(llama: Llama, path: Path) -> Prose:
-    """The text of a file, for a model."""
+    """Read the text of a file for a model.
+
+    Parameters
+    ----------
+    llama : Llama
+        Model whose tokens are used.
+    path : Path
+        File of UTF-8 text.
+
+    Returns
+    -------
+    Prose
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be read.
+    """
     return Prose(llama, read_document(path), path)
 
 
 def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
-    """So many tokens in a row, from some paragraph on. Raises OctavoError where there are not as many."""
+    """Take consecutive tokens, from the beginning of a random paragraph on.
+
+    Parameters
+    ----------
+    haystack : Prose
+        Text to take them from.
+    n_tokens : int
+        Number of tokens.
+    rng : numpy.random.Generator
+        Draws the paragraph.
+
+    Returns
+    -------
+    list of list of int
+        Tokens of each paragraph; the last one is cut.
+
+    Raises
+    ------
+    OctavoError
+        If the text is shorter.
+    """
     if n_tokens > haystack.n_tokens:
         raise OctavoError(
             f"{haystack.path} has {haystack.n_tokens:,} tokens, and this takes {n_tokens:,}: give a longer text with "
@@ -40,27 +84,57 @@ def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[li
 
 
 def even_positions(n: int) -> list[float]:
-    """Places in a text, from 5 to 95 %."""
-    return [0.5] if n == 1 else [round(float(at), 4) for at in np.linspace(0.05, 0.95, n)]
+    """Return evenly spaced positions in a text, from 5 to 95 %.
+
+    Parameters
+    ----------
+    n : int
+        Number of positions.
+
+    Returns
+    -------
+    list of float
+        Positions from 0 to 1, rising.
+    """
+    return [0.5] if n == 1 else [round(float(position), 4) for position in np.linspace(0.05, 0.95, n)]
 
 
 def hide(haystack: Prose, n_tokens: int, hidden: Sequence[tuple[float, str]], rng: np.random.Generator) -> list[int]:
-    """Prose of n_tokens tokens, with paragraphs hidden between its own, each where it is nearest to its position.
+    """Hide paragraphs between those of prose, each at the border that is nearest to its position.
 
-    hidden : positions from 0 to 1, rising, and paragraphs. Raises OctavoError where they do not fit.
+    Parameters
+    ----------
+    haystack : Prose
+        Prose to hide them in.
+    n_tokens : int
+        Tokens of the result.
+    hidden : sequence of (float, str)
+        Rising positions from 0 to 1, and the paragraphs.
+    rng : numpy.random.Generator
+        Draws where the prose begins.
+
+    Returns
+    -------
+    list of int
+        Tokens of the prose and the paragraphs, n_tokens in all.
+
+    Raises
+    ------
+    OctavoError
+        If the paragraphs would take more than half of the tokens, or the prose is too short.
     """
-    added = [haystack.pieces(paragraph + BORDER) for _, paragraph in hidden]
-    n_own = n_tokens - sum(map(len, added))
-    if n_own < n_tokens / 2:
+    needles = [haystack.pieces(paragraph + BORDER) for _, paragraph in hidden]
+    n_prose = n_tokens - sum(map(len, needles))
+    if n_prose < n_tokens / 2:
         raise OctavoError(
             f"{len(hidden)} paragraphs are too much to hide in so few tokens ({n_tokens:,} beside the prompt's): give "
             "larger --depths or fewer --samples."
         )
-    paragraphs = passage(haystack, n_own, rng)
-    ends = np.array(list(accumulate(map(len, paragraphs), initial=0))[:-1])
+    paragraphs = passage(haystack, n_prose, rng)
+    starts = np.array(list(accumulate(map(len, paragraphs), initial=0))[:-1])
     result, done = [], 0
-    for (position, _), own in zip(hidden, added, strict=True):
-        upto = int(np.abs(ends - position * n_own).argmin())
-        result += [token for paragraph in paragraphs[done:upto] for token in paragraph] + own
-        done = max(done, upto)
+    for (position, _), needle in zip(hidden, needles, strict=True):
+        before = int(np.abs(starts - position * n_prose).argmin())
+        result += [token for paragraph in paragraphs[done:before] for token in paragraph] + needle
+        done = max(done, before)
     return result + [token for paragraph in paragraphs[done:] for token in paragraph]

@@ -24,7 +24,8 @@ from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library
-from .samples import Outcome, Sample, log_softmax
+from .measures import log_softmax
+from .samples import Outcome, Sample
 
 #: What llama.cpp's graphs call the output of a layer's attention, before it is projected.
 _ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
@@ -180,7 +181,7 @@ class Reader:
                     outputs.append(np.stack(layers))
                 else:
                     bytes_read.append(self._step(token))
-            log_probs.append(log_softmax(self.llama.logits()))
+            log_probs.append(log_softmax(self.llama.logits()).astype(np.float32))
             first_token_s = first_token_s or time.perf_counter() - start
             token = sample.continuation[i] if sample.continuation else int(log_probs[-1].argmax())
             if not sample.continuation:

@@ -1,7 +1,8 @@
-"""What was measured, sample by sample, in a file that an interrupted evaluation goes on with; and its means.
+"""The file of measured samples, with which an interrupted evaluation continues; and means over samples.
 
-The file is JSON lines: first what all of it depends on, then a record for each sample of each method, and for each
-budget that was matched. Records are added as they are measured; a last line that was cut off does not count.
+The file is JSON lines. The first line says what all records depend on. Each other line is a record: of one sample of
+one method, or of the budget that was matched for one method. Records are appended as they are measured. An incomplete
+last line is dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..runtime.store.files import disk_errors
 
-#: What says which measurement a record is.
+#: What identifies the record of a sample: method, budget, depth, number of the text, number of the sample.
 Key = tuple[str, float, int, int, int]
 
 _MATCHED, _SAMPLE = "matched", "sample"
@@ -25,7 +26,26 @@ _MATCHED, _SAMPLE = "matched", "sample"
 class Results:
     """The records of one evaluation.
 
-    header : what they depend on, the first line of the file
+    Parameters
+    ----------
+    path : Path
+        File of the records; created if it does not exist.
+    header : dict
+        What the records depend on: the first line of a new file.
+
+    Attributes
+    ----------
+    header : dict
+        The first line of the file.
+    samples : dict
+        Record of each measured sample, by `Key`.
+    budgets : dict
+        Matched budget by method, requested budget and depth; None if the method cannot read so little.
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be read or written.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
@@ -38,7 +58,7 @@ class Results:
             self._read()
 
     def _read(self) -> None:
-        """Take the records of the file, and cut off a last line that is not whole."""
+        """Read the records, and cut off an incomplete last line."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
@@ -54,14 +74,42 @@ class Results:
                 self.budgets[record["attention"], record["budget"], record["depth"]] = record["given"]
 
     def add_sample(self, record: dict[str, Any]) -> None:
-        """Add what was measured of a sample."""
+        """Add the record of a sample.
+
+        Parameters
+        ----------
+        record : dict
+            Figures of the sample, and the values of its `Key` as "attention", "budget", "depth", "text" and "sample".
+
+        Raises
+        ------
+        OctavoError
+            If the file cannot be written.
+        """
         self.samples[_key(record)] = record
         self._append({"kind": _SAMPLE, **record})
 
-    def add_budget(self, attention: str, budget: float, depth: int, given: float | None) -> None:
-        """Add the budget that a method is given to read a share; None where it cannot read as little."""
-        self.budgets[attention, budget, depth] = given
-        self._append({"kind": _MATCHED, "attention": attention, "budget": budget, "depth": depth, "given": given})
+    def add_budget(self, attention: str, budget: float, depth: int, matched: float | None) -> None:
+        """Add the budget with which a method reads a share.
+
+        Parameters
+        ----------
+        attention : str
+            Name of the method.
+        budget : float
+            Share of the KV bytes to read.
+        depth : int
+            Tokens of the texts.
+        matched : float, optional
+            Budget of the method; None if it cannot read so little.
+
+        Raises
+        ------
+        OctavoError
+            If the file cannot be written.
+        """
+        self.budgets[attention, budget, depth] = matched
+        self._append({"kind": _MATCHED, "attention": attention, "budget": budget, "depth": depth, "given": matched})
 
     def _append(self, record: dict[str, Any]) -> None:
         with disk_errors(self.path), self.path.open("a", encoding="utf-8") as file:
@@ -73,11 +121,21 @@ def _key(record: dict[str, Any]) -> Key:
 
 
 def summary(
-    samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]], also: Iterable[str] = ()
+    samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]], extra_figures: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Means over the samples of one method, budget and depth, and how they differ from dense attention's.
+    """Compute means over the samples of one method, budget and depth, and the differences to dense attention.
 
-    samples, dense : records of the same samples, in the same order    also : figures of records to give the mean of
+    Parameters
+    ----------
+    samples, dense : iterables of dict
+        Records of the same samples in the same order, under the method and under dense attention.
+    extra_figures : iterable of str
+        Further figures of the records to report the mean of.
+
+    Returns
+    -------
+    dict
+        One row of the result.
     """
     own, reference = list(samples), list(dense)
     scores = np.array([record["score"] for record in own])
@@ -91,7 +149,7 @@ def summary(
         "difference_standard_error": _standard_error(differences),
         "kl_divergence": round(sum(record["divergence"] for record in own) / max(steps, 1), 6),
         "bytes_read_share": round(_sum(own, "bytes_read") / max(_sum(own, "dense_bytes"), 1), 5),
-        **{name: round(float(np.mean([record[name] for record in own])), 5) for name in also},
+        **{name: round(float(np.mean([record[name] for record in own])), 5) for name in extra_figures},
     }
     if own[0].get("errors") is not None:
         row["output_errors"] = np.mean([record["errors"] for record in own], axis=0).round(5).tolist()
@@ -106,5 +164,5 @@ def _sum(records: list[dict[str, Any]], name: str) -> int:
 
 
 def _standard_error(values: np.ndarray) -> float | None:
-    """Of the mean; None for one value."""
+    """Return the standard error of the mean; None for a single value."""
     return round(float(values.std(ddof=1) / np.sqrt(len(values))), 5) if len(values) > 1 else None

@@ -1,4 +1,4 @@
-"""What a task asks a model about a text, and what the model made of it. Token ids and numbers: no model here."""
+"""What a task asks a model about a text, and what the model answered: token ids and numbers, and no model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Sample:
-    """What is read and predicted after a text.
+    """Tokens that a model reads and predicts after a text.
 
-    prompt : at least one token, read after the text
-    continuation : the tokens that follow and are predicted one by one; where there are none the model writes its own
-    n_predict : most tokens that it writes    stop : text that ends what it writes; empty for none
-    answers : what it should write; one of them is enough
-    position : where in the text it is to be found, from 0 to 1; None where that is not one place
+    Parameters
+    ----------
+    prompt : list of int
+        Tokens to read after the text; at least one.
+    continuation : list of int
+        Tokens that follow the prompt, predicted one by one. If empty, the model writes its own.
+    n_predict : int
+        Largest number of tokens that the model writes.
+    stop : str
+        Text at which the model stops writing; empty for none.
+    answers : tuple of str
+        Accepted answers; one of them is enough.
+    position : float, optional
+        Place of the answer in the text, from 0 to 1; None if there is no single place.
     """
 
     prompt: list[int]
@@ -27,16 +36,24 @@ class Sample:
 
     @property
     def n_tokens(self) -> int:
-        """Most tokens that it takes after the text."""
+        """Largest number of tokens that the sample needs after the text."""
         return len(self.prompt) + max(len(self.continuation), self.n_predict)
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text, and samples of it.
+    """A text and its samples.
 
-    continues : whether each sample follows the one before; else each follows the text alone
-    name, document : of a user's document, which is to be indexed: what it is called, and its text
+    Parameters
+    ----------
+    tokens : list of int
+        Tokens of the text.
+    samples : list of Sample
+        What is asked about it.
+    continues : bool
+        Whether each sample follows the one before it. Otherwise each follows the text alone.
+    name, document : str
+        Name and text of a user's document that must be indexed; empty for other texts.
     """
 
     tokens: list[int]
@@ -47,21 +64,30 @@ class Text:
 
     @property
     def n_tokens(self) -> int:
-        """Most tokens that it takes with its samples."""
+        """Largest number of tokens that the text needs with its samples."""
         after = [sample.n_tokens for sample in self.samples]
         return len(self.tokens) + (sum(after) if self.continues else max(after))
 
 
 @dataclass
 class Outcome:
-    """What came of a sample under one attention.
+    """What one attention made of a sample.
 
-    tokens : those that were predicted, or written    text : what was written, up to the stop
-    log_probs : (n_steps, n_vocab) f32, the distributions that `tokens` were predicted by, or chosen from; one more
-        where the last one ended the answer
-    bytes_read : what each step of one token read of keys and values, what selection takes included
-    attention : (n_steps, n_layers, n) f32, what attention gave in each layer; None where nobody asked
-    first_token_s, seconds : until the first token, and in all
+    Parameters
+    ----------
+    tokens : list of int
+        Tokens that were predicted or written.
+    text : str
+        Written text, up to the stop.
+    log_probs : float32 array, shape (n_steps, n_vocab)
+        Log-probabilities that `tokens` were predicted by or chosen from. There is one step more than tokens if the
+        last step ended the answer.
+    bytes_read : list of int
+        Bytes of keys and values that each step of one token read, those of the selection included.
+    attention : float32 array, shape (n_steps, n_layers, n), optional
+        Output of each layer's attention, if the task compares it.
+    first_token_s, seconds : float
+        Time until the first token and in all.
     """
 
     tokens: list[int]
@@ -73,25 +99,23 @@ class Outcome:
     seconds: float
 
     def comparable(self, dense: Outcome, forced: bool) -> int:
-        """Steps that both took after the same tokens."""
+        """Count the steps at which both outcomes followed the same tokens.
+
+        Parameters
+        ----------
+        dense : Outcome
+            Outcome of the same sample under dense attention.
+        forced : bool
+            Whether the sample prescribes the tokens, so that both always followed the same ones.
+
+        Returns
+        -------
+        int
+            Number of first steps whose distributions can be compared.
+        """
         n = min(len(self.log_probs), len(dense.log_probs))
         if forced:
             return n
         pairs = enumerate(zip(self.tokens, dense.tokens, strict=False))
-        differs = next((i for i, (own, other) in pairs if own != other), n)
-        return min(n, differs + 1)
-
-
-def divergence(dense: Outcome, other: Outcome, n: int) -> np.ndarray:
-    """KL divergence from dense of the first n steps' distributions: (n,) f64."""
-    p, q = dense.log_probs[:n].astype(np.float64), other.log_probs[:n].astype(np.float64)
-    kl: np.ndarray = (np.exp(p) * (p - q)).sum(axis=1)
-    return kl
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Logarithms of the probabilities of one step's logits: (n_vocab,) f32."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max()
-    probabilities: np.ndarray = (wide - np.log(np.exp(wide).sum())).astype(np.float32)
-    return probabilities
+        first_difference = next((i for i, (own, other) in pairs if own != other), n)
+        return min(n, first_difference + 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..convert.clusters import ClusterSettings, mean_keys, no_mass
 from ..convert.progress import Progress
-from ..cpu_kernels.spans import ANY_ORDER
+from ..cpu_kernels.head import ANY_ORDER
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.llama import Llama

@@ -1,6 +1,6 @@
-"""One layer's attention on the GPU: one command buffer, in which each kernel sees what those before it wrote.
+"""Compute one layer's attention on the GPU: one command buffer, whose kernels see what the kernels before them wrote.
 
-Knows arrays and addresses, not models. The kernels and their arguments are in metal/common.metal.
+This file knows arrays and addresses, not models. common.metal describes the kernels' arguments.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..cpu_kernels.compile import Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
 from .library import library
-from .memory import Memory
-from .records import SELECTED_BYTES, SPAN_BYTES, STEP
+from .memory import SharedMemory
+from .records import GPU_STEP, SELECTED_BYTES, SPAN_BYTES
 
-#: In how many parts a head's items are scored, and in how many shares, at most, a layer's rows are attended.
-N_PARTS, MAX_SHARES = 16, 64
+#: Threadgroups that score a head's items, and the most shares that a layer's rows are divided into.
+SCORE_SHARES, MAX_SHARES = 16, 64
 
-#: Rows that are worth a share of their own, and query rows of a tile of a batch's attention.
-SHARE_ROWS, TILE_ROWS = 64, 32
+#: Rows of a share at least, and query rows of a tile in a batch's attention.
+SHARE_ROWS, QUERY_TILE = 64, 32
 
-#: Runs that a time is the median of.
+#: Runs whose median time counts.
 _TIMED_RUNS = 7
 
 #: The kernels' arguments from index 2 on.
@@ -35,9 +35,24 @@ _ARGUMENTS = ("queries", "spans", "selected", "partials", "out", "sinks", "new_k
 class LayerStep:
     """What one layer computes in a step.
 
-    heads : its records, a slice of those that the GPU sees    n_tokens : of the step
-    n_pieces : chunks that a head's new rows lie in, at most; 0 where the layer appends none
-    n_rows : rows stored for all of its heads    scores, is_coarse : whether a head scores items, or in two levels
+    Parameters
+    ----------
+    shape : Shape
+        What the kernels are compiled for.
+    heads : HEAD array, shape (n_kv_head,)
+        The layer's records: a slice of those that the GPU sees.
+    n_tokens : int
+        Tokens of the step.
+    n_pieces : int
+        Most chunks that a head's new rows lie in; 0 if the layer appends none.
+    n_rows : int
+        Rows that are stored for all heads together.
+    scores, narrows : bool
+        Whether a head's method scores items, and whether one then narrows them down.
+    softcap : float
+        Soft-cap of the scores; 0 for none.
+    has_sinks : bool
+        Whether the query heads have sinks.
     """
 
     shape: Shape
@@ -46,19 +61,34 @@ class LayerStep:
     n_pieces: int
     n_rows: int
     scores: bool
-    is_coarse: bool
+    narrows: bool
     softcap: float
     has_sinks: bool
 
 
 class Work:
-    """Shared memory that all layers of a context work in, one after another.
+    """Shared memory that all layers of a context work in, one after another: arrays with the names of _ARGUMENTS.
 
-    Its arrays have the names of _ARGUMENTS; `view` gives them.
-    bindings : the Metal buffer and the offset of each of them
+    Parameters
+    ----------
+    memory : SharedMemory
+        Where the arrays lie.
+    shapes : list of Shape
+        Shape of each layer.
+    kv_heads : list of int
+        Number of KV heads of each layer.
+    n_ubatch : int
+        Most tokens of a step.
+
+    Attributes
+    ----------
+    bindings : list of tuple
+        Metal buffer and offset of each array.
+    span_capacity : int
+        Spans of a head that there is room for.
     """
 
-    def __init__(self, memory: Memory, shapes: list[Shape], kv_heads: list[int], n_ubatch: int) -> None:
+    def __init__(self, memory: SharedMemory, shapes: list[Shape], kv_heads: list[int], n_ubatch: int) -> None:
         self._memory = memory
         self._n_kv_head = max(kv_heads)
         row = max(shape.head_dim * n for shape, n in zip(shapes, kv_heads, strict=True))
@@ -77,24 +107,24 @@ class Work:
         self.make_room(0)
 
     def make_room(self, span_capacity: int) -> None:
-        """Have room for so many spans of a head."""
+        """Make room for so many spans of a head."""
         self.span_capacity = span_capacity
         self._flat["spans"] = self._memory.allocate(max(self._n_kv_head * span_capacity, 1) * SPAN_BYTES)
         self.bindings = [self._memory.binding(self._flat[name]) for name in _ARGUMENTS]
 
     def selected_rows(self, n_kv_head: int) -> np.ndarray:
-        """What the heads of the last layer attended: (n_kv_head,) int32."""
+        """Return how many rows each head of the last layer attended: (n_kv_head,) int32."""
         pairs: np.ndarray = self.view("selected", (n_kv_head * SELECTED_BYTES,)).view(np.int32).reshape(-1, 2)
         return pairs[:, 1]
 
     def view(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The first elements of a buffer, in some shape."""
+        """View the first elements of an array in some shape."""
         return self._flat[name][: int(np.prod(shape))].reshape(shape)
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One kernel of a step, and its threadgroups."""
+    """One kernel of a step, and the size of its grid in threadgroups."""
 
     kernel: str
     width: int
@@ -102,46 +132,73 @@ class Dispatch:
 
 
 def dispatches(layer: LayerStep) -> Iterator[Dispatch]:
-    """The kernels of a layer's step, in their order."""
+    """Yield the kernels of a layer's step in their order."""
     n_kv_head, group, n_tokens = len(layer.heads), layer.shape.group, layer.n_tokens
     if layer.n_pieces:
         yield Dispatch("append_rows", layer.n_pieces, n_kv_head)
     if n_tokens == 1 and layer.scores:
-        yield Dispatch("score_items", N_PARTS, n_kv_head)
-        if layer.is_coarse:
-            yield Dispatch("keep_clusters", n_kv_head)
-            yield Dispatch("score_kept", N_PARTS, n_kv_head)
+        yield Dispatch("score_items", SCORE_SHARES, n_kv_head)
+        if layer.narrows:
+            yield Dispatch("narrow_items", n_kv_head)
+            yield Dispatch("score_narrowed", SCORE_SHARES, n_kv_head)
     yield Dispatch("select_spans", n_kv_head)
     if n_tokens == 1:
         yield Dispatch("attend_shares", _count_shares(layer) + n_kv_head)
         yield Dispatch("merge_shares", group, n_kv_head)
     else:
-        yield Dispatch("attend_tiles", -(-n_tokens * group // TILE_ROWS), n_kv_head)
+        yield Dispatch("attend_tiles", -(-n_tokens * group // QUERY_TILE), n_kv_head)
 
 
-def attend(gpu: Gpu, memory: Memory, work: Work, layer: LayerStep) -> None:
+def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None:
     """Compute a layer's attention and wait for it.
 
-    Raises OctavoError where the GPU reports an error.
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    memory : SharedMemory
+        All memory that the kernels reach.
+    work : Work
+        The queries and new rows; receives the output.
+    layer : LayerStep
+        What is computed.
+
+    Raises
+    ------
+    OctavoError
+        If the GPU reports an error.
     """
     with gpu.autorelease_pool():
         _compute(gpu, lambda encoder: _encode(gpu, memory, work, layer, encoder, dispatches(layer)))
 
 
-def seconds_of(gpu: Gpu, memory: Memory, work: Work, layer: LayerStep, chosen: Sequence[Dispatch]) -> float:
-    """What the GPU takes for some kernels of a step that was computed before: the median of some runs."""
+def seconds_of(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, chosen: Sequence[Dispatch]) -> float:
+    """Measure some kernels of a step that was computed before.
+
+    Parameters
+    ----------
+    gpu, memory, work, layer
+        As in `attend`.
+    chosen : sequence of Dispatch
+        The kernels.
+
+    Returns
+    -------
+    float
+        Median time on the GPU, in seconds.
+    """
     with gpu.autorelease_pool():
         return median_seconds(gpu, lambda encoder: _encode(gpu, memory, work, layer, encoder, chosen))
 
 
 def median_seconds(gpu: Gpu, encode: Callable[[Any], None]) -> float:
-    """What the GPU takes for what `encode` encodes, the median of some runs after a first one. Needs a pool."""
+    """Return the median time in seconds of what `encode` encodes, after a first run. Needs an autorelease pool."""
     runs = [_compute(gpu, encode) for _ in range(_TIMED_RUNS + 1)][1:]
     return float(np.median([commands.GPUEndTime() - commands.GPUStartTime() for commands in runs]))
 
 
 def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
-    """Have the GPU run what `encode` encodes; the command buffer, once it is done."""
+    """Have the GPU run what `encode` encodes. Returns the command buffer when it is done."""
     commands = gpu.queue.commandBuffer()
     encoder = commands.computeCommandEncoder() if commands is not None else None
     if encoder is None:
@@ -149,7 +206,7 @@ def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
     try:
         encode(encoder)
     finally:
-        encoder.endEncoding()  # an encoder must not go without it
+        encoder.endEncoding()  # Metal aborts if an encoder is freed without this
     commands.commit()
     commands.waitUntilCompleted()
     if commands.status() == gpu.Metal.MTLCommandBufferStatusError:
@@ -160,13 +217,17 @@ def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
 
 
 def _count_shares(layer: LayerStep) -> int:
+    """Return how many shares the layer's rows are divided into."""
     return int(np.clip(-(-layer.n_rows // SHARE_ROWS), 1, MAX_SHARES))
 
 
-def _encode(gpu: Gpu, memory: Memory, work: Work, layer: LayerStep, encoder: Any, chosen: Iterable[Dispatch]) -> None:
+def _encode(
+    gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, encoder: Any, chosen: Iterable[Dispatch]
+) -> None:
+    """Encode some kernels of a layer's step."""
     Metal, pipelines, capacity = gpu.Metal, library(gpu, layer.shape), work.span_capacity
     numbers = (len(layer.heads), layer.n_tokens, _count_shares(layer), capacity, layer.softcap, layer.has_sinks)
-    step = np.array(numbers, STEP).tobytes()
+    step = np.array(numbers, GPU_STEP).tobytes()
     buffers = memory.buffers
     encoder.useResources_count_usage_(buffers, len(buffers), Metal.MTLResourceUsageRead | Metal.MTLResourceUsageWrite)
     encoder.setBuffer_offset_atIndex_(*memory.binding(layer.heads), 0)

@@ -1,9 +1,9 @@
-// Reads memory, and hardly computes: what the times of kernels are compared with. A library of its own.
+// Read memory, and hardly compute: other kernels' times are compared with this one's. This is a library of its own.
 
 #include <metal_stdlib>
 using namespace metal;
 
-// Exclusive or of n_vectors vectors, a part of it for each thread; neighbours read neighbours.
+// Compute the exclusive or of n_vectors vectors, a part of it in each thread. Neighbours read neighbours.
 kernel void read_memory(device const uint4 *vectors [[buffer(0)]],
                         constant uint &n_vectors [[buffer(1)]],
                         device uint *out [[buffer(2)]],

@@ -1,4 +1,4 @@
-"""How fast the GPU reads memory: the floor of every kernel of decode."""
+"""Measure how fast the GPU reads memory: the lower bound of every decode kernel's time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,34 @@ import numpy as np
 from .attention import median_seconds
 from .gpu import Gpu
 from .library import compile_kernels, text_of
-from .memory import Memory
+from .memory import SharedMemory
 
 _KERNEL, _GROUPS, _THREADS = "read_memory", 1024, 256
 
 
 def read_bandwidth(gpu: Gpu, n_bytes: int) -> float:
-    """Bytes per second, of reads of n_bytes.
+    """Measure how fast the GPU reads memory.
 
-    Raises OctavoError where the GPU reports an error, or gives no memory.
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    n_bytes : int
+        Bytes to read.
+
+    Returns
+    -------
+    float
+        Bytes per second.
+
+    Raises
+    ------
+    OctavoError
+        If the GPU reports an error, or gives no memory.
     """
-    memory = Memory(gpu)
+    memory = SharedMemory(gpu)
     data, out = memory.allocate(n_bytes), memory.new((_GROUPS * _THREADS,), np.uint32)
-    data[:] = 0  # pages that nobody wrote are all one
+    data[:] = 0  # the system maps pages that nobody wrote to one page of zeros
     count = np.uint32(n_bytes // 16).tobytes()
 
     def encode(encoder: Any) -> None:

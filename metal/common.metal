@@ -1,86 +1,84 @@
-// What all shaders share: the records that they read, the constants of a shape, and loads of stored rows.
+// What all shaders share: the records that they read, the constants of a shape, and loads and products of stored rows.
 //
-// The text of a library is this file and then the others, after macros that say its shape:
+// The text of a library is put together by library.py: macros that say its shape, this file, selection.metal, the parts
+// of methods (methods/*.metal, by name), macros that call them, and then the files with kernels.
 //   HEAD_DIM    elements of a key, a multiple of 8, at most 256
 //   GROUP       query heads of a KV head
-//   QUANTISED   1 where rows are q8_0, 0 where they are f16 (see cpu_kernels/rows.py)
+//   QUANTISED   1 if rows are q8_0, 0 if they are f16 (see cpu_kernels/rows.py)
+//
 // Arguments have the same index in all kernels:
 //   0 heads     (n_kv_head) Heads of the layer        5 partials  (shares, GROUP, HEAD_DIM + 2) f32 (see decode.metal)
-//   1 step      what is to be computed                6 out       (n_tokens, n_kv_head * GROUP, HEAD_DIM) f32
+//   1 step      what the step computes                6 out       (n_tokens, n_kv_head * GROUP, HEAD_DIM) f32
 //   2 queries   (n_kv_head, n_tokens, GROUP,          7 sinks     (n_kv_head * GROUP) f32, if step.has_sinks
 //               HEAD_DIM) f32, scaled                 8 new_keys, 9 new_values (n_kv_head, n_tokens, HEAD_DIM) f16
 //   3 spans     (n_kv_head, span_capacity) Spans
 //   4 selected  (n_kv_head) Selected
-// Scores below LOWEST_SCORE do not occur: it stands for "none" where others would write an infinity.
+//
+// A method is one part, methods/NAME.metal. It declares `struct NameState`, the method's STATE record of
+// cpu_kernels/methods/NAME.py, and defines NAME_select and whichever of the other functions it needs. The kernels call
+// them through the macros CALL_SELECT and so on, which pick the method by its number. All threads of a threadgroup call
+// a function together. `queries` are one head's, scaled; of one token they are (GROUP, HEAD_DIM) f32.
+//
+// void NAME_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads)
+//     Take the stored rows start to stop of a chunk into its extras. Row 0 starts them. `index` is the thread's number.
+// void NAME_score(device const Head &head, device const float *queries, uint share, uint n_shares,
+//                 thread const Team &team)
+//     Score one share of the head's items (pages, rows, clusters) for one token, into the head's scratch.
+// void NAME_narrow(device const Head &head, thread long &n_bytes, thread const Team &team)
+//     Leave a size to the items that take part in a second scoring, for one token, by the scores of the first. Adds to
+//     n_bytes what that read. One threadgroup serves a head.
+// void NAME_score_narrowed: as NAME_score
+//     Score one share of the items that NAME_narrow left.
+// void NAME_select(device const Head &head, device const float *queries, uint n_tokens, thread Selection &selection,
+//                  thread const Team &team)
+//     Append the spans that a step of n_tokens tokens attends. One threadgroup serves a head. For one token the scores
+//     are there; for more this function scores by itself. All query heads and all tokens attend to the same spans.
+// void NAME_finish(device const Head &head, uint g, uint column, thread float &value)
+//     Complete one element of query head g's output of one token. Each thread calls it alone.
+//
+// Scores below LOWEST_SCORE do not occur: it stands for "none", as no infinities are written.
 
 #include <metal_stdlib>
 using namespace metal;
 
 constant constexpr uint LANES = 32;        // of a simd group
-constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/spans.py
-constant constexpr uint PAGE_ROWS = 16;    // as in cpu_kernels/pages.py
-constant constexpr uint ITEMS_STEP = 16;   // as in cpu_kernels/select.py
-constant constexpr uint CHUNK_CLUSTERS = 13;  // as in cpu_kernels/online.py
-constant constexpr uint MEASURED_CHUNKS = 8;  // as in cpu_kernels/partial.py
-constant constexpr uint CHUNK_PAGES = CHUNK_ROWS / PAGE_ROWS;
+constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/head.py
 constant constexpr int ANY_ORDER = -1;
 constant constexpr float LOWEST_SCORE = -1e30f;
 
 constant constexpr uint ROW_BYTES = QUANTISED ? HEAD_DIM + 4 : 2 * HEAD_DIM;
 
-// A row is read by PARTS lanes, 8 elements each, of a slot of SLOT lanes; a simd group reads SLOTS rows at once.
+// PARTS lanes read a row, 8 elements each. They are in a slot of SLOT lanes; a simd group reads SLOTS rows at once.
 constant constexpr uint PARTS = HEAD_DIM / 8;
 constant constexpr uint SLOT =
     PARTS <= 1 ? 1 : PARTS <= 2 ? 2 : PARTS <= 4 ? 4 : PARTS <= 8 ? 8 : PARTS <= 16 ? 16 : LANES;
 constant constexpr uint SLOTS = LANES / SLOT;
 
-// How a head selects: `Method` in metal/records.py.
-constant constexpr long ALL = 0, RECENT = 1, PAGES = 2, ROWS = 3, CLUSTERS = 4, COARSE = 5;
-
 struct Chunk {
     device uchar *bytes;
 };
 
-// HEAD in cpu_kernels/spans.py, which says what each field is.
+// HEAD in cpu_kernels/head.py, which says what each field is.
 struct Head {
-    long method;  // there the compiled selector
     long score;
-    long settle;
+    long select;  // here the number of the method that selects
+    long finish;
+    long append;  // here the number of the method that the chunks' extras belong to
+    long after_step;
+    device uchar *state;  // the method's own record
     device const uchar *document_keys;
     device const uchar *document_values;
     long n_document;
     long document_position;
     device const Chunk *tail_chunks;
-    long key_offset;
-    long value_offset;
-    long page_offset;
-    long column_offset;
-    long moment_offset;
-    long sum_offset;
-    long cluster_offset;
-    long slot_offset;
     long tail_position;
     long n_tail;
     long n_dropped;
     long window;
-    device const half *centroids;
-    device const int *cluster_starts;
-    long n_clusters;
-    device const half *coarse_centroids;
-    device const int *coarse_starts;
-    long n_coarse;
-    long n_clustered;
-    long n_selected;
-    long n_recent;
-    long n_sinks;
-    long n_components;
     device float *scratch;
     long scratch_items;
-    float threshold;
-    float coarse_threshold;
-    float softcap;
-    device float *reallocation;
     long bytes_read;
+    float softcap;
 };
 
 // Stored rows, in a run or in a list.
@@ -118,7 +116,7 @@ inline void load_halves(device const half *row, uint part, thread float (&values
     }
 }
 
-// What a stored row's elements are multiplied by.
+// The factor of a stored row's elements.
 inline float scale_of(device const uchar *row) {
 #if QUANTISED
     return *reinterpret_cast<device const float *>(row + HEAD_DIM);
@@ -127,7 +125,8 @@ inline float scale_of(device const uchar *row) {
 #endif
 }
 
-// Eight neighbours of a stored row, before its scale: numbers that f16 holds. Rows of q8_0 are aligned to 4 bytes.
+// Eight neighbours of a stored row, not multiplied by its scale: numbers that f16 holds. Rows of q8_0 are
+// aligned to 4 bytes.
 inline void load_elements(device const uchar *row, uint part, thread float (&values)[8]) {
 #if QUANTISED
     device const uint *words = reinterpret_cast<device const uint *>(row + 8 * part);
@@ -151,7 +150,7 @@ inline float element(device const uchar *row, uint column) {
 #endif
 }
 
-// A lane's part of the queries of a group, 0 for a lane that has none.
+// A lane's part of a group's queries; 0 for a lane that has none.
 inline void load_queries(device const float *queries, uint part, thread float (&values)[GROUP][8]) {
     for (uint g = 0; g < GROUP; g++) {
         for (uint i = 0; i < 8; i++) {
@@ -172,52 +171,41 @@ inline float capped(float score, float softcap) {
     return softcap == 0.0f ? score : softcap * precise::tanh(score / softcap);
 }
 
-inline device const uchar *tail_row(device const Head &head, long offset, long row) {
-    return head.tail_chunks[row / CHUNK_ROWS].bytes + offset + row % CHUNK_ROWS * ROW_BYTES;
+// Products of queries with one row of 8 elements a lane: in each lane of the slot, for each query head.
+inline void dot_slot(thread const float (&query)[GROUP][8], thread const float (&row)[8],
+                     thread float (&products)[GROUP]) {
+    for (uint g = 0; g < GROUP; g++) {
+        float sum = 0.0f;
+        for (uint i = 0; i < 8; i++) {
+            sum = fma(query[g][i], row[i], sum);
+        }
+        products[g] = slot_sum(sum);
+    }
+}
+
+inline void clear(thread float (&values)[8]) {
+    for (uint i = 0; i < 8; i++) {
+        values[i] = 0.0f;
+    }
+}
+
+// A chunk holds keys, then values, then the extras of the head's method.
+inline device uchar *key_in(device uchar *chunk, long row) {
+    return chunk + row * ROW_BYTES;
+}
+
+inline device uchar *value_in(device uchar *chunk, long row) {
+    return chunk + (CHUNK_ROWS + row) * ROW_BYTES;
+}
+
+inline device uchar *extras_of(device uchar *chunk) {
+    return chunk + 2 * CHUNK_ROWS * ROW_BYTES;
+}
+
+inline device uchar *chunk_at(device const Head &head, long number) {
+    return head.tail_chunks[number].bytes;
 }
 
 inline long count_chunks(device const Head &head) {
     return (head.n_tail + CHUNK_ROWS - 1) / CHUNK_ROWS;
-}
-
-// How many chunks the spread of keys is measured over, and among how many from the first on: full ones, if there are.
-struct Measured {
-    long n;
-    long n_chunks;
-};
-
-inline Measured measured_chunks(device const Head &head) {
-    long n_chunks = max(head.n_tail / CHUNK_ROWS, 1l);
-    Measured measured = {min(n_chunks, long(MEASURED_CHUNKS)), n_chunks};
-    return measured;
-}
-
-inline long count_pages(device const Head &head) {
-    return (head.n_tail + PAGE_ROWS - 1) / PAGE_ROWS;
-}
-
-// The first item of the tail's clusters, after n_before clusters.
-inline long tail_items(long n_before) {
-    return (n_before + ITEMS_STEP - 1) / ITEMS_STEP * ITEMS_STEP;
-}
-
-inline device const half *chunk_centroids(device const Head &head, long chunk) {
-    return reinterpret_cast<device const half *>(head.tail_chunks[chunk].bytes + head.cluster_offset);
-}
-
-inline device const int *chunk_starts(device const Head &head, long chunk) {
-    return reinterpret_cast<device const int *>(chunk_centroids(head, chunk) + CHUNK_CLUSTERS * HEAD_DIM);
-}
-
-// Where a head's selection works: for each item its importance, its size, and GROUP scores; then a list.
-inline device float *sizes_of(device const Head &head) {
-    return head.scratch + head.scratch_items;
-}
-
-inline device float *scores_of(device const Head &head, uint g) {
-    return head.scratch + (2 + g) * head.scratch_items;
-}
-
-inline device int *list_of(device const Head &head) {
-    return reinterpret_cast<device int *>(head.scratch + (2 + GROUP) * head.scratch_items);
 }

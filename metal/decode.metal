@@ -1,9 +1,9 @@
 // Attention of one new token over spans: flash-decoding.
 //
-// The rows of all KV heads are cut into n_shares shares of the same size, however uneven the heads are; a share is of
-// one head, so the last of each head may be smaller. A threadgroup attends a share and leaves a partial result: for
-// each query head its weighted values, its largest score and its sum of weights. merge_shares joins them.
-// The same as cpu_kernels/decode.py.
+// The rows of all KV heads are divided into n_shares shares of the same size, so uneven heads do no harm. A share lies
+// in one head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
+// for each query head: its weighted values, its largest score and its sum of weights. merge_shares joins them.
+// See cpu_kernels/decode.py.
 
 constant constexpr uint MOST_SIMDS = 8;
 constant constexpr uint PARTIAL = HEAD_DIM + 2;  // f32 of a query head's partial result
@@ -31,7 +31,7 @@ inline Shares shares_of(device const Selected *selected, uint number, uint n_row
     return shares;
 }
 
-// The span that holds a row, which counts over all spans: the last that begins at or before it.
+// The span of a row, numbered over all spans: the last span that begins at or before it.
 inline int find_span(device const Span *spans, int n_spans, int row) {
     int low = 0, high = n_spans;
     while (high - low > 1) {
@@ -45,7 +45,7 @@ inline int find_span(device const Span *spans, int n_spans, int row) {
     return low;
 }
 
-// What lanes of a slot have gathered: their part of the weighted values, and what all of them know alike.
+// What the lanes of a slot gathered: each its part of the weighted values, and all the same largest score and weight.
 struct Gathered {
     float values[GROUP][8];
     float largest[GROUP];
@@ -62,7 +62,7 @@ inline void start(thread Gathered &own) {
     }
 }
 
-// Add one row, or nothing where a slot has none.
+// Add one row, or nothing if the slot has none.
 inline void gather(thread const float (&scores)[GROUP], thread const float (&value)[8], float value_scale,
                    bool has_row, thread Gathered &own) {
     for (uint g = 0; g < GROUP; g++) {
@@ -77,7 +77,7 @@ inline void gather(thread const float (&scores)[GROUP], thread const float (&val
     }
 }
 
-// Join what the slots of a simd group have gathered, in all of its lanes.
+// Join what the slots of a simd group gathered, in all of its lanes.
 inline void join_slots(thread Gathered &own) {
     for (uint g = 0; g < GROUP; g++) {
         float largest = simd_max(own.largest[g]);
@@ -116,7 +116,7 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
     while (place.x >= shares.first + shares.count) {
         number++;
         if (number == step.n_kv_head) {
-            return;  // there is room for one share more than is needed for each head
+            return;  // the grid has up to one threadgroup a head that no share needs
         }
         shares = shares_of(selected, number, n_rows);
     }
@@ -162,7 +162,7 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
     }
     join_slots(own);
 
-    // Simd groups are joined one query head after another.
+    // Join the simd groups, one query head after another.
     for (uint g = 0; g < GROUP; g++) {
         if (lane == 0) {
             largest[simd] = own.largest[g];
@@ -198,7 +198,7 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
     }
 }
 
-// Join the partial results of a query head; then what SparQ gives to the mean value.
+// Join the partial results of a query head; then the head's method completes its output.
 // threadgroups (GROUP, n_kv_head)
 kernel void merge_shares(device const Head *heads [[buffer(0)]],
                          constant Step &step [[buffer(1)]],
@@ -220,8 +220,7 @@ kernel void merge_shares(device const Head *heads [[buffer(0)]],
         device const float *partial = partials + (i * GROUP + g) * PARTIAL;
         total += exp(partial[HEAD_DIM] - top) * partial[HEAD_DIM + 1];
     }
-    device const float *rest = heads[number].reallocation;
-    float kept = rest ? rest[g] : 1.0f;
+    device const Head &head = heads[number];
     for (uint column = index; column < HEAD_DIM; column += n_simds * LANES) {
         float sum = 0.0f;
         for (uint i = shares.first; i < shares.first + shares.count; i++) {
@@ -229,9 +228,7 @@ kernel void merge_shares(device const Head *heads [[buffer(0)]],
             sum += exp(partial[HEAD_DIM] - top) * partial[column];
         }
         float value = sum / total;
-        if (kept < 1.0f) {
-            value = kept * value + (1.0f - kept) * rest[GROUP + column];
-        }
+        CALL_FINISH(head.select, head, g, column, value)
         out[query_head * HEAD_DIM + column] = value;
     }
 }

@@ -1,4 +1,4 @@
-"""The GPU of a Mac: its device and its queue, through pyobjc. Nothing here is imported where there is no Metal."""
+"""Open the GPU of a Mac, through pyobjc, which is imported only when a GPU is opened."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from ..errors import OctavoError
 
 
 class Frameworks(NamedTuple):
-    """What pyobjc gives.
+    """What octavo uses of pyobjc.
 
-    Metal : the module of pyobjc-framework-Metal, or one with the same names
-    autorelease_pool : a context at whose end the objects are freed that Metal made in it
+    Parameters
+    ----------
+    Metal : module
+        The module of pyobjc-framework-Metal, or one with the same names.
+    autorelease_pool : callable
+        Returns a context. At its end, objects that Metal made in it are freed.
     """
 
     Metal: Any
@@ -23,7 +27,7 @@ class Frameworks(NamedTuple):
 
 
 def frameworks() -> Frameworks:
-    """Import Metal. Raises ImportError where pyobjc-framework-Metal is not installed. Tests put another one here."""
+    """Import Metal. Raises ImportError if pyobjc-framework-Metal is not installed. Tests replace this function."""
     import Metal
     import objc
 
@@ -31,9 +35,26 @@ def frameworks() -> Frameworks:
 
 
 class Gpu:
-    """A Mac's GPU and the queue that all contexts of a process share.
+    """A Mac's GPU, and the command queue that all contexts of a process share.
 
-    Raises OctavoError where there is none, or none that has simd groups and GPU addresses (Apple silicon, macOS 13).
+    Parameters
+    ----------
+    frameworks : Frameworks
+        What pyobjc offers.
+
+    Attributes
+    ----------
+    device : MTLDevice
+        The GPU.
+    queue : MTLCommandQueue
+        Its command queue.
+    libraries : dict
+        Compiled kernels by shape (see library.py).
+
+    Raises
+    ------
+    OctavoError
+        If there is no GPU, or if it lacks simd groups or GPU addresses (Apple silicon, macOS 13).
     """
 
     def __init__(self, frameworks: Frameworks) -> None:
@@ -51,17 +72,17 @@ class Gpu:
             self.queue = self.device.newCommandQueue()
         if self.queue is None:
             raise OctavoError(f"Metal gives no command queue on {self.device.name()}: use --device cpu.")
-        self.libraries: dict[Any, Any] = {}  # compiled, by shape (see library.py)
+        self.libraries: dict[Any, Any] = {}
 
     @property
     def name(self) -> str:
-        """What Metal calls it, such as "Apple M2"."""
+        """Return Metal's name of it, such as "Apple M2"."""
         return str(self.device.name())
 
 
 @cache
 def open_gpu() -> Gpu:
-    """The GPU of this machine. Raises OctavoError, which says what to do, where there is none."""
+    """Open the GPU of this machine. Raises OctavoError with advice if there is none."""
     try:
         found = frameworks()
     except ImportError as problem:
@@ -74,7 +95,7 @@ def open_gpu() -> Gpu:
 
 
 def is_available() -> bool:
-    """Whether this is Apple silicon with a GPU that octavo can use."""
+    """Return whether this is Apple silicon with a GPU that octavo can use."""
     if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
         return False
     try:
@@ -85,5 +106,5 @@ def is_available() -> bool:
 
 
 def reason(error: Any) -> str:
-    """What an NSError says."""
+    """Return the message of an NSError, or of None."""
     return "Metal does not say why" if error is None else str(error.localizedDescription()).strip()

@@ -1,4 +1,4 @@
-"""Shaders, compiled for a shape when it is first used: the text of all `*.metal` files after its macros."""
+"""Compile the shaders for a shape when it is first used: the text of all `*.metal` files after the shape's macros."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 from ..cpu_kernels.compile import Q8_0, Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
+from .parts import calls, method_names, part_text
 
-#: Files of one library, in the order in which they are put together: Apple's runtime compiler has no include path.
-FILES = ("common", "append", "scores", "select", "decode", "prefill")
+#: Files that come before the parts of methods, and files with kernels, which come after them. Apple's runtime compiler
+#: has no include path, so the text of a library is put together here.
+HELPERS, KERNELS = ("common", "selection"), ("append", "select", "decode", "prefill")
 
-#: Threads of a threadgroup of each kernel; `select_spans` takes fewer where the GPU has no room for them.
+#: Threads of a threadgroup of each kernel. `select_spans` takes fewer if the GPU has no room for them.
 THREADS = {
     "append_rows": 128,
     "score_items": 128,
-    "keep_clusters": 256,
-    "score_kept": 128,
+    "narrow_items": 256,
+    "score_narrowed": 128,
     "select_spans": 1024,
     "attend_shares": 128,
     "merge_shares": 64,
@@ -27,55 +29,94 @@ THREADS = {
 
 _FLEXIBLE, _SIMD_WIDTH = "select_spans", 32
 
-#: What common.metal can be compiled for.
+#: Largest head_dim that common.metal can be compiled for.
 LONGEST_HEAD = 256
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A kernel, ready to be dispatched with so many threads in a threadgroup."""
+    """A kernel that is ready to be dispatched.
+
+    Parameters
+    ----------
+    state : MTLComputePipelineState
+        The compiled kernel.
+    threads : int
+        Threads of a threadgroup.
+    """
 
     state: Any
     threads: int
 
 
 def macros(shape: Shape) -> dict[str, int]:
-    """What common.metal is told of a shape."""
+    """Return the macros that common.metal needs for a shape."""
     return {"HEAD_DIM": shape.head_dim, "GROUP": shape.group, "QUANTISED": int(shape.kv_type == Q8_0)}
 
 
 def text_of(name: str) -> str:
-    """A file of this folder."""
+    """Return the text of a file of this folder."""
     return (Path(__file__).parent / f"{name}.metal").read_text("utf-8")
 
 
 def source(shape: Shape) -> str:
-    """The text of a shape's library."""
+    """Return the text of a shape's library."""
     defines = "".join(f"#define {name} {value}\n" for name, value in macros(shape).items())
-    return defines + "\n".join(map(text_of, FILES))
+    parts = [*map(text_of, HELPERS), *map(part_text, method_names()), calls(), *map(text_of, KERNELS)]
+    return defines + "\n".join(parts)
 
 
 def library(gpu: Gpu, shape: Shape) -> dict[str, Pipeline]:
-    """The kernels of a shape by their names, compiled once in a process.
+    """Return the kernels of a shape by their names, compiled once in a process.
 
-    Raises OctavoError with the compiler's words, and where a kernel needs more threads than the GPU gives it.
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    shape : Shape
+        What the kernels are compiled for.
+
+    Returns
+    -------
+    dict of Pipeline
+        The kernels of THREADS.
+
+    Raises
+    ------
+    OctavoError
+        If the compiler fails, with its message; or if a kernel needs more threads than the GPU gives it.
     """
     if shape not in gpu.libraries:
         with gpu.autorelease_pool():
-            gpu.libraries[shape] = _compiled(gpu, shape)
+            states = compile_kernels(gpu, source(shape), list(THREADS), str(shape))
+            gpu.libraries[shape] = {name: _pipeline(gpu, name, state) for name, state in states.items()}
     pipelines: dict[str, Pipeline] = gpu.libraries[shape]
     return pipelines
 
 
-def _compiled(gpu: Gpu, shape: Shape) -> dict[str, Pipeline]:
-    states = compile_kernels(gpu, source(shape), list(THREADS), str(shape))
-    return {name: _pipeline(gpu, name, state) for name, state in states.items()}
-
-
 def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[str, Any]:
-    """Pipeline states of the kernels of a source. Needs an autorelease pool.
+    """Compile kernels. Needs an autorelease pool.
 
-    what : of the source, for a message    Raises OctavoError with the compiler's words.
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    text : str
+        Source text.
+    names : list of str
+        The kernels.
+    what : str
+        What the source is, for an error message.
+
+    Returns
+    -------
+    dict of MTLComputePipelineState
+        The kernels by their names.
+
+    Raises
+    ------
+    OctavoError
+        If the compiler fails, with its message.
     """
     Metal = gpu.Metal
     options = Metal.MTLCompileOptions.alloc().init()
@@ -100,6 +141,7 @@ def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[st
 
 
 def _pipeline(gpu: Gpu, name: str, state: Any) -> Pipeline:
+    """Choose the number of threads of a kernel, and check that the GPU has them."""
     threads, most = THREADS[name], int(state.maxTotalThreadsPerThreadgroup())
     if name == _FLEXIBLE:
         threads = min(threads, most // _SIMD_WIDTH * _SIMD_WIDTH)

@@ -1,8 +1,8 @@
-"""Memory that CPU and GPU share: what NumPy arrays lie in, the GPU reads and writes, without a copy.
+"""Memory that CPU and GPU share: the GPU reads and writes NumPy arrays without a copy.
 
-Arenas of anonymous pages are wrapped by `newBufferWithBytesNoCopy`, and arrays are cut out of them: many chunks of a
-cache, few Metal buffers. Files that are mapped are wrapped as they are. The GPU has addresses of its own for the same
-bytes; records that hold addresses are translated (`Memory.on_gpu`).
+`newBufferWithBytesNoCopy` wraps arenas of anonymous pages, and arrays are parts of arenas: a cache has many chunks, and
+Metal few buffers. Mapped files are wrapped as they are. The GPU has addresses of its own for the same bytes, so records
+that hold addresses are translated (`SharedMemory.on_gpu`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,27 @@ import numpy as np
 from ..errors import OctavoError
 from .gpu import Gpu, reason
 
-#: What an arena takes at least, and what arrays in it begin at a multiple of.
+#: Smallest size of an arena, and alignment of the arrays in it, in bytes.
 ARENA_BYTES, ALIGNMENT = 32 << 20, 256
 
-#: What f16 and other elements must begin at a multiple of: shaders load 16 bytes of f16 at once, else 4.
+#: Alignment that arrays of f16 need, and of other types: shaders load 16 bytes of f16 at once, and 4 of others.
 _HALVES_ALIGNMENT, _ALIGNMENT = 16, 4
 
 
 @dataclass
 class Region:
-    """Pages that a Metal buffer wraps. The buffer comes first: it goes before its memory does.
+    """Pages that a Metal buffer wraps.
 
-    buffer : the MTLBuffer    start, length : addresses of the CPU    gpu_start : that of the GPU for the first byte
-    memory : what keeps the pages mapped
+    Parameters
+    ----------
+    buffer : MTLBuffer
+        The buffer. It is the first field, so that it is freed before its memory.
+    start, length : int
+        The CPU's address of the first byte, and the number of bytes.
+    gpu_start : int
+        The GPU's address of the first byte.
+    memory : mmap
+        What keeps the pages mapped.
     """
 
     buffer: Any
@@ -42,7 +50,7 @@ class Region:
 
 @dataclass
 class _Arena:
-    """A region that arrays are cut out of. Those that are freed are used again by arrays of the same size."""
+    """A region whose parts are arrays. The place of a freed array is used again for arrays of the same size."""
 
     region: Region
     used: int = 0
@@ -50,7 +58,7 @@ class _Arena:
     free: dict[int, list[int]] = field(default_factory=dict)
 
     def take(self, size: int) -> int | None:
-        """Offset of `size` bytes, or None where they do not fit."""
+        """Return the offset of `size` free bytes, or None if they do not fit."""
         if self.free.get(size):
             offset = self.free[size].pop()
         elif self.used + size <= self.region.length:
@@ -61,28 +69,54 @@ class _Arena:
         return offset
 
     def give_back(self, offset: int, size: int) -> None:
-        """Free what `take` gave."""
+        """Free bytes that `take` returned."""
         self.n_live -= 1
         self.free.setdefault(size, []).append(offset)
-        if self.n_live == 0:  # then for arrays of other sizes, too
+        if self.n_live == 0:  # the next arrays may have other sizes
             self.used, self.free = 0, {}
 
 
-class Memory:
-    """All memory of one context that the GPU sees."""
+class SharedMemory:
+    """All memory of one context that the GPU sees: a `Memory` (see runtime/cache/memory.py).
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+
+    Attributes
+    ----------
+    gpu : Gpu
+        As given.
+    generation : int
+        Goes up when the GPU's addresses change.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self._arenas: list[_Arena] = []
         self._files: dict[int, Region] = {}
         self._regions: list[Region] = []
-        self.generation = 0  # goes up when what is where changes
+        self.generation = 0
         self._index()
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """(n_bytes,) uint8, uninitialised, from a multiple of ALIGNMENT on. It is free when no view of it is left.
+        """Allocate uninitialised bytes.
 
-        Raises OctavoError where Metal gives no more memory.
+        Parameters
+        ----------
+        n_bytes : int
+            How many.
+
+        Returns
+        -------
+        uint8 array, shape (n_bytes,)
+            At a multiple of ALIGNMENT. It is freed when no view of it is left.
+
+        Raises
+        ------
+        OctavoError
+            If Metal gives no more memory.
         """
         size = max(-(-n_bytes // ALIGNMENT), 1) * ALIGNMENT
         for arena in reversed(self._arenas):
@@ -97,22 +131,35 @@ class Memory:
             self._index()
             offset = arena.take(size)
             assert offset is not None
-        # Views of an array keep it, and not what it was cut out of: so it is free when the last of them is gone.
+        # A view of this array refers to the array, not to the arena: so it is freed when its last view is gone.
         array = np.frombuffer(arena.region.memory, np.uint8, n_bytes, offset)
         weakref.finalize(array, arena.give_back, offset, size).atexit = False
         return array
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An uninitialised array in shared memory."""
+        """Allocate an uninitialised array."""
         dtype = np.dtype(dtype)
         n_bytes = int(np.prod(shape)) * dtype.itemsize
         array: np.ndarray = self.allocate(n_bytes).view(dtype).reshape(shape)
         return array
 
     def share(self, array: np.ndarray) -> np.ndarray:
-        """The same numbers where the GPU sees them: the array itself where it lies in a mapped file, else a copy.
+        """Have the GPU see an array.
 
-        The file stays wrapped until `release`. Raises OctavoError where the array is not aligned as shaders need it.
+        Parameters
+        ----------
+        array : array
+            Any array.
+
+        Returns
+        -------
+        array
+            The array itself if it lies in a mapped file, which stays wrapped until `release`; else a copy.
+
+        Raises
+        ------
+        OctavoError
+            If the array is not aligned as shaders need it.
         """
         memory = _mapping_of(array)
         if memory is None:
@@ -132,23 +179,39 @@ class Memory:
         return array
 
     def release(self) -> None:
-        """What was shared from files is not needed any more."""
+        """Forget the files that arrays were shared from."""
         self._files.clear()
         self._index()
 
     def tidy(self) -> None:
-        """Give arenas back in which nothing is left."""
+        """Free arenas that hold no array."""
         if any(arena.n_live == 0 for arena in self._arenas):
             self._arenas = [arena for arena in self._arenas if arena.n_live]
             self._index()
 
     @property
     def buffers(self) -> list[Any]:
-        """All Metal buffers."""
+        """Return all Metal buffers."""
         return [region.buffer for region in self._regions]
 
     def on_gpu(self, addresses: np.ndarray) -> np.ndarray:
-        """The GPU's addresses of the CPU's, int64; 0 stays 0. Raises OctavoError for one that the GPU does not see."""
+        """Translate addresses.
+
+        Parameters
+        ----------
+        addresses : int64 array
+            The CPU's addresses; 0 for none.
+
+        Returns
+        -------
+        int64 array, of the same shape
+            The GPU's addresses; 0 for none.
+
+        Raises
+        ------
+        OctavoError
+            If the GPU does not see an address.
+        """
         place = np.searchsorted(self._starts, addresses, side="right") - 1
         known = (addresses >= self._starts[place]) & (addresses < self._stops[place])
         if not np.all(known | (addresses == 0)):
@@ -156,7 +219,7 @@ class Memory:
         return np.where(known, addresses - self._starts[place] + self._gpu_starts[place], 0)
 
     def binding(self, array: np.ndarray) -> tuple[Any, int]:
-        """The Metal buffer that an array lies in, and its offset there."""
+        """Return the Metal buffer that an array lies in, and its offset there in bytes."""
         place = int(np.searchsorted(self._starts, array.ctypes.data, side="right")) - 1
         region = self._regions[place]
         offset = array.ctypes.data - region.start
@@ -165,7 +228,7 @@ class Memory:
         return region.buffer, offset
 
     def _index(self) -> None:
-        """Regions by their addresses."""
+        """Sort the regions by their addresses, for `on_gpu` and `binding`."""
         self.generation += 1
         regions = [arena.region for arena in self._arenas] + list(self._files.values())
         self._regions = sorted(regions, key=lambda region: region.start)
@@ -174,6 +237,7 @@ class Memory:
         self._gpu_starts = np.array([region.gpu_start for region in self._regions] or [0], np.int64)
 
     def _wrap(self, memory: mmap.mmap) -> Region:
+        """Wrap mapped pages in a Metal buffer."""
         start, length = _address(memory), _whole_pages(len(memory))
         Metal, device = self.gpu.Metal, self.gpu.device
         if length > device.maxBufferLength():
@@ -197,15 +261,17 @@ class Memory:
 
 
 def _whole_pages(n_bytes: int) -> int:
+    """Round a size up to whole pages."""
     return -(-n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _address(memory: Any) -> int:
+    """Return the address of a buffer's first byte."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 def _mapping_of(array: np.ndarray) -> mmap.mmap | None:
-    """The mapped file that an array lies in, or None."""
+    """Return the mapped file that an array lies in, or None."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

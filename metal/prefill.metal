@@ -1,8 +1,8 @@
 // Attention of a batch of tokens over spans, causal, in tiles of queries.
 //
-// A threadgroup attends TILE_QUERIES queries, neighbours among the (n_tokens, GROUP) of a KV head, QUERIES of them each
-// simd group. Blocks of BLOCK rows are brought into threadgroup memory as f16 and shared by all. A lane scores one row
-// for each query; then lanes take columns of the values. The same as cpu_kernels/prefill.py.
+// A threadgroup computes TILE_QUERIES neighbouring queries of the (n_tokens, GROUP) of a KV head, each simd group
+// QUERIES of them. It loads blocks of BLOCK rows into threadgroup memory as f16, for all simd groups. A lane scores one
+// row for each query; then each lane adds up some columns of the values. See cpu_kernels/prefill.py.
 
 constant constexpr uint TILE_SIMDS = 4;
 constant constexpr uint QUERIES = 8;  // of a simd group
@@ -11,8 +11,7 @@ constant constexpr uint BLOCK = HEAD_DIM <= 128 ? 32 : 16;
 constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a row in a block: neighbours lie in other banks
 constant constexpr uint COLUMNS = (HEAD_DIM + LANES - 1) / LANES;  // of a lane
 
-// Bring a block's rows of keys or values into threadgroup memory, and the scales of all, all threads together; 0 where
-// there is none.
+// Load a block's keys or values into threadgroup memory, and their scales, all threads together; 0 for a missing row.
 inline void load_block(device const uchar *rows, uint n_rows, threadgroup half4 *block, threadgroup float *scales,
                        uint index, uint n_threads) {
     for (uint i = index; i < BLOCK * PARTS; i += n_threads) {

@@ -1,31 +1,17 @@
-"""The records that shaders read: what a head's method is, and HEAD records with the GPU's addresses."""
+"""The records that shaders read: HEAD records and the methods' own, with the GPU's addresses."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..cpu_kernels.spans import HEAD
-from .memory import Memory
-
-
-class Method(IntEnum):
-    """How a head selects, as the shaders number it (metal/common.metal). Each selector names its own."""
-
-    ALL = 0
-    RECENT = 1
-    PAGES = 2
-    ROWS = 3
-    CLUSTERS = 4
-    COARSE = 5
-
-
-#: From this method on, items are scored before a token selects.
-FIRST_THAT_SCORES = Method.PAGES
+from ..cpu_kernels.head import HEAD
+from .memory import SharedMemory
 
 #: What a step computes: `Step` in metal/common.metal.
-STEP = np.dtype(
+GPU_STEP = np.dtype(
     [
         ("n_kv_head", "u4"),
         ("n_tokens", "u4"),
@@ -39,38 +25,73 @@ STEP = np.dtype(
 #: Bytes of a `Span` and of a `Selected` there.
 SPAN_BYTES, SELECTED_BYTES = 40, 8
 
-#: HEAD's fields that are addresses, and the field that is 0 where there is nothing at them.
-_ADDRESSES = {
-    "document_keys": "n_document",
-    "document_values": "n_document",
-    "cluster_starts": "n_document",
-    "coarse_starts": "n_document",
-    "centroids": "n_clusters",
-    "coarse_centroids": "n_coarse",
-    "reallocation": "reallocation",
-    "scratch": "scratch",
-}
+#: HEAD's fields that are addresses of data, and the field that is 0 if there is nothing at them.
+_ADDRESSES = {"document_keys": "n_document", "document_values": "n_document", "scratch": "scratch"}
+
+
+@dataclass(frozen=True)
+class State:
+    """The records of one method's heads, as the CPU has them.
+
+    Parameters
+    ----------
+    numbers : int64 array, shape (n_heads,)
+        The heads.
+    records : STATE array, shape (n_heads,)
+        Their records.
+    addresses : tuple of str
+        Fields of the records that are addresses, 0 for none.
+    """
+
+    numbers: np.ndarray
+    records: np.ndarray
+    addresses: tuple[str, ...]
 
 
 class GpuHeads:
-    """A copy of a cache's HEAD records, and of the tables of chunks that they point at, with the GPU's addresses.
+    """Copies of a cache's records, and of the tables of chunks that they point at, with the GPU's addresses.
 
-    The fields that hold addresses of compiled functions mean nothing there, but `select`, which holds the method.
+    The fields of compiled hooks mean nothing there, but for two that hold numbers of methods: `select` has that of the
+    method that selects, and `append` that of the method that the chunks' extras belong to.
+
+    Parameters
+    ----------
+    memory : SharedMemory
+        Where the copies lie.
+    n_heads, table_size : int
+        Number of heads, and of chunks in a head's table.
     """
 
-    def __init__(self, memory: Memory, n_heads: int, table_size: int) -> None:
+    def __init__(self, memory: SharedMemory, n_heads: int, table_size: int) -> None:
         self._memory = memory
         self.records = memory.new((n_heads,), HEAD)
         self._tables = memory.new((n_heads, table_size), np.int64)
         self._tables[:] = 0
         self._translated = np.zeros((n_heads, table_size), np.int64)  # the CPU's tables when they were last looked at
         self._generation = -1
+        self._states: list[tuple[State, np.ndarray]] = []
 
-    def update(self, heads: np.ndarray, tables: np.ndarray, methods: np.ndarray) -> None:
+    def serve(self, states: Sequence[State]) -> None:
+        """Make copies of these methods' records. If two methods serve a head, the later one counts."""
+        own = [state for state in states if state.records.itemsize and len(state.numbers)]
+        self._states = [(state, self._memory.new(state.records.shape, state.records.dtype)) for state in own]
+
+    def update(self, heads: np.ndarray, tables: np.ndarray, selecting: np.ndarray, appending: np.ndarray) -> None:
         """Take over what the CPU has before a step.
 
-        heads : HEAD records    tables : (n_heads, table_size) int64, addresses of chunks, 0 for none
-        methods : (n_heads,) int64
+        Parameters
+        ----------
+        heads : HEAD array, shape (n_heads,)
+            The CPU's records.
+        tables : int64 array, shape (n_heads, table_size)
+            Addresses of chunks, 0 for none.
+        selecting, appending : int64 arrays, shape (n_heads,)
+            Numbers of the methods that select for each head, and that its chunks' extras belong to.
+
+        Raises
+        ------
+        OctavoError
+            If a record holds an address that the GPU does not see.
         """
         records, memory = self.records, self._memory
         records[...] = heads
@@ -84,10 +105,24 @@ class GpuHeads:
             self._translated[changed] = tables[changed]
         first = self._tables.ctypes.data + np.arange(len(records)) * self._tables.strides[0]
         records["tail_chunks"] = memory.on_gpu(first)
-        records["select"] = methods
+        records["select"], records["append"], records["state"] = selecting, appending, 0
+        for state, copy in self._states:
+            copy[...] = state.records
+            for name in state.addresses:
+                copy[name] = memory.on_gpu(state.records[name])
+            places = copy.ctypes.data + np.arange(len(copy)) * copy.itemsize
+            records["state"][state.numbers] = memory.on_gpu(places)
 
     def take_back(self, heads: np.ndarray) -> None:
-        """After a step: what the GPU counted, and how many rows of clusters it selected."""
+        """Take back what the GPU wrote in a step: bytes_read, and the numbers in the methods' records.
+
+        Parameters
+        ----------
+        heads : HEAD array, shape (n_heads,)
+            The CPU's records.
+        """
         heads["bytes_read"] = self.records["bytes_read"]
-        clusters = self.records["select"] >= Method.CLUSTERS
-        heads["n_selected"] = np.where(clusters, self.records["n_selected"], heads["n_selected"])
+        for state, copy in self._states:
+            for name in state.records.dtype.names or ():
+                if name not in state.addresses:
+                    state.records[name] = copy[name]

@@ -17,9 +17,8 @@ from ..errors import OctavoError
 from .cache.index import Index
 from .cache.kv_cache import KVCache
 from .cache.tail import CacheLayer, Rows
-from .devices.device import Device, Interruption
-from .graph import ggml
-from .graph import hook as seam
+from .devices.protocol import Device, Interruption
+from .graph import ggml, hook
 from .graph.nodes import AttentionNode, silent_llama_cpp
 from .methods.method import Assignment
 
@@ -30,6 +29,25 @@ class Context(internals.LlamaContext):
     """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds.
 
     llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the sequence.
+
+    Parameters
+    ----------
+    model : llama_cpp._internals.LlamaModel
+        The model.
+    params : llama_context_params
+        What llama.cpp's context is made of; some of it is set here.
+    nodes : list of AttentionNode
+        The attentions of the model's graph.
+    n_ctx : int
+        Most tokens of the sequence.
+    assignments : list of Assignment
+        Which methods serve which KV heads.
+    kv_type : str
+        How keys and values are stored, F16 or Q8_0.
+    device : Device
+        Where attention runs.
+    verbose : bool
+        Whether llama.cpp prints its log.
     """
 
     def __init__(
@@ -39,7 +57,7 @@ class Context(internals.LlamaContext):
         params: Any,
         nodes: list[AttentionNode],
         n_ctx: int,
-        assign: Callable[[list[CacheLayer]], list[Assignment]],
+        assignments: list[Assignment],
         kv_type: str,
         device: Device,
         verbose: bool,
@@ -51,12 +69,11 @@ class Context(internals.LlamaContext):
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
-        assignments = assign(layers)
         device.check_assignments(assignments)
         memory = device.new_memory()
         self.cache = KVCache(layers, n_ctx, assignments, memory)
         self._interruption = Interruption()
-        self._attention = device.new_attention(
+        self._executor = device.new_executor(
             self.cache,
             memory,
             nodes,
@@ -65,8 +82,8 @@ class Context(internals.LlamaContext):
             max(params.n_threads, params.n_threads_batch),
             self._interruption,
         )
-        params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(seam.replace_attention.address)
-        params.cb_eval_user_data = self._attention.step.ctypes.data
+        params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
+        params.cb_eval_user_data = self._executor.step.ctypes.data
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16
         device.set_parameters(params)
@@ -83,9 +100,12 @@ class Context(internals.LlamaContext):
             raise
 
     def use(self, assignments: list[Assignment]) -> None:
-        """Attend by other selectors from the next step on.
+        """Attend by other methods from the next step on.
 
-        Raises OctavoError where rows after the document were forgotten, or are to be.
+        Raises
+        ------
+        OctavoError
+            If the context holds rows after the document, and these or the other methods evict rows.
         """
         self.device.check_assignments(assignments)
         before, document = self.cache.assignments, self.cache.document
@@ -99,13 +119,19 @@ class Context(internals.LlamaContext):
     def _rearrange(self, assignments: list[Assignment], document: Index | None, rows: list[Rows]) -> None:
         self.cache.attach(None)
         self.cache.arrange(assignments)
-        self._attention.rearranged()
+        self._executor.rearrange()
         self.cache.attach(document)
         if rows:
             self.cache.append_rows(rows)
 
     def decode(self, batch: internals.LlamaBatch) -> None:
-        """Run a batch that follows what the cache holds, and add it to the cache."""
+        """Run a batch that follows what the cache holds, and add it to the cache.
+
+        Raises
+        ------
+        OctavoError
+            If the batch does not follow, if it does not fit the context or memory, or if llama.cpp cannot compute it.
+        """
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
             raise OctavoError(f"octavo keeps one sequence: a batch must go on at position {n_past}.")
@@ -116,18 +142,18 @@ class Context(internals.LlamaContext):
         self.cache.reserve(n_tokens)
         llama_cpp.llama_memory_clear(self.memory, False)
         try:
-            self._attention.start(n_tokens)
-            code = self._run(batch, interruptible=n_tokens >= self._attention.interruptible)
-            self._attention.finish()
+            self._executor.start(n_tokens)
+            code = self._run(batch, interruptible=n_tokens >= self._executor.interruptible)
+            self._executor.finish()
             if code:
                 raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
         except BaseException:
             self.cache.truncate(n_past)
             raise
-        self.cache.settle()
+        self.cache.finish_step()
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
-        """What llama_decode returns."""
+        """Return what llama_decode returns."""
         if not interruptible:
             return int(llama_cpp.llama_decode(self.ctx, batch.batch))
         llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
@@ -139,7 +165,7 @@ class Context(internals.LlamaContext):
 
     @contextmanager
     def _watched_signals(self) -> Iterator[None]:
-        """Between the nodes of a graph, a Ctrl-C only sets a flag, which abandons the graph; it acts after that."""
+        """Have a Ctrl-C set a flag that abandons the graph between two nodes, and act after that."""
         self._interruption.came = False
         handler = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is not threading.main_thread() or not callable(handler):
@@ -159,7 +185,7 @@ class Context(internals.LlamaContext):
             raise KeyboardInterrupt
 
     def n_ctx(self) -> int:
-        """The longest sequence."""
+        """Return the most tokens of the sequence."""
         return self._n_ctx
 
     def kv_cache_clear(self) -> None:
@@ -169,7 +195,10 @@ class Context(internals.LlamaContext):
     def kv_cache_seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
         """Forget the tokens from position p0 on.
 
-        False where that is not at the end, cuts into a document, or needs rows that were evicted.
+        Returns
+        -------
+        bool
+            False if that is not at the end, cuts into a document, or needs rows that were evicted.
         """
         n_tokens = self.cache.n_tokens
         p0 = max(p0, 0)
@@ -181,7 +210,7 @@ class Context(internals.LlamaContext):
         raise OctavoError("octavo keeps one sequence in a context: sequences cannot be copied.")
 
     def kv_cache_seq_keep(self, seq_id: int) -> None:
-        """There is one sequence, and it is kept."""
+        """Do nothing: there is one sequence, and it is kept."""
 
     def kv_cache_seq_shift(self, seq_id: int, p0: int, p1: int, shift: int) -> None:
         raise OctavoError("octavo cannot shift positions in its cache.")
@@ -191,7 +220,7 @@ class Context(internals.LlamaContext):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of keys, values and centroids that attention read since this was last set to 0."""
+        """Return the bytes that selection and attention read since this was last set to 0."""
         return int(self.cache.heads["bytes_read"].sum())
 
     @bytes_read.setter
@@ -202,15 +231,19 @@ class Context(internals.LlamaContext):
     def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
         """Look at tensors of the graph while batches are computed.
 
-        wants(name) : whether a tensor of this name is wanted, such as "l_out-3" or "result_norm"; on some devices it is
-            not asked about attention nodes
-        take(name, values) : gets them, (rows, columns) f32, and says whether the rest of the graph is to be computed.
-            An exception that it raises is raised again when the observation ends
+        Parameters
+        ----------
+        wants : callable
+            wants(name) returns whether a tensor is wanted, such as "l_out-3" or "result_norm". Some devices do not ask
+            about attention nodes.
+        take : callable
+            take(name, values) gets a tensor, (rows, columns) f32, and returns whether to compute the rest of the graph.
+            An exception that it raises is raised again when the observation ends.
         """
         problems: list[BaseException] = []
-        step = self._attention.step
+        step = self._executor.step
 
-        @seam.Callback
+        @hook.Callback
         def observe(address: int, ask: int, *_: int) -> int:
             tensor = ggml.Tensor.from_address(address)
             name = tensor.name.decode("utf-8", "replace")
@@ -230,20 +263,23 @@ class Context(internals.LlamaContext):
 
     @contextmanager
     def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
-        """Keep the scaled queries of a batch of n_tokens: for each node (n_kv_head, n_tokens, group, head_dim) f32."""
+        """Give arrays that receive the scaled queries of a batch of n_tokens tokens, one for each node.
+
+        Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
+        """
         arrays = [
             np.zeros((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
             for node, shape in zip(self.nodes, self.shapes, strict=True)
         ]
-        self._attention.capture(arrays)
+        self._executor.capture(arrays)
         try:
             yield arrays
         finally:
-            self._attention.capture(None)
+            self._executor.capture(None)
 
 
 def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
-    """The caches of a model's attentions."""
+    """Return the caches of a model's attentions, without those that read another's."""
     return [
         CacheLayer(node.n_kv_head, node.head_dim, node.window, kv_type, node.n_head // node.n_kv_head, node.softcap)
         for node in nodes
@@ -252,15 +288,16 @@ def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
 
 
 def _floats(tensor: ggml.Tensor) -> np.ndarray:
-    """A copy of a contiguous tensor of f32: (rows, columns)."""
+    """Return a copy of a contiguous tensor of f32: (rows, columns)."""
     n_columns, n_rows = tensor.ne[0], tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
     return ggml.strided(tensor, np.float32, (n_rows, n_columns), (4 * n_columns, 4)).copy()
 
 
 def _abort_callback(interruption: Interruption) -> Any:
-    """For llama.cpp to call between the nodes of a graph, so that Python sees signals; True abandons the graph.
+    """Return a function that llama.cpp calls between the nodes of a graph, so that Python sees signals.
 
-    It does not know the context: a context that its own callback knows would outlive its last user.
+    It returns True to abandon the graph. It does not know the context: a context that its own callback knows would
+    outlive its last user.
     """
 
     @llama_cpp.ggml_abort_callback

@@ -16,20 +16,18 @@ from llama_cpp.llama import LlamaState
 from ..cpu_kernels.compile import F16, Q8_0
 from ..errors import OctavoError
 from .cache.index import Index
-from .cache.tail import CacheLayer
-from .context import Context
-from .devices.device import AUTO, CPU, Device, UnsupportedModel, choose
+from .context import Context, cache_layers
+from .devices import AUTO, CPU
+from .devices.choose import choose
+from .devices.protocol import Device, UnsupportedModel
 from .graph import ggml
 from .graph.nodes import attention_nodes, silent_llama_cpp
-from .methods.compose import Method, assign, parse
-from .methods.method import Assignment
+from .methods import DEFAULT_BUDGET, DENSE, LLAMA_CPP
+from .methods.compose import Composition, assign, parse
 from .store.plan import Plan
 
-#: Attention that is llama.cpp's own: no seam.
-LLAMA_CPP = "llama.cpp"
-
 #: How keys and values can be stored, and the numbers that llama.cpp has for that.
-KV_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0}
+GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0}
 
 
 #: How positions can be stretched, and the numbers that llama.cpp has for that.
@@ -44,28 +42,49 @@ class Llama(llama_cpp.Llama):
 
     Parameters
     ----------
-    attention : "dense" (llama.cpp's results), another method, a composition of them (see methods.py), or "llama.cpp"
-        for llama.cpp's own attention
-    budget : share of the KV bytes that a step may read, or that is kept, where the attention selects
-    plan : of this model (see plan.py), where the attention needs one
-    retrieval_heads : share of the KV heads that see everything, where others stream; None is what the plan says
-    n_ctx : longest sequence; 0, the default here, takes the model's own. It costs nothing until it is used.
-    type_k, type_v : how keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0,
-        which takes half the memory
-    device : where attention runs, "cpu" or "metal"; "auto", the default, takes Metal on Apple silicon, where it has the
-        attention. On Metal llama.cpp runs there as well, unless n_gpu_layers says otherwise
-    rope_scaling, rope_scale : "linear" or "yarn", and how many times as long a text the positions are stretched to;
-        where n_ctx is 0, so is the context. llama.cpp's --rope-scaling and --rope-scale
+    model_path : path
+        The GGUF file.
+    attention : str
+        "dense" (llama.cpp's results), another method, a composition of methods (see methods/compose.py), or "llama.cpp"
+        for llama.cpp's own attention.
+    budget : float
+        Share of the KV bytes that a step may read, or that is kept, if the attention selects.
+    plan : Plan, optional
+        Plan of this model, if the attention needs one.
+    retrieval_heads : float, optional
+        Share of the KV heads that see everything, if other heads stream; by default the plan's.
+    n_ctx : int
+        Longest sequence in tokens. 0, the default here, takes the model's own. It costs nothing until it is used.
+    n_batch : int
+        Most tokens of a batch.
+    type_k, type_v : int, optional
+        How keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0, which takes half
+        the memory.
+    device : str
+        Where attention runs: "cpu" or "metal". "auto", the default, takes Metal on Apple silicon, if Metal has the
+        attention. On Metal llama.cpp runs there as well, unless n_gpu_layers says otherwise.
+    rope_scaling : str, optional
+        "linear" or "yarn": how positions are stretched. llama.cpp's --rope-scaling.
+    rope_scale : float
+        How many times as long a text the positions are stretched to; so is the context, if n_ctx is 0. llama.cpp's
+        --rope-scale.
+    verbose : bool
+        Whether llama.cpp prints its log.
+    **arguments
+        Further arguments of `llama_cpp.Llama`.
 
-    Raises OctavoError for a file that is no usable model, and for a model whose attention octavo cannot compute.
+    Raises
+    ------
+    OctavoError
+        If the file is no usable model, or if octavo cannot compute the model's attention.
     """
 
     def __init__(
         self,
         model_path: str | os.PathLike[str],
         *,
-        attention: str = "dense",
-        budget: float = 0.125,
+        attention: str = DENSE,
+        budget: float = DEFAULT_BUDGET,
         plan: Plan | None = None,
         retrieval_heads: float | None = None,
         n_ctx: int = 0,
@@ -99,17 +118,17 @@ class Llama(llama_cpp.Llama):
             return
         try:
             self._load(path, chosen.model_arguments(arguments))
-            self._take_over(kv_type, n_ctx, chosen)
+            self._use_own_context(kv_type, n_ctx, chosen)
         except UnsupportedModel:
             if device != AUTO:
                 raise
             self.close()
             chosen = choose(CPU, attention, plan)
             self._load(path, chosen.model_arguments(arguments))
-            self._take_over(kv_type, n_ctx, chosen)
+            self._use_own_context(kv_type, n_ctx, chosen)
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
-        """Have llama-cpp-python load the model. Raises OctavoError where it cannot."""
+        """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         with quiet as errors:
@@ -124,13 +143,15 @@ class Llama(llama_cpp.Llama):
                     f"know.{reason} Download it again, or give another with -m."
                 ) from problem
 
-    def _take_over(self, kv_type: str, n_ctx: int, device: Device) -> None:
-        """Replace the context that llama-cpp-python made by one on our attention. n_ctx : 0 is the model's own"""
+    def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
+        """Replace the context that llama-cpp-python made by one on our attention. An n_ctx of 0 is the model's own."""
         n_ctx = n_ctx or int(self._n_ctx_train() * self._rope_scale)
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
         nodes = attention_nodes(self._model, params)
         params.n_ctx = self._inner_n_ctx(n_ctx)
+        layers = cache_layers(nodes, kv_type)
+        assignments = assign(self.attention, self.budget, layers, self.plan, self.retrieval_heads)
         self._ctx.close()
         self._ctx: Any = self._stack.enter_context(
             contextlib.closing(
@@ -139,7 +160,7 @@ class Llama(llama_cpp.Llama):
                     params=params,
                     nodes=nodes,
                     n_ctx=n_ctx,
-                    assign=self._assign,
+                    assignments=assignments,
                     kv_type=kv_type,
                     device=device,
                     verbose=self.verbose,
@@ -155,7 +176,7 @@ class Llama(llama_cpp.Llama):
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
 
     def _n_ctx_train(self) -> int:
-        """The model's own context. Not llama_model_n_ctx_train: YaRN multiplies that already."""
+        """Return the model's own context. YaRN has multiplied llama_model_n_ctx_train already."""
         own = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
         return int(own or self._model.n_ctx_train())
 
@@ -204,21 +225,28 @@ class Llama(llama_cpp.Llama):
         self.n_tokens = end
         self._requires_eval = True
 
-    def _assign(self, layers: list[CacheLayer]) -> list[Assignment]:
-        return assign(self.attention, self.budget, layers, self.plan, self.retrieval_heads)
-
-    def set_attention(self, attention: str, budget: float = 0.125) -> None:
+    def set_attention(self, attention: str, budget: float = DEFAULT_BUDGET) -> None:
         """Attend by another method from the next token on.
 
-        Raises OctavoError where the context holds tokens besides a document, and one of the two forgets rows.
+        Parameters
+        ----------
+        attention : str
+            As in the class.
+        budget : float
+            As in the class.
+
+        Raises
+        ------
+        OctavoError
+            If the context holds tokens after the document, and the old or the new attention evicts rows.
         """
         context = self.context
         context.use(assign(attention, budget, context.cache.layers, self.plan, self.retrieval_heads))
         self.attention, self.budget = attention, budget
 
     @property
-    def method(self) -> Method:
-        """What the attention is made of, where it is octavo's."""
+    def composition(self) -> Composition:
+        """Return what the attention is made of. It must be octavo's."""
         return parse(self.attention, self.plan)
 
     def reset(self) -> None:
@@ -228,7 +256,7 @@ class Llama(llama_cpp.Llama):
             self.context.attach(None)
 
     def rewind(self, n_tokens: int) -> None:
-        """Forget all but the first n_tokens tokens; what was evicted and is needed then is read again."""
+        """Forget all but the first n_tokens tokens. Read again what was evicted and is needed then."""
         n_tokens = min(n_tokens, self.n_tokens)
         if self._ctx.kv_cache_seq_rm(-1, n_tokens, -1):
             self.n_tokens = n_tokens
@@ -239,21 +267,21 @@ class Llama(llama_cpp.Llama):
         self.eval(tokens[self.n_tokens :])
 
     def logits(self) -> np.ndarray:
-        """Logits after the last evaluated token: (n_vocab,) f32, a copy."""
+        """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""
         return np.ctypeslib.as_array(self._ctx.get_logits_ith(-1), (self._n_vocab,)).copy()
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token's text; control tokens have none."""
+        """Return the bytes of a token's text; control tokens have none."""
         buffer = ctypes.create_string_buffer(256)
         size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, False)
         return buffer.raw[: max(size, 0)]
 
     def ends(self, token: int) -> bool:
-        """Whether a token ends what the model generates."""
+        """Return whether a token ends what the model generates."""
         return bool(llama_cpp.llama_vocab_is_eog(self._model.vocab, token))
 
     def save_state(self) -> LlamaState:
-        """The state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
+        """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
         if self.attention == LLAMA_CPP:
             return super().save_state()
         cache = self.context.cache
@@ -270,7 +298,7 @@ class Llama(llama_cpp.Llama):
         )
 
     def load_state(self, state: LlamaState) -> None:
-        """Restore what `save_state` gave. Raises OctavoError for the state of another model or attention."""
+        """Restore what `save_state` gave. Raise OctavoError for the state of another model or attention."""
         if self.attention == LLAMA_CPP:
             super().load_state(state)
             return
@@ -291,7 +319,7 @@ class Llama(llama_cpp.Llama):
 
 
 def check_model_file(path: str) -> None:
-    """Raise OctavoError where a path cannot be a GGUF model."""
+    """Raise OctavoError if a path cannot be a GGUF model."""
     if os.path.isdir(path):
         raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
     try:
@@ -304,7 +332,7 @@ def check_model_file(path: str) -> None:
 
 
 def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
-    """llama-cpp-python's arguments for stretched positions. Raises OctavoError for ways that there are not."""
+    """Return llama-cpp-python's arguments for stretched positions. Raise OctavoError for an unknown way."""
     if scaling not in ROPE_SCALING or not 1 <= scale < math.inf:
         raise OctavoError(
             f"Positions are stretched as {' or '.join(ROPE_SCALING)}, by 1 or more: not '{scaling}' by {scale:g}."
@@ -314,9 +342,9 @@ def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
 
 
 def kv_type_named(type_k: int | None, type_v: int | None) -> str:
-    """F16 or Q8_0, from llama.cpp's numbers. Raises OctavoError for other types, and for two different ones."""
+    """Return F16 or Q8_0, from llama.cpp's numbers. Raise OctavoError for other types, and for two different ones."""
     asked = {ggml.TYPE_F16 if number is None else number for number in (type_k, type_v)}
-    for kv_type, number in KV_TYPES.items():
+    for kv_type, number in GGML_TYPES.items():
         if asked == {number}:
             return kv_type
     raise OctavoError(

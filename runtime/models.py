@@ -79,10 +79,10 @@ def load_model(
         The file is no model that octavo can run, or a setting does not exist.
     """
     from ..cpu_kernels.compile import cache_folder
-    from .llama import KV_TYPES, Llama
+    from .llama import GGML_TYPES, Llama
 
-    if cache_type not in KV_TYPES:
-        raise OctavoError(f"Keys and values are stored as {' or '.join(KV_TYPES)}: not as '{cache_type}'.")
+    if cache_type not in GGML_TYPES:
+        raise OctavoError(f"Keys and values are stored as {' or '.join(GGML_TYPES)}: not as '{cache_type}'.")
     if not cache_folder().exists():
         notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
     return Llama(
@@ -91,8 +91,8 @@ def load_model(
         n_ctx=n_ctx,
         n_threads=n_threads,
         n_threads_batch=n_threads,
-        type_k=KV_TYPES[cache_type],
-        type_v=KV_TYPES[cache_type],
+        type_k=GGML_TYPES[cache_type],
+        type_v=GGML_TYPES[cache_type],
         rope_scaling=rope_scaling,
         rope_scale=rope_scale,
         device=device,

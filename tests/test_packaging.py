@@ -29,14 +29,14 @@ def test_wheel_holds_every_module_and_no_tests(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {path.relative_to(ROOT) for path in MODULES}
     examples = {path.relative_to(ROOT) for path in (ROOT / "examples").iterdir()}
-    shaders = {path.relative_to(ROOT) for path in (ROOT / "metal").glob("*.metal")}
+    shaders = {path.relative_to(ROOT) for path in (ROOT / "metal").rglob("*.metal")}
     assert names == {f"octavo/{path.as_posix()}" for path in modules | examples | shaders} | {"octavo/py.typed"}
 
 
 def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
-        "import octavo, octavo.cli.main, octavo.evaluation.evaluate, octavo.convert.texts as texts;"
+        "import octavo, octavo.api, octavo.cli.main, octavo.evaluation.evaluate, octavo.convert.texts as texts;"
         "print(octavo.__file__); print(texts.SHIPPED_NOVEL.exists())"
     )
     run = subprocess.run(

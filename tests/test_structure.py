@@ -20,26 +20,6 @@ MAX_LINES = 450
 SHARED_METHOD_MODULES = {"__init__", "method", "compose"}
 #: Generic modules that may name a method: DuoAttention finds retrieval heads by what streaming attention loses.
 NAMED_METHODS = {("convert/plan/heads.py", "streaming")}
-#: Generic modules that name a method and should not. This set only shrinks.
-NAMED_METHODS_TO_REMOVE = {
-    ("cpu_kernels/append.py", "quest"),
-    ("cpu_kernels/append.py", "sparq"),
-    ("cpu_kernels/chunks.py", "h2o"),
-    ("cpu_kernels/chunks.py", "quest"),
-    ("cpu_kernels/layer.py", "sparq"),
-    ("evaluation/bench.py", "squeezed"),
-    ("evaluation/doctor.py", "dense"),
-    ("evaluation/doctor.py", "quest"),
-    ("evaluation/doctor.py", "sparq"),
-    ("evaluation/doctor.py", "squeezed"),
-    ("evaluation/doctor.py", "streaming"),
-    ("evaluation/kernel_bench.py", "quest"),
-    ("evaluation/kernel_bench.py", "sparq"),
-    ("evaluation/kernel_bench.py", "squeezed"),
-    ("runtime/cache/kv_cache.py", "h2o"),
-    ("runtime/devices/metal.py", "streaming"),
-    ("runtime/methods/compose.py", "quest"),
-}
 
 Module = tuple[str, ...]
 
@@ -135,9 +115,8 @@ def test_generic_code_names_no_method():
     }
     assert methods
     assert classes
-    known = NAMED_METHODS | NAMED_METHODS_TO_REMOVE
-    assert sorted(named - known) == []
-    assert sorted(known - named) == [], "these modules no longer name the method: take them off the list"
+    assert sorted(named - NAMED_METHODS) == []
+    assert sorted(NAMED_METHODS - named) == [], "these modules no longer name the method: take them off the list"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"]], ids=" ".join)

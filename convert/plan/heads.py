@@ -1,8 +1,8 @@
-"""Which KV heads must see everything: greedy elimination, and the measure that it goes by.
+"""Find the KV heads that must see everything, by greedy elimination of the others.
 
-DuoAttention (Xiao et al. 2024) finds retrieval heads by gradients through a model that blends full and streaming
-attention. Here heads are made to stream, and what that changes is measured: only forward passes, over the last tokens
-of a text whose keys and values are kept.
+DuoAttention (Xiao et al. 2024, section 2.2) finds retrieval heads by gradients through a model that blends full and
+streaming attention. Here heads are made to stream, and the change of the last hidden states is measured. This takes
+forward passes only, over the last tokens of a text whose keys and values are kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from llama_cpp import _internals as internals
 
-from ...cpu_kernels.methods.streaming import native_select_recent
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.llama import Llama
+from ...runtime.methods.streaming import Streaming
 from .recall_texts import RecallText
 
+#: Numbers of a layer and of one of its KV heads.
 Head = tuple[int, int]
 
 #: Names in llama.cpp's graphs: the last hidden state, after the final norm, and the logits.
@@ -26,8 +27,18 @@ HIDDEN, LOGITS = "result_norm", "result_output"
 
 
 @dataclass(frozen=True)
-class Fall:
-    """One head's end: who, in which round, and what its streaming changed then."""
+class Elimination:
+    """A head that was made to stream for good.
+
+    Parameters
+    ----------
+    head : Head
+        The head.
+    round : int
+        Number of the round.
+    loss : float
+        Change of the hidden states when it streams with all heads that were eliminated in earlier rounds.
+    """
 
     head: Head
     round: int
@@ -35,56 +46,84 @@ class Fall:
 
 
 def full_heads(cache: KVCache) -> list[Head]:
-    """The (layer, head) of all heads that see everything."""
+    """List the heads whose window does not slide.
+
+    Parameters
+    ----------
+    cache : KVCache
+        Cache of the model.
+
+    Returns
+    -------
+    list of Head
+    """
     return [(i, head) for i, layer in enumerate(cache.layers) if not layer.window for head in range(layer.n_kv_head)]
 
 
 def round_sizes(n_heads: int, rounds: int) -> list[int]:
-    """Heads that are still full before each round: from round to round they shrink by the same factor, to one.
+    """Compute how many heads see everything before each round.
 
-    At least one falls in each, and in the last all that are left.
+    The number shrinks by the same factor in each round. Each round eliminates at least one head, and the last round all
+    remaining ones.
+
+    Parameters
+    ----------
+    n_heads : int
+        Number of heads before the first round.
+    rounds : int
+        Largest number of rounds.
+
+    Returns
+    -------
+    list of int
+        Number of heads before each round.
     """
     sizes = [n_heads]
     for i in range(1, rounds):
-        left = min(round(n_heads ** (1 - i / rounds)), sizes[-1] - 1)
-        if left < 1:
+        n_left = min(round(n_heads ** (1 - i / rounds)), sizes[-1] - 1)
+        if n_left < 1:
             break
-        sizes.append(left)
+        sizes.append(n_left)
     return sizes
 
 
 def eliminate(
     heads: Sequence[Head], rounds: int, measure: Callable[[int, list[Head], list[Head]], Sequence[float]]
-) -> list[Fall]:
-    """Let heads stream for good, those first whose streaming changes least.
+) -> list[Elimination]:
+    """Make heads stream for good, those first whose streaming changes least.
 
-    measure(round, streaming, candidates) : for each candidate what changes when it streams as well
+    Parameters
+    ----------
+    heads : sequence of Head
+        Heads that see everything.
+    rounds : int
+        Largest number of rounds.
+    measure : callable
+        Takes the number of the round, the heads that stream already, and candidates. Returns for each candidate the
+        change when it streams as well.
+
+    Returns
+    -------
+    list of Elimination
+        All heads, in the order of their elimination: the retrieval heads are the last ones.
     """
-    fallen: list[Fall] = []
+    eliminated: list[Elimination] = []
     left = list(heads)
     sizes = round_sizes(len(heads), rounds)
     for number, n_next in enumerate([*sizes[1:], 0]):
-        losses = measure(number, [fall.head for fall in fallen], left)
+        losses = measure(number, [each.head for each in eliminated], left)
         order = sorted(zip(losses, left, strict=True))
-        fallen += [Fall(head, number, loss) for loss, head in order[: len(left) - n_next]]
+        eliminated += [Elimination(head, number, loss) for loss, head in order[: len(left) - n_next]]
         left = sorted(head for _, head in order[len(left) - n_next :])
-    return fallen
+    return eliminated
 
 
 @contextmanager
 def streaming(cache: KVCache, heads: Collection[Head], n_sinks: int, n_recent: int) -> Iterator[None]:
     """Have some heads see sinks and recent rows only. They keep everything, and see it again afterwards."""
-    fields = ("select", "n_sinks", "n_recent")
-    before = {name: cache.heads[name].copy() for name in fields}
-    for layer, head in heads:
-        address = native_select_recent(cache.layers[layer].shape).address
-        for name, value in zip(fields, (address, n_sinks, n_recent), strict=True):
-            cache.layer_heads(layer)[name][head] = value
-    try:
+    method = Streaming(n_sinks=n_sinks, n_recent=n_recent)
+    with cache.attending_by(method, [int(cache.first_heads[layer]) + head for layer, head in heads]):
         yield
-    finally:
-        for name, values in before.items():
-            cache.heads[name] = values
 
 
 def evaluate(
@@ -95,9 +134,22 @@ def evaluate(
     take: Callable[[str, np.ndarray], bool],
     advance: Callable[[int], None] = lambda n: None,
 ) -> None:
-    """Run tokens that follow what the cache holds, and look at the graph (see `Context.observed`).
+    """Run tokens after those in the cache, and observe tensors of the graph (see `Context.observed`).
 
-    outputs : (n_tokens,) bool, for which of them the last layer ends in something
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    tokens : sequence of int
+        Tokens to run, in batches.
+    outputs : bool array, shape (n_tokens,)
+        For which tokens the last layer computes hidden states.
+    wants : callable
+        Takes the name of a tensor and returns whether to observe it.
+    take : callable
+        Takes the name and the values of a tensor, and returns whether to compute the rest of the graph.
+    advance : callable, optional
+        Receives the number of tokens of each batch that was run.
     """
     context, done = llama.context, 0
     while done < len(tokens):
@@ -116,9 +168,22 @@ def evaluate(
 
 
 def recall(llama: Llama, text: RecallText, logits: bool = False) -> dict[str, np.ndarray]:
-    """Run a text's last part after its first, and forget it again.
+    """Run the second part of a text after the first, which the cache holds, and forget it again.
 
-    Gives the hidden states that the recalled tokens are predicted from, (n, n_embd), and with `logits` their logits.
+    Parameters
+    ----------
+    llama : Llama
+        The model, after the first part of the text.
+    text : RecallText
+        The text.
+    logits : bool
+        Whether to compute logits too.
+
+    Returns
+    -------
+    dict
+        As HIDDEN, the hidden states that the recalled tokens are predicted from: float32, shape (n, n_embd). As LOGITS,
+        their logits: float32, shape (n, n_vocab).
     """
     outputs = np.zeros(len(text.tokens) - text.n_read, bool)
     outputs[text.recalled - 1 - text.n_read] = True
@@ -135,5 +200,15 @@ def recall(llama: Llama, text: RecallText, logits: bool = False) -> dict[str, np
 
 
 def change(hidden: np.ndarray, full: np.ndarray) -> float:
-    """Mean squared change of hidden states."""
+    """Compute the mean squared change of hidden states.
+
+    Parameters
+    ----------
+    hidden, full : float32 arrays, shape (n, n_embd)
+        Hidden states with some heads streaming, and with full attention.
+
+    Returns
+    -------
+    float
+    """
     return float(np.square(hidden.astype(np.float64) - full).mean())

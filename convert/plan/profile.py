@@ -1,41 +1,48 @@
-"""Measure a model once, and write its plan: which layers and heads matter.
+"""Measure which layers and heads of a model matter, and write its plan.
 
-What is measured is kept in a folder as it is completed, so that an interrupted profile goes on where it stopped: each
-text as the model reads it (`TASK-NNN.safetensors`: keys, values and what full attention makes of it), and what each
-head changes (`losses.json`). The folder's name tells apart models and settings; the finished plan takes its place.
+Measurements are kept in a folder as they are completed, so that an interrupted profile continues: each text as the
+model reads it (`TASK-NNN.safetensors`: keys, values and the hidden states under full attention), and the change that
+each head makes (`losses.json`). The folder's name identifies model and settings. The finished plan replaces the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ... import __version__
 from ...errors import OctavoError
 from ...runtime.llama import Llama
-from ...runtime.store.files import disk_errors, map_arrays, sha256_of, write_arrays, write_bytes, write_json
+from ...runtime.store.files import disk_errors, map_arrays, sha256_of, write_arrays, write_json
 from ...runtime.store.library import Library
-from ...runtime.store.plan import FORMAT_VERSION
+from ...runtime.store.plan import PLAN_VERSION
 from ..progress import Progress
 from ..texts import SHIPPED_NOVEL
-from .heads import HIDDEN, LOGITS, Fall, Head, change, eliminate, evaluate, full_heads, recall, round_sizes, streaming
-from .layers import ResidualChange, budget_scales, importance_groups
+from .heads import (
+    HIDDEN,
+    LOGITS,
+    Elimination,
+    Head,
+    change,
+    eliminate,
+    evaluate,
+    full_heads,
+    recall,
+    round_sizes,
+    streaming,
+)
+from .layers import ResidualChange, importance_groups
+from .plan_file import Measurements, finished_plan, plan_content, with_budgets, write_plan
 from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
 
-#: What a plan says where nothing else is asked for: what its model is run with.
-ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
-
-#: A model that recalls less than this share of the passkeys' tokens is measured on repeated text.
+#: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
 LEAST_ACCURACY = 0.5
 
 
@@ -43,8 +50,18 @@ LEAST_ACCURACY = 0.5
 class ProfileSettings:
     """What the measurements depend on.
 
-    texts, tokens : how many texts of how many tokens    rounds : in which heads fall; more take longer
-    sinks, recent : rows that a head sees that streams    seed : of texts and K-means
+    Parameters
+    ----------
+    texts : int
+        Number of texts.
+    tokens : int
+        Tokens of a text.
+    rounds : int
+        Rounds of elimination. More rounds take longer and are more exact.
+    sinks, recent : int
+        First and newest rows that a streaming head sees.
+    seed : int
+        Seed of the texts and of K-means.
     """
 
     texts: int = 2
@@ -55,8 +72,23 @@ class ProfileSettings:
     seed: int = 0
 
     def fitted(self, n_ctx: int) -> ProfileSettings:
-        """The same for a context of n_ctx tokens. Raises OctavoError where heads that stream would miss too little."""
-        fitted = ProfileSettings(**(asdict(self) | {"tokens": min(self.tokens, n_ctx)}))
+        """Shorten the texts to a model's context.
+
+        Parameters
+        ----------
+        n_ctx : int
+            Tokens of the context.
+
+        Returns
+        -------
+        ProfileSettings
+
+        Raises
+        ------
+        OctavoError
+            If a streaming head would see more than half of a text, and so miss too little of it.
+        """
+        fitted = replace(self, tokens=min(self.tokens, n_ctx))
         least = 2 * (self.sinks + self.recent)
         if fitted.tokens < least:
             raise OctavoError(
@@ -70,8 +102,18 @@ class ProfileSettings:
 class Reading:
     """A text as the model reads it with full attention.
 
-    rows : keys and values of each layer    hidden : states that the recalled tokens are predicted from
-    right : for each recalled token, whether the model predicts it    similarity : of each layer, or empty
+    Parameters
+    ----------
+    text : RecallText
+        The text.
+    rows : list of (float16 array, float16 array)
+        Keys and values of each layer, for the first part of the text.
+    hidden : float32 array, shape (n, n_embd)
+        Hidden states that the recalled tokens are predicted from.
+    right : uint8 array, shape (n,)
+        1 for each recalled token that the model predicts.
+    similarity : float64 array, shape (n_layers,) or (0,)
+        Similarity of the residual stream before and after each attention; empty if the graph does not name the stream.
     """
 
     text: RecallText
@@ -82,9 +124,25 @@ class Reading:
 
 
 class Profiler:
-    """Measures one model, from wherever an earlier profile stopped.
+    """Measure one model, from where an earlier profile stopped.
 
-    llama : with dense attention, f16 keys and values    notice : takes sentences for the user
+    Parameters
+    ----------
+    llama : Llama
+        The model, with dense attention and float16 keys and values.
+    library : Library
+        Where measurements and the plan are kept.
+    settings : ProfileSettings
+        What to measure with. Texts are shortened to the model's context.
+    progress : Progress
+        Receives the progress.
+    notice : callable
+        Receives sentences for the user.
+
+    Raises
+    ------
+    OctavoError
+        If the texts are too short for the settings.
     """
 
     def __init__(
@@ -106,34 +164,42 @@ class Profiler:
 
     @cached_property
     def measured_with(self) -> dict[str, Any]:
-        """Settings and data, as the plan names them."""
+        """Settings and texts, as the plan names them."""
         path = SHIPPED_NOVEL
         return {**asdict(self.settings), "novel": {"name": path.name, "sha256": sha256_of(path)}}
 
     @cached_property
     def folder(self) -> Path:
-        """Where what is measured is kept."""
-        identity = json.dumps([self.library.model_hash, FORMAT_VERSION, self.measured_with], sort_keys=True)
+        """Folder of the measurements until the plan is finished."""
+        identity = json.dumps([self.library.model_hash, PLAN_VERSION, self.measured_with], sort_keys=True)
         return self.library.folder / f"plan-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.partial"
 
-    def finished(self) -> dict[str, Any] | None:
-        """The plan that is there already, where it is of this model and these settings."""
-        try:
-            plan: dict[str, Any] = json.loads(self.library.plan_path.read_text("utf-8"))
-            same = plan["model"]["sha256"] == self.library.model_hash and plan["format_version"] == FORMAT_VERSION
-            return plan if same and plan["measured_with"] == self.measured_with else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
     def measure(self, squeeze: float) -> dict[str, Any]:
-        """Do all that is not done yet, and write the plan."""
+        """Measure what is missing, and write the plan.
+
+        Parameters
+        ----------
+        squeeze : float
+            Share of their budget that the least important layers keep.
+
+        Returns
+        -------
+        dict
+            Content of the plan file.
+
+        Raises
+        ------
+        OctavoError
+            If a file cannot be written, or the texts do not fit in memory.
+        """
         self.library.make_folder()
         with disk_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
-        falls = self._eliminate(readings)
-        plan = self._plan(task, readings, passkey_accuracy, falls, squeeze)
+        eliminated = self._eliminate(readings)
+        measured = self._measurements(task, readings, passkey_accuracy, eliminated)
+        plan = plan_content(self.library, measured, squeeze)
         write_plan(self.library, plan)
         with disk_errors(self.folder):
             for folder in self.library.folder.glob("plan-*.partial"):
@@ -141,7 +207,7 @@ class Profiler:
         return plan
 
     def _read(self) -> tuple[str, list[Reading], float]:
-        """The texts, of passkeys if the model recalls those of the first one; and how well it does."""
+        """Read the texts: with passkeys, if the model recalls those of the first text. Also return how well it does."""
         first = self._reading(PASSKEYS, 0)
         accuracy = float(first.right.mean())
         task = PASSKEYS if accuracy >= LEAST_ACCURACY else REPETITION
@@ -154,7 +220,7 @@ class Profiler:
         return task, readings, accuracy
 
     def _reading(self, task: str, number: int) -> Reading:
-        """One text, read now or before."""
+        """Read one text, or open what an earlier profile read of it."""
         seed = self.settings.seed + number
         text = recall_text(task, self.novel, self.settings.tokens, seed)
         path = self.folder / f"{task}-{number:03d}.safetensors"
@@ -165,20 +231,21 @@ class Profiler:
         return Reading(text, rows, arrays["hidden"], arrays["right"], arrays["similarity"])
 
     def _read_text(self, text: RecallText, task: str) -> dict[str, np.ndarray]:
-        llama, change_of = self.llama, ResidualChange(len(self.llama.context.nodes))
+        """Read one text with full attention; return the arrays of its file."""
+        llama, residual = self.llama, ResidualChange(len(self.llama.context.nodes))
         llama.reset()
         self.progress.start(task, text.n_read, "tokens")
 
         def take(name: str, values: np.ndarray) -> bool:
-            if change_of.wants(name):
-                change_of.take(name, values)
+            if residual.wants(name):
+                residual.take(name, values)
             return name != HIDDEN
 
         evaluate(
             llama,
             text.tokens[: text.n_read],
             np.ones(text.n_read, bool),
-            lambda name: name == HIDDEN or change_of.wants(name),
+            lambda name: name == HIDDEN or residual.wants(name),
             take,
             self.progress.advance,
         )
@@ -190,18 +257,18 @@ class Profiler:
             for i in range(len(cache.layers))
             for kind, array in zip(("keys", "values"), cache.rows(i), strict=True)
         }
-        measured = {"hidden": recalled[HIDDEN], "right": right.astype(np.uint8), "similarity": change_of.means}
+        measured = {"hidden": recalled[HIDDEN], "right": right.astype(np.uint8), "similarity": residual.means}
         return {**rows, **measured}
 
-    def _eliminate(self, readings: list[Reading]) -> list[Fall]:
-        """Let heads fall, by the mean of what they change in the texts."""
+    def _eliminate(self, readings: list[Reading]) -> list[Elimination]:
+        """Eliminate heads by the change that their streaming makes, averaged over the texts."""
         heads = full_heads(self.llama.context.cache)
         path = self.folder / "losses.json"
         losses: dict[str, float] = json.loads(path.read_text("utf-8")) if path.exists() else {}
         n_trials = sum(round_sizes(len(heads), self.settings.rounds)) * len(readings)
         self.progress.start("Letting heads stream", n_trials, "trials", len(losses))
 
-        def measure(number: int, fallen: list[Head], candidates: list[Head]) -> list[float]:
+        def measure(number: int, eliminated: list[Head], candidates: list[Head]) -> list[float]:
             means = np.zeros(len(candidates))
             for i, reading in enumerate(readings):
                 names = [f"round {number}, text {i}, layer {layer}, head {head}" for layer, head in candidates]
@@ -209,7 +276,7 @@ class Profiler:
                 if missing:
                     self._load(reading)
                 for j in missing:
-                    losses[names[j]] = self._loss(reading, [*fallen, candidates[j]])
+                    losses[names[j]] = self._loss(reading, [*eliminated, candidates[j]])
                     write_json(path, losses)
                     self.progress.advance(1)
                 means += [losses[name] for name in names]
@@ -218,18 +285,19 @@ class Profiler:
         return eliminate(heads, self.settings.rounds, measure)
 
     def _load(self, reading: Reading) -> None:
-        """Have the model's cache hold what was read of a text."""
+        """Fill the cache with the first part of a text."""
         self.llama.reset()
         self.llama.extend(reading.text.tokens[: reading.text.n_read], reading.rows)
 
     def _loss(self, reading: Reading, heads: list[Head]) -> float:
-        """What it changes in the text that is loaded when some heads stream."""
+        """Measure the change in the loaded text when some heads stream."""
         with streaming(self.llama.context.cache, heads, self.settings.sinks, self.settings.recent):
             return change(recall(self.llama, reading.text)[HIDDEN], reading.hidden)
 
-    def _plan(
-        self, task: str, readings: list[Reading], passkey_accuracy: float, falls: list[Fall], squeeze: float
-    ) -> dict[str, Any]:
+    def _measurements(
+        self, task: str, readings: list[Reading], passkey_accuracy: float, eliminated: list[Elimination]
+    ) -> Measurements:
+        """Average over the texts, and group the layers."""
         by_node = np.mean([reading.similarity for reading in readings], axis=0).round(6).tolist()
         nodes = self.llama.context.nodes
         similarity = [by_node[i] for i, node in enumerate(nodes) if node.appends] if by_node else None
@@ -239,34 +307,19 @@ class Profiler:
                 "their attention and what comes out. All get the same budget."
             )
         slides = [bool(layer.window) for layer in self.llama.context.cache.layers]
-        groups = importance_groups(similarity, slides, self.settings.seed) if similarity else [None] * len(slides)
-        return {
-            "format_version": FORMAT_VERSION,
-            "octavo": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
-            "attention": ATTENTION,
-            "retrieval_heads": RETRIEVAL_HEADS,
-            "layers": squeezed({"slides": slides, "similarity": similarity, "group": groups}, squeeze),
-            "heads": {
-                "n_sinks": self.settings.sinks,
-                "n_recent": self.settings.recent,
-                "elimination": [list(fall.head) for fall in falls],
-                "round": [fall.round for fall in falls],
-                "loss": [float(f"{fall.loss:.6g}") for fall in falls],
-            },
-            "measured_with": self.measured_with,
-            "task": task,
-            "accuracy": round(float(np.mean([reading.right.mean() for reading in readings])), 4),
-            "passkey_accuracy": round(passkey_accuracy, 4),
-            "passkey_words": readings[0].text.n_words,
-        }
-
-
-def squeezed(layers: dict[str, Any], squeeze: float) -> dict[str, Any]:
-    """The plan's layers, with the budgets that they get where the least important ones keep this share of theirs."""
-    scales = [round(scale, 6) for scale in budget_scales(layers["group"], squeeze)]
-    return {**layers, "squeeze": squeeze, "budget_scale": scales}
+        return Measurements(
+            settings=self.measured_with,
+            n_sinks=self.settings.sinks,
+            n_recent=self.settings.recent,
+            slides=slides,
+            similarity=similarity,
+            groups=importance_groups(similarity, slides, self.settings.seed) if similarity else [None] * len(slides),
+            eliminated=eliminated,
+            task=task,
+            accuracy=float(np.mean([reading.right.mean() for reading in readings])),
+            passkey_accuracy=passkey_accuracy,
+            passkey_words=readings[0].text.n_words,
+        )
 
 
 def profile(
@@ -277,20 +330,39 @@ def profile(
     progress: Progress,
     notice: Callable[[str], None],
 ) -> dict[str, Any]:
-    """A model's plan: the one that is there if it was measured with these settings, or a new one."""
+    """Return the plan of a model: the one that is there if it was measured with these settings, or a new one.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, with dense attention and float16 keys and values.
+    library : Library
+        Where the plan is kept.
+    settings : ProfileSettings
+        What to measure with.
+    squeeze : float
+        Share of their budget that the least important layers keep.
+    progress : Progress
+        Receives the progress.
+    notice : callable
+        Receives sentences for the user.
+
+    Returns
+    -------
+    dict
+        Content of the plan file.
+
+    Raises
+    ------
+    OctavoError
+        If the texts are too short for the settings, a file cannot be written, or the texts do not fit in memory.
+    """
     profiler = Profiler(llama, library, settings, progress, notice)
-    plan = profiler.finished()
+    plan = finished_plan(library, profiler.measured_with)
     if plan is None:
         return profiler.measure(squeeze)
     notice(f"The model was measured with these settings on {plan['created'][:10]}: nothing is measured again.")
     if plan["layers"]["squeeze"] != squeeze:
-        plan["layers"] = squeezed(plan["layers"], squeeze)
+        plan["layers"] = with_budgets(plan["layers"], squeeze)
         write_plan(library, plan)
     return plan
-
-
-def write_plan(library: Library, plan: dict[str, Any]) -> None:
-    """Write a plan for people too: lists of numbers on one line."""
-    text = json.dumps(plan, indent=1)
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
-    write_bytes(library.plan_path, (text + "\n").encode())

@@ -1,7 +1,7 @@
-"""Texts that a model must look back in: what is measured of its heads is measured on their last tokens.
+"""Make texts whose end repeats earlier parts, to find the heads that retrieve.
 
-A text has two parts: one that is read, and one that repeats some of the first. Heads that must see everything are those
-without which the second part is read otherwise (DuoAttention, Xiao et al. 2024, section 2.3).
+A text has two parts. The second part repeats some of the first. Retrieval heads are those without which a model
+predicts the second part differently. DuoAttention (Xiao et al. 2024, section 2.2) hides passkeys in this way.
 """
 
 from __future__ import annotations
@@ -17,31 +17,41 @@ import numpy as np
 
 from ...errors import OctavoError
 
+#: The tasks: passkeys that are hidden and recalled, and passages that are repeated.
 PASSKEYS, REPETITION = "passkeys", "repetition"
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
-#: Hidden and recalled in the same words: small models find a passkey by them, and few by a question.
+#: A passkey is hidden and recalled in the same words: small models find it by them, and few by a question.
 _NAMED = "The {ordinal} passkey is:"
 _BORDER = "\n\n"
 
-#: Most of a text that passkeys may take, hidden and recalled.
+#: Largest share of a text that hidden and recalled passkeys may take.
 _MOST = 0.75
 
-#: How many words passkeys are drawn from.
+#: Number of words that passkeys are drawn from.
 _VOCABULARY = 500
 
-#: Passages that are repeated, tokens of each, and how many of them tell which one it is.
+#: Number of repeated passages, tokens of each, and first tokens of each that identify it.
 _PASSAGES, _PASSAGE, _CUE = 4, 128, 16
 
 
 @dataclass(frozen=True)
 class RecallText:
-    """Tokens of which the last ones repeat earlier ones.
+    """Tokens, of which the last ones repeat earlier ones.
 
-    n_read : how many are read before the others are recalled
-    recalled, sources : (n,) positions of tokens that can be known from the text, and of those that they repeat
-    n_words : words of a passkey; 0 where passages of the text itself are repeated
+    Parameters
+    ----------
+    tokens : list of int
+        Tokens of both parts.
+    n_read : int
+        Tokens of the first part.
+    recalled : int64 array, shape (n,)
+        Positions of the tokens in the second part that can be known from the first.
+    sources : int64 array, shape (n,)
+        Positions of the tokens that they repeat.
+    n_words : int
+        Words of a passkey; 0 if passages of the text are repeated.
     """
 
     tokens: list[int]
@@ -52,68 +62,136 @@ class RecallText:
 
     @property
     def passkeys(self) -> list[np.ndarray]:
-        """The recalled positions, passkey by passkey."""
+        """The recalled positions of each passkey."""
         return np.split(self.recalled, np.flatnonzero(np.diff(self.recalled) > 1) + 1)
 
 
 @dataclass(frozen=True)
 class Haystack:
-    """What to hide things in.
+    """A text to hide things in, as a model's tokens.
 
-    llama : whose tokens are made    text : a novel, of paragraphs
+    Parameters
+    ----------
+    llama : llama_cpp.Llama
+        Model whose tokens are used.
+    text : str
+        Prose with empty lines between paragraphs.
     """
 
     llama: Any
     text: str
 
     def pieces(self, text: str) -> list[int]:
-        """Tokens of a piece of text."""
+        """Tokenize a piece of text.
+
+        Parameters
+        ----------
+        text : str
+            Any text.
+
+        Returns
+        -------
+        list of int
+        """
         tokens: list[int] = self.llama.tokenize(text.encode(), add_bos=False, special=False)
         return tokens
 
     def head(self) -> list[int]:
-        """What this model's texts begin with."""
+        """Return the tokens that this model's texts begin with.
+
+        Returns
+        -------
+        list of int
+        """
         return [self.llama.token_bos()] if self.llama._model.add_bos_token() else []
 
     def tokens(self, n_tokens: int, rng: np.random.Generator) -> list[int]:
-        """So many tokens from the beginning of some paragraph on; the novel's end is followed by its beginning."""
+        """Take consecutive tokens, from the beginning of a random paragraph on.
+
+        After the end of the text follows its beginning.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Number of tokens.
+        rng : numpy.random.Generator
+            Draws the paragraph.
+
+        Returns
+        -------
+        list of int
+        """
         return [token for paragraph in self.passage(n_tokens, rng) for token in paragraph]
 
     def passage(self, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
-        """The same, paragraph by paragraph; the last one is cut."""
-        at = int(rng.integers(len(self.paragraphs)))
+        """Take consecutive tokens as `tokens` does, paragraph by paragraph.
+
+        Parameters
+        ----------
+        n_tokens : int
+            Number of tokens.
+        rng : numpy.random.Generator
+            Draws the first paragraph.
+
+        Returns
+        -------
+        list of list of int
+            Tokens of each paragraph; the last one is cut.
+        """
+        number = int(rng.integers(len(self.paragraphs)))
         paragraphs: list[list[int]] = []
         while n_tokens > 0:
-            paragraphs.append(self.paragraphs[at % len(self.paragraphs)][:n_tokens])
+            paragraphs.append(self.paragraphs[number % len(self.paragraphs)][:n_tokens])
             n_tokens -= len(paragraphs[-1])
-            at += 1
+            number += 1
         return paragraphs
 
     @cached_property
     def paragraphs(self) -> list[list[int]]:
-        """The tokens of each paragraph, with the border after it."""
+        """Tokens of each paragraph, with the border after it."""
         return [self.pieces(paragraph + _BORDER) for paragraph in self.text.split(_BORDER)]
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of the whole novel."""
+        """Number of tokens of the whole text."""
         return sum(map(len, self.paragraphs))
 
     @cached_property
     def words(self) -> list[str]:
-        """The words that passkeys are drawn from."""
+        """Words that passkeys are drawn from."""
         return self.common_words[:_VOCABULARY]
 
     @cached_property
     def common_words(self) -> list[str]:
-        """Words that the novel has three times or more, those of the fewest tokens first."""
+        """Words that the text has three times or more, those of the fewest tokens first."""
         counts = Counter(re.findall(r"(?<= )[a-z]{4,9}(?=[ ,.])", self.text))
         common = [word for word, count in counts.items() if count >= 3]
         return sorted(common, key=lambda word: len(self.pieces(f" {word}")))
 
 
 def recall_text(task: str, haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
-    """A text of PASSKEYS or of REPETITION."""
+    """Make a text of one of the tasks.
+
+    Parameters
+    ----------
+    task : str
+        PASSKEYS or REPETITION.
+    haystack : Haystack
+        Text to make it of.
+    n_tokens : int
+        Tokens of the result.
+    seed : int
+        Seed of what is drawn.
+
+    Returns
+    -------
+    RecallText
+
+    Raises
+    ------
+    OctavoError
+        If passkeys do not fit in so few tokens.
+    """
     rng = np.random.default_rng(seed)
     if task == REPETITION:
         return repetition_text(haystack, n_tokens, rng)
@@ -123,10 +201,31 @@ def recall_text(task: str, haystack: Haystack, n_tokens: int, seed: int) -> Reca
 def passkey_text(
     haystack: Haystack, n_tokens: int, rng: np.random.Generator, words: Sequence[str], n_words: int = 32
 ) -> RecallText:
-    """Ten passkeys of n_words words at random depths of a novel, and then in order once more: n_tokens in all.
+    """Hide ten passkeys at random depths of a text, and repeat them in order at its end.
 
-    No word comes twice in them. They are shorter where the novel would have no room. Raises OctavoError where even
-    passkeys of one word leave none.
+    No word occurs twice in the passkeys. They are shortened if they leave too little room for the text around them.
+
+    Parameters
+    ----------
+    haystack : Haystack
+        Text to hide them in.
+    n_tokens : int
+        Tokens of the result.
+    rng : numpy.random.Generator
+        Source of randomness.
+    words : sequence of str
+        Words to draw from.
+    n_words : int
+        Largest number of words of a passkey.
+
+    Returns
+    -------
+    RecallText
+
+    Raises
+    ------
+    OctavoError
+        If even passkeys of one word leave too little room.
     """
     drawn = rng.choice(np.array(words), (len(_ORDINALS), n_words), replace=False)
     border, head = haystack.pieces(_BORDER), haystack.head()
@@ -159,9 +258,22 @@ def passkey_text(
 
 
 def repetition_text(haystack: Haystack, n_tokens: int, rng: np.random.Generator) -> RecallText:
-    """A novel, and then some passages of it once more: n_tokens in all.
+    """Repeat passages of a text at its end.
 
-    A passage's first tokens, which tell which one it is, do not count as recalled.
+    The first tokens of a passage identify it, and do not count as recalled.
+
+    Parameters
+    ----------
+    haystack : Haystack
+        Text to make it of.
+    n_tokens : int
+        Tokens of the result.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    RecallText
     """
     length = min(_PASSAGE, n_tokens // (3 * _PASSAGES))
     cue, head = min(_CUE, length // 2), haystack.head()

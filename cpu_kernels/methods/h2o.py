@@ -1,149 +1,176 @@
-"""Heavy hitters: keep the rows that got most attention so far, and the newest (H2O, section 4.2, algorithm 1).
+"""H2O: keep the rows that got most attention so far, and the newest (Zhang et al. 2023, algorithm 1).
 
-Beside each chunk's rows lie, at `slot_offset`, their positions, CHUNK_ROWS int32, and the attention they got, as many
-f32: its sum over all queries since they came, and over the query heads of the group. Rows lie in any order but those of
-the step, which are the last, in order. All that is kept is attended; `settle` then forgets what is over n_selected.
+A chunk's extras are its rows' positions, (CHUNK_ROWS,) int32, and the attention that they got, (CHUNK_ROWS,) f32: the
+sum over all queries since the row came, and over the query heads of the group. Rows lie in any order, but the rows of
+the current step are the last, in order. A step attends to everything that is kept. Then `evict` forgets what is over
+the number of rows to keep.
 
-Reads the keys of what is kept once more than attention does.
+Selection reads the keys of what is kept once more than attention does.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
-from numba import carray, float32, int32, int64
+from numba import float32, int32, int64
 
-from ..compile import LANES, Shape, kernel, native_callback
-from ..memory import copy_bytes, pointer, read_int64, stack_floats
+from ..compile import LANES, Shape, kernel
+from ..head import (
+    ANY_ORDER,
+    CHUNK_ROWS,
+    chunk_at,
+    chunk_extras,
+    extras_offset,
+    head_at,
+    tail_key,
+    tail_value,
+)
+from ..hooks import Hooks
+from ..memory import copy_bytes, stack_floats
 from ..rows import dot, load_query
-from ..scores import MANY, SIGNATURE, add_shares, cap_scores, exp_scores, fill, list_of, scores_of, share_of
-from ..spans import ANY_ORDER, CHUNK_ROWS, add_tail, add_tail_rows, head_at, spans_at
+from ..scores import add_attention, fill, importance_address, list_address, scores_address, share_of
+from ..spans import add_tail, add_tail_rows, spans_to_fill
 from ..top_k import list_top
+from ..views import array_at, record_at
 
-#: A position and a sum of attention.
-SLOT_BYTES = 8
+#: What a head keeps besides its rows and their extras.
+STATE = np.dtype(
+    [
+        ("n_rows", "i8"),  # rows to keep
+        ("n_recent", "i8"),  # newest rows that are always among them
+    ]
+)
 
 #: More attention than any row gets.
 _MOST = np.finfo(np.float32).max
 
 
-def slots_of(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Views of a chunk's positions and attention, from its bytes at `slot_offset` on."""
-    positions, masses = part[: CHUNK_ROWS * SLOT_BYTES].reshape(2, -1)
-    return positions.view(np.int32), masses.view(np.float32)
+def extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras: a position and a sum of attention for each row."""
+    return CHUNK_ROWS * 8
+
+
+def positions_and_attention(shape: Shape, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """View a chunk's positions and attention.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    chunk : uint8 array
+        The chunk's bytes.
+
+    Returns
+    -------
+    positions : int32 array, shape (CHUNK_ROWS,)
+        Position of each row in the sequence.
+    attention : float32 array, shape (CHUNK_ROWS,)
+        Attention that each row got.
+    """
+    start = extras_offset(shape)
+    positions, attention = chunk[start : start + extras_bytes(shape)].reshape(2, -1)
+    return positions.view(np.int32), attention.view(np.float32)
 
 
 @kernel
-def _slots(head, chunk):
-    """The positions and the attention of a chunk's rows."""
-    address = read_int64(head.tail_chunks + chunk * 8) + head.slot_offset
-    positions = carray(pointer(address), (CHUNK_ROWS,), np.int32)
-    return positions, carray(pointer(address + CHUNK_ROWS * 4), (CHUNK_ROWS,), np.float32)
+def _positions_and_attention(shape, head, number):
+    """View the positions and the attention of a chunk's rows."""
+    extras = chunk_extras(shape, chunk_at(head, number))
+    positions = array_at(extras, (CHUNK_ROWS,), np.int32)
+    return positions, array_at(extras + CHUNK_ROWS * 4, (CHUNK_ROWS,), np.float32)
 
 
 @kernel
 def _score(shape, head, query, start, stop):
-    """q . k of the rows start to stop."""
+    """Write q . k of the rows start to stop."""
     row = start
     while row < stop:
         end = min((row // CHUNK_ROWS + 1) * CHUNK_ROWS, stop)
-        keys = read_int64(head.tail_chunks + row // CHUNK_ROWS * 8) + head.key_offset
-        scores = scores_of(head) + row * 4
-        dot(shape, query, keys + row % CHUNK_ROWS * shape.row_bytes, end - row, scores, head.scratch_items)
+        scores = scores_address(head, 0) + row * 4
+        dot(shape, query, tail_key(shape, head, row), end - row, scores, head.scratch_items)
         row = end
 
 
 @kernel
 def score_kept(shape, head_address, query, part, n_parts):
-    """The scores of this thread's share of what is kept, for one token."""
-    head = head_at(head_address)[0]
-    query = load_query(shape, query, stack_floats(shape))
-    _score(shape, head, query, *share_of(head.n_tail, part, n_parts))
+    """Score a share of the rows that are kept, for one token: a `score` hook (see hooks.py)."""
+    head = head_at(head_address)
+    start, stop = share_of(head.n_tail, part, n_parts)
+    _score(shape, head, load_query(shape, query, stack_floats(shape)), start, stop)
     return 0
 
 
 @kernel
 def select_kept(shape, head_address, query, n_tokens, spans_address):
-    """All that is kept, and the step's own rows; counts the attention that each of them gets."""
-    head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
+    """Select everything that is kept, and count the attention that each row gets: a `select` hook (see hooks.py)."""
+    head, spans = head_at(head_address), spans_to_fill(spans_address)
     first_new = head.n_tail - n_tokens
-    fill(head.scratch, 0, -(-head.n_tail // LANES) * LANES, float32(0))
+    fill(importance_address(head), 0, -(-head.n_tail // LANES) * LANES, float32(0))
     room = stack_floats(shape)
     for token in range(n_tokens):
         n_visible = first_new + token + 1
         if n_tokens > 1:
             loaded = load_query(shape, query + token * shape.group * shape.head_dim * 4, room)
             _score(shape, head, loaded, 0, n_visible)
-        _add_attention(shape, head, n_visible)
-    _fill_slots(head, first_new)
+        for g in range(shape.group):
+            add_attention(head, g, n_visible)
+    _count_attention(shape, head, first_new)
     head.bytes_read += head.n_tail * shape.row_bytes
 
     n_spans = 0
     for row in range(0, first_new, CHUNK_ROWS):
         stop = min(row + CHUNK_ROWS, first_new)
-        n_spans = add_tail_rows(head, shape.row_bytes, row, stop, ANY_ORDER, 0, spans, n_spans)
-    return add_tail(head, shape.row_bytes, first_new, 0, spans, n_spans)
+        n_spans = add_tail_rows(shape, head, row, stop, ANY_ORDER, 0, spans, n_spans)
+    return add_tail(shape, head, first_new, 0, spans, n_spans)
 
 
 @kernel
-def _add_attention(shape, head, n):
-    """Turn the scores of n rows into attention, and add it up in the head's scratch."""
-    stop = -(-n // LANES) * LANES
-    for g in range(shape.group):
-        scores = scores_of(head) + g * head.scratch_items * 4
-        cap_scores(scores, n, head.softcap)
-        fill(scores, n, stop, float32(-np.inf))
-        exp_scores(scores, stop)
-        add_shares(scores, stop, head.scratch)
-
-
-@kernel
-def _fill_slots(head, first_new):
-    """Number the step's rows, and add the attention in the head's scratch to what each row got before."""
-    shares = carray(pointer(head.scratch), (head.n_tail,), np.float32)
+def _count_attention(shape, head, first_new):
+    """Note the positions of the step's rows, and add each row's importance to the attention that it got before."""
+    shares = array_at(importance_address(head), (head.n_tail,), np.float32)
     for start in range(0, head.n_tail, CHUNK_ROWS):
-        positions, masses = _slots(head, start // CHUNK_ROWS)
+        positions, attention = _positions_and_attention(shape, head, start // CHUNK_ROWS)
         n_rows = min(CHUNK_ROWS, head.n_tail - start)
         n_old = min(max(first_new - start, 0), n_rows)
         for i in range(n_old):
-            masses[i] += shares[start + i]
+            attention[i] += shares[start + i]
         for i in range(n_old, n_rows):
             positions[i] = int32(head.tail_position + start + i)
-            masses[i] = shares[start + i]
+            attention[i] = shares[start + i]
 
 
 @kernel
-def settle_heavy(shape, head_address):
-    """Forget all but n_selected rows: the newest n_recent stay, and of the others those with most attention.
+def evict(shape, head_address, n_tokens):
+    """Forget all but the rows to keep: the newest, and those with most attention. An `after_step` hook (see hooks.py).
 
-    Beside the newest, what is not a number counts as most: it stays, where it shows.
+    Apart from the newest, a row whose attention is not a number counts as most: it stays, so that the NaN
+    reaches the output.
     """
-    head = head_at(head_address)[0]
-    n_rows, kept = head.n_tail, min(max(head.n_selected, head.n_recent), head.n_tail)
-    if kept == n_rows:
-        return
+    head = head_at(head_address)
+    state = record_at(head.state, STATE)
+    n_rows, n_kept = head.n_tail, min(max(state.n_rows, state.n_recent), head.n_tail)
+    if n_kept == n_rows:
+        return 0
     newest = head.tail_position + n_rows - 1
-    last_old = int32(max(newest - head.n_recent, -1))
-    values = carray(pointer(head.scratch), (n_rows,), np.float32)
+    last_old = int32(max(newest - state.n_recent, -1))
+    importance = array_at(importance_address(head), (n_rows,), np.float32)
     for start in range(0, n_rows, CHUNK_ROWS):
-        positions, masses = _slots(head, start // CHUNK_ROWS)
+        positions, attention = _positions_and_attention(shape, head, start // CHUNK_ROWS)
         for i in range(min(CHUNK_ROWS, n_rows - start)):
-            mass = masses[i] if masses[i] < _MOST else _MOST
-            values[start + i] = mass if positions[i] <= last_old else float32(np.inf)
+            value = attention[i] if attention[i] < _MOST else _MOST
+            importance[start + i] = value if positions[i] <= last_old else float32(np.inf)
     stop = -(-n_rows // LANES) * LANES
-    fill(head.scratch, n_rows, stop, float32(-1))
-    listed = list_of(shape, head)
-    list_top(head.scratch, stop, kept, listed)
-    _close_gaps(shape, head, carray(pointer(listed), (kept,), np.int32))
-    head.n_tail = kept
-    head.tail_position = newest + 1 - kept
+    fill(importance_address(head), n_rows, stop, float32(-1))
+    listed = list_address(shape, head)
+    list_top(importance_address(head), stop, n_kept, listed)
+    _close_gaps(shape, head, array_at(listed, (n_kept,), np.int32))
+    head.n_tail = n_kept
+    head.tail_position = newest + 1 - n_kept
+    return 0
 
 
 @kernel
 def _close_gaps(shape, head, rows):
-    """Have these rows, rising, be the first: those behind take the places that others leave."""
+    """Make these rows, rising, the first ones: those behind take the places that others leave."""
     n_staying = 0
     while n_staying < len(rows) and rows[n_staying] < len(rows):
         n_staying += 1
@@ -160,46 +187,12 @@ def _close_gaps(shape, head, rows):
 @kernel
 def _move(shape, head, source, target):
     """Store row `source` of the tail as row `target` as well."""
-    from_chunk = read_int64(head.tail_chunks + source // CHUNK_ROWS * 8)
-    to_chunk = read_int64(head.tail_chunks + target // CHUNK_ROWS * 8)
-    from_row, to_row = source % CHUNK_ROWS, target % CHUNK_ROWS
-    for offset in (head.key_offset, head.value_offset):
-        stored = from_chunk + offset + from_row * shape.row_bytes
-        copy_bytes(to_chunk + offset + to_row * shape.row_bytes, stored, shape.row_bytes)
-    positions, masses = _slots(head, source // CHUNK_ROWS)
-    to_positions, to_masses = _slots(head, target // CHUNK_ROWS)
-    to_positions[to_row], to_masses[to_row] = positions[from_row], masses[from_row]
+    copy_bytes(tail_key(shape, head, target), tail_key(shape, head, source), shape.row_bytes)
+    copy_bytes(tail_value(shape, head, target), tail_value(shape, head, source), shape.row_bytes)
+    positions, attention = _positions_and_attention(shape, head, source // CHUNK_ROWS)
+    to_positions, to_attention = _positions_and_attention(shape, head, target // CHUNK_ROWS)
+    to_positions[target % CHUNK_ROWS] = positions[source % CHUNK_ROWS]
+    to_attention[target % CHUNK_ROWS] = attention[source % CHUNK_ROWS]
 
 
-@cache
-def native_score_kept(shape: Shape) -> Any:
-    """`score_kept` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, part, n_parts):
-        return score_kept(shape, head, query, part, n_parts)
-
-    return call
-
-
-@cache
-def native_select_kept(shape: Shape) -> Any:
-    """`select_kept` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, n_tokens, spans):
-        return select_kept(shape, head, query, n_tokens, spans)
-
-    return call
-
-
-@cache
-def native_settle_heavy(shape: Shape) -> Any:
-    """`settle_heavy` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, n_tokens, _, __):
-        settle_heavy(shape, head)
-        return 0
-
-    return call
+HOOKS = Hooks(select=select_kept, score=score_kept, after_step=evict)

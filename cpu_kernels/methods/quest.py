@@ -1,52 +1,62 @@
-"""Page bounds: the pages of keys that could score highest (Quest, algorithm 1).
+"""Quest: attend to the pages whose keys could score highest (Tang et al. 2024, section 3.4, algorithm 1).
 
-A page is PAGE_ROWS neighbouring rows, and its bounds are the smallest and the largest element of its keys for each of
-the head_dim columns: f16, (2, head_dim), the smallest first. No key of the page scores above
-sum_i max(q_i * smallest_i, q_i * largest_i), which is the dot product of (min(q, 0), max(q, 0)) with the bounds, and
-is computed as such. (Of q8_0 keys, bounds are rounded to f16: by less than the keys were.) Pages are of the tail:
-a document's rows are copied there, in order.
+A page is PAGE_ROWS neighbouring rows. Its bounds are the smallest and the largest element of its keys in each of the
+head_dim columns, the smallest first: (2, head_dim) f16. No key of the page scores above
+sum_i max(q_i * smallest_i, q_i * largest_i). That is the dot product of (min(q, 0), max(q, 0)) with the bounds, and is
+computed as such. The bounds of q8_0 keys are rounded to f16, by less than the keys were.
 
-For one query head the pages with the highest bounds are selected. For a group the bounds of each head become shares by
-a softmax over all pages, and their sums count, so that no head's scale outweighs another's.
-Reads 4 * head_dim bytes for each page.
+Pages are pages of the tail: the rows of a document are copied there, in order. A chunk's extras are the bounds of its
+pages.
+
+For one query head, the pages with the highest bounds are selected. For a group, the bounds of each head become shares
+by a softmax over all pages, and the sums of the shares count, so that no head's scale outweighs another's.
+
+Selection reads 4 * head_dim bytes a page.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, float32, int64, types
+from numba import float32, int64, types
 from numba.extending import intrinsic
 
-from ..compile import LANES, Shape, kernel, native_callback
-from ..memory import pointer, read_float, read_int64, stack_floats
+from ..compile import Shape, kernel
+from ..head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
+from ..hooks import Hooks
+from ..memory import read_float, stack_floats
 from ..rows import dot, load_row, width
-from ..scores import (
-    ITEMS_STEP,
-    MANY,
-    SIGNATURE,
-    add_shares,
-    cap_scores,
-    exp_scores,
-    fill,
-    list_of,
-    scores_of,
-    select_all,
-    share_of,
-)
-from ..spans import ANY_ORDER, CHUNK_ROWS, add_tail_rows, head_at, spans_at
+from ..scores import ITEMS_STEP, fill, importance_address, list_address, scores_address, share_of, sum_attention
+from ..spans import add_tail_rows, spans_to_fill
 from ..top_k import list_top
 from ..vector import HALF, Emit
+from ..views import array_at, record_at
+from .dense import select_all
 
-#: Rows of a page (Quest, section 4.1).
+#: Rows of a page (Quest, section 4.2).
 PAGE_ROWS = 16
 
-#: A chunk's pages are scored together.
-assert CHUNK_ROWS == PAGE_ROWS * ITEMS_STEP
+#: Pages of a chunk, which are scored together.
+CHUNK_PAGES = CHUNK_ROWS // PAGE_ROWS
+assert CHUNK_PAGES == ITEMS_STEP
+
+#: What a head keeps besides its rows and bounds.
+STATE = np.dtype([("n_pages", "i8")])  # pages to select
+
+
+def extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras: the bounds of its pages."""
+    return CHUNK_PAGES * 4 * shape.head_dim
+
+
+@kernel
+def page_bounds(shape, head, page):
+    """Return the address of a page's bounds."""
+    chunk = chunk_at(head, page // CHUNK_PAGES)
+    return chunk_extras(shape, chunk) + page % CHUNK_PAGES * 4 * shape.head_dim
 
 
 @intrinsic
@@ -71,9 +81,12 @@ def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any
 
 
 @kernel
-def append_to_page(shape, key, bounds, row):
-    """Take the stored key at an address into the bounds at an address; `row` counts from the first page's."""
-    _bound(shape, key, bounds + row // PAGE_ROWS * shape.head_dim * 4, row % PAGE_ROWS == 0)
+def append_to_pages(shape, head_address, start, stop):
+    """Take stored keys into the bounds of their pages: an `append` hook (see hooks.py)."""
+    head = head_at(head_address)
+    for row in range(start, stop):
+        _bound(shape, tail_key(shape, head, row), page_bounds(shape, head, row // PAGE_ROWS), row % PAGE_ROWS == 0)
+    return 0
 
 
 @kernel
@@ -83,24 +96,23 @@ def _count_pages(head):
 
 @kernel
 def score_pages(shape, head_address, query, part, n_parts):
-    """The upper bounds of this thread's share of the pages, for one token."""
-    head = head_at(head_address)[0]
+    """Compute the upper bounds of a share of the pages, for one token: a `score` hook (see hooks.py)."""
+    head = head_at(head_address)
     start, stop = share_of(_count_pages(head), part, n_parts)
     pairs = stack_floats(shape)
     _split_signs(shape, query, pairs)
-    for page in range(start, stop, ITEMS_STEP):
-        bounds = read_int64(head.tail_chunks + page // ITEMS_STEP * 8) + head.page_offset
-        count = min(ITEMS_STEP, stop - page)
-        dot(shape.of_pairs, pairs, bounds, count, scores_of(head) + page * 4, head.scratch_items)
+    for page in range(start, stop, CHUNK_PAGES):
+        count, scores = min(CHUNK_PAGES, stop - page), scores_address(head, 0) + page * 4
+        dot(shape.of_pairs, pairs, page_bounds(shape, head, page), count, scores, head.scratch_items)
     return 0
 
 
 @kernel
 def _split_signs(shape, query, pairs):
-    """For each query head (min(q, 0), max(q, 0))."""
+    """Write (min(q, 0), max(q, 0)) for each query head."""
     head_dim = shape.head_dim
-    source = carray(pointer(query), (shape.group, head_dim), np.float32)
-    target = carray(pointer(pairs), (shape.group, 2 * head_dim), np.float32)
+    source = array_at(query, (shape.group, head_dim), np.float32)
+    target = array_at(pairs, (shape.group, 2 * head_dim), np.float32)
     for g in range(shape.group):
         for i in range(head_dim):
             target[g, i] = min(source[g, i], float32(0))
@@ -109,53 +121,31 @@ def _split_signs(shape, query, pairs):
 
 @kernel
 def select_pages(shape, head_address, query, n_tokens, spans_address):
-    """The n_selected best pages, the newest always among them. A batch of more than one token attends everything."""
+    """Select the best pages, the newest always among them: a `select` hook (see hooks.py).
+
+    A batch of more than one token attends to everything.
+    """
     if n_tokens > 1:
         return select_all(shape, head_address, query, n_tokens, spans_address)
-    head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
-    end = _count_pages(head)
-    stop = -(-end // LANES) * LANES
-    fill(head.scratch, 0, stop, float32(0))
-    for g in range(shape.group):
-        scores = scores_of(head) + g * head.scratch_items * 4
-        cap_scores(scores, end, head.softcap)
-        fill(scores, end, stop, float32(-np.inf))
-        exp_scores(scores, stop)
-        add_shares(scores, stop, head.scratch)
-    if math.isnan(read_float(head.scratch)):  # then all are: attend everything, so that it shows
+    head, spans = head_at(head_address), spans_to_fill(spans_address)
+    state, end = record_at(head.state, STATE), _count_pages(head)
+    importance = importance_address(head)
+    stop = sum_attention(shape, head, end)
+    if math.isnan(read_float(importance)):  # all are NaN: attend to everything, so that the NaN reaches the output
         return select_all(shape, head_address, query, n_tokens, spans_address)
-    fill(head.scratch, end, stop, float32(-1))
-    fill(head.scratch, end - 1, end, float32(np.inf))
+    fill(importance, end, stop, float32(-1))
+    fill(importance, end - 1, end, float32(np.inf))
     head.bytes_read += end * shape.head_dim * 4
 
-    listed = list_of(shape, head)
-    n_selected = list_top(head.scratch, stop, head.n_selected, listed)
-    pages = carray(pointer(listed), (n_selected,), np.int32)
+    listed = list_address(shape, head)
+    n_selected = list_top(importance, stop, state.n_pages, listed)
+    pages = array_at(listed, (n_selected,), np.int32)
     n_spans = 0
     for i in range(n_selected):
         first = int64(pages[i]) * PAGE_ROWS
         last = min(first + PAGE_ROWS, head.n_tail)
-        n_spans = add_tail_rows(head, shape.row_bytes, first, last, ANY_ORDER, 0, spans, n_spans)
+        n_spans = add_tail_rows(shape, head, first, last, ANY_ORDER, 0, spans, n_spans)
     return n_spans
 
 
-@cache
-def native_score_pages(shape: Shape) -> Any:
-    """`score_pages` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, part, n_parts):
-        return score_pages(shape, head, query, part, n_parts)
-
-    return call
-
-
-@cache
-def native_select_pages(shape: Shape) -> Any:
-    """`select_pages` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, n_tokens, spans):
-        return select_pages(shape, head, query, n_tokens, spans)
-
-    return call
+HOOKS = Hooks(select=select_pages, score=score_pages, append=append_to_pages)

@@ -1,195 +1,169 @@
-"""Centroid lookup: the clusters of keys that get more than a threshold (Squeezed Attention).
+"""Squeezed: attend to the clusters of keys that matter (Squeezed Attention, Hooper et al. 2024, section 3.2).
 
-One level (section 3.3): S_i = exp(q . C_i) / sum_j N_j exp(q . C_j), the share of attention that an average key of
-cluster i would get, where N_j is the number of keys in cluster j; clusters with S_i above a threshold are attended.
-Two levels (section 3.4): first a lookup of coarse clusters of a document's clusters, then one of the clusters in those
-that were kept, whose denominator runs over these alone. Centroids are read once, and exp is kept to compare
-(appendix D). The tail's clusters (see online.py) are looked up with the document's; on two levels, on the second.
+The importance of cluster i is S_i = exp(q . C_i) / sum_j N_j exp(q . C_j): the share of attention that an average key
+of the cluster would get, where C_i is its centroid and N_j the number of keys in cluster j. Clusters whose S_i is above
+a threshold are attended. Centroids are read once, and exp is kept to compare (appendix D).
 
-All query heads of a group select together, by the sum of their S_i; all tokens of a batch attend what any of them
-selects (on two levels, among the clusters of coarse clusters that any of them keeps). The clusters are items of the
-head's scratch: the document's, or those that were kept, up to a multiple of ITEMS_STEP, and then ITEMS_STEP for each
-clustered chunk of the tail. Items that are no cluster have no keys, and take no part.
-Reads 2 * head_dim bytes for each centroid.
+All query heads of a group select together, by the sum of their S_i. All tokens of a batch attend to what any of them
+selects. A document's clusters are made offline. The tail's are made chunk by chunk as it grows (see tail_clusters.py),
+and looked up with the document's.
+
+The items of the head's scratch are the document's clusters, up to a multiple of ITEMS_STEP, and then ITEMS_STEP items
+for each clustered chunk of the tail. Items that are no cluster have no keys, and take no part.
+
+Selection reads 2 * head_dim bytes a centroid.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
-from numba import carray, float32, int64
+from numba import float32, int64
 
-from ..compile import LANES, Shape, kernel, native_callback
-from ..decode import fill_list
-from ..memory import pointer, write_int64
-from ..rows import dot, dot_listed
-from ..scores import ITEMS_STEP, LIST_ROOM, MANY, SIGNATURE, cap_scores, exp_scores, fill, list_of, scores_of, share_of
-from ..spans import ANY_ORDER, CHUNK_ROWS, add_document_rows, add_tail, add_tail_rows, head_at, spans_at
-from ..tail_clusters import CHUNK_CLUSTERS, chunk_centroids, chunk_starts
+from .. import tail_clusters
+from ..compile import LANES, kernel
+from ..head import ANY_ORDER, CHUNK_ROWS, head_at
+from ..hooks import Hooks
+from ..rows import dot
+from ..scores import (
+    ITEMS_STEP,
+    cap_scores,
+    exp_scores,
+    fill,
+    importance_of,
+    scores_address,
+    scores_of,
+    share_of,
+    sizes_of,
+)
+from ..spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
+from ..tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_centroids, chunk_starts, cluster_chunk
+from ..views import array_at, record_at
+
+#: What a head keeps besides its rows and its tail's clusters.
+STATE = np.dtype(
+    [
+        ("centroids", "i8"),  # address of the document's centroids, (n_clusters, head_dim) f16
+        ("cluster_starts", "i8"),  # address of (n_clusters + 1,) int32: rows of the document, sorted by cluster
+        ("n_clusters", "i8"),
+        ("n_clustered_chunks", "i8"),  # chunks of the tail, from the first on, that are clustered
+        ("n_tail_selected", "i8"),  # rows that one token selected of the tail's clusters; -1 after a batch
+        ("threshold", "f4"),  # of S_i, averaged over the group
+    ],
+    align=True,
+)
+
+#: A chunk's extras are its clusters.
+extras_bytes = tail_clusters.extras_bytes
 
 
 @kernel
-def _tail_items(n_before):
-    """The first item of the tail, after n_before clusters."""
-    return -(-n_before // ITEMS_STEP) * ITEMS_STEP
+def state_of(head):
+    """View the head's STATE. It is also the beginning of the state of the lookup in two levels (see squeezed2.py)."""
+    return record_at(head.state, STATE)
+
+
+@kernel
+def starts_of(state):
+    """View where the document's clusters start and stop, (n_clusters + 1,) int32."""
+    return array_at(state.cluster_starts, (state.n_clusters + 1,), np.int32)
+
+
+@kernel
+def first_tail_item(n_clusters):
+    """Return the first item of the tail, after n_clusters clusters of the document."""
+    return -(-n_clusters // ITEMS_STEP) * ITEMS_STEP
 
 
 @kernel
 def score_clusters(shape, head_address, query, part, n_parts):
-    """q . C_i for this thread's share of the clusters, and one token."""
-    head = head_at(head_address)[0]
-    tail = _tail_items(head.n_clusters)
-    start, stop = share_of(tail + head.n_clustered * ITEMS_STEP, part, n_parts)
-    _score(shape, head, query, head.centroids, start, min(stop, head.n_clusters))
-    _score_tail(shape, head, query, tail, max(start, tail), stop)
+    """Compute q . C_i for a share of the clusters, and one token: a `score` hook (see hooks.py)."""
+    head = head_at(head_address)
+    state = state_of(head)
+    first_tail = first_tail_item(state.n_clusters)
+    start, stop = share_of(first_tail + state.n_clustered_chunks * ITEMS_STEP, part, n_parts)
+    score_centroids(shape, head, query, state.centroids, start, min(stop, state.n_clusters))
+    score_tail(shape, head, query, first_tail, max(start, first_tail), stop)
     return 0
 
 
 @kernel
-def score_coarse_clusters(shape, head_address, query, part, n_parts):
-    """q . C_i for this thread's share of the coarse clusters, and one token."""
-    head = head_at(head_address)[0]
-    _score(shape, head, query, head.coarse_centroids, *share_of(head.n_coarse, part, n_parts))
-    return 0
-
-
-@kernel
-def _score(shape, head, query, centroids, start, stop):
+def score_centroids(shape, head, query, centroids, start, stop):
+    """Compute the scores of the items start to stop, whose centroids lie one after another from item 0 on."""
     if start < stop:
         first = centroids + start * shape.head_dim * 2
-        dot(shape.of_halves, query, first, stop - start, scores_of(head) + start * 4, head.scratch_items)
+        dot(shape.of_halves, query, first, stop - start, scores_address(head, 0) + start * 4, head.scratch_items)
 
 
 @kernel
-def _score_tail(shape, head, query, tail, start, stop):
-    """The items start to stop, whole chunks of the tail, whose first item is `tail`."""
+def score_tail(shape, head, query, first_tail, start, stop):
+    """Compute the scores of the items start to stop: whole chunks of the tail, whose first item is `first_tail`."""
     for item in range(start, stop, ITEMS_STEP):
-        centroids = chunk_centroids(head, (item - tail) // ITEMS_STEP)
-        dot(shape.of_halves, query, centroids, CHUNK_CLUSTERS, scores_of(head) + item * 4, head.scratch_items)
+        centroids = chunk_centroids(shape, head, (item - first_tail) // ITEMS_STEP)
+        dot(shape.of_halves, query, centroids, CHUNK_CLUSTERS, scores_address(head, 0) + item * 4, head.scratch_items)
 
 
 @kernel
 def select_clusters(shape, head_address, query, n_tokens, spans_address):
-    """The clusters whose importance is above the threshold, and all rows that are in no cluster."""
-    head = head_at(head_address)[0]
-    n_clusters = head.n_clusters
-    starts = carray(pointer(head.cluster_starts), (n_clusters + 1,), np.int32)
-    importance, sizes = _items(head)
-    for i in range(n_clusters):
+    """Select the clusters above the threshold, and all rows that are in no cluster: a `select` hook (see hooks.py)."""
+    head = head_at(head_address)
+    state = state_of(head)
+    starts, importance, sizes = starts_of(state), importance_of(head), sizes_of(head)
+    for i in range(state.n_clusters):
         sizes[i] = float32(starts[i + 1] - starts[i])
-    n_items = _add_tail_items(shape, head, n_clusters)
+    n_items = start_items(shape, head, state, state.n_clusters)
     for token in range(n_tokens):
         if n_tokens > 1:
             score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        _raise_importance(shape, head, n_items)
-    head.bytes_read += (n_clusters + head.n_clustered * CHUNK_CLUSTERS) * shape.head_dim * 2
+        raise_importance(shape, head, n_items)
+    head.bytes_read += (state.n_clusters + state.n_clustered_chunks * CHUNK_CLUSTERS) * shape.head_dim * 2
 
-    least = head.threshold * float32(shape.group)
-    spans, n_spans = spans_at(spans_address, MANY), 0
-    for i in range(n_clusters):
-        if not importance[i] <= least:  # a NaN is attended, where it shows
-            n_spans = _add_cluster(shape, head, starts, i, spans, n_spans)
-    n_spans = _add_exact_rows(shape, head, starts, spans, n_spans)
-    return _add_tail(shape, head, n_tokens, _tail_items(n_clusters), least, spans, n_spans)
+    least = state.threshold * float32(shape.group)
+    spans, n_spans = spans_to_fill(spans_address), 0
+    for i in range(state.n_clusters):
+        if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
+            n_spans = add_cluster(shape, head, starts, i, spans, n_spans)
+    n_spans = add_exact_rows(shape, head, state, spans, n_spans)
+    return add_tail_clusters(shape, head, state, n_tokens, first_tail_item(state.n_clusters), least, spans, n_spans)
 
 
 @kernel
-def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_address):
-    """`select_clusters` among the clusters of the coarse clusters whose importance is above the coarse threshold.
+def start_items(shape, head, state, n_clusters):
+    """Write the sizes of all items after n_clusters clusters of the document, and set all importance to 0.
 
-    Coarse clusters are of a document alone: all clusters of the tail are among those that were kept.
+    Returns
+    -------
+    int64
+        Items of the head.
     """
-    head = head_at(head_address)[0]
-    n_clusters, n_coarse = head.n_clusters, head.n_coarse
-    starts = carray(pointer(head.cluster_starts), (n_clusters + 1,), np.int32)
-    coarse_starts = carray(pointer(head.coarse_starts), (n_coarse + 1,), np.int32)
-    importance, sizes = _items(head)
-    for i in range(n_coarse):
-        importance[i] = float32(0)
-        sizes[i] = float32(starts[coarse_starts[i + 1]] - starts[coarse_starts[i]])
-    for token in range(n_tokens):
-        if n_tokens > 1:
-            score_coarse_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        _raise_importance(shape, head, n_coarse)
-
-    least = head.coarse_threshold * float32(shape.group)
-    centroid_bytes = shape.head_dim * 2
-    listed, n_kept = list_of(shape, head), 0
-    for i in range(n_coarse):
-        if not importance[i] <= least:  # a NaN is attended, where it shows
-            for cluster in range(coarse_starts[i], coarse_starts[i + 1]):
-                write_int64(listed + n_kept * 8, head.centroids + cluster * centroid_bytes)
-                n_kept += 1
-    kept = carray(pointer(listed), (n_kept,), np.int64)
-    if n_kept > 0:
-        fill_list(listed, n_kept, n_kept + LIST_ROOM)
-    for i in range(n_kept):
-        cluster = (kept[i] - head.centroids) // centroid_bytes
-        sizes[i] = float32(starts[cluster + 1] - starts[cluster])
-    tail, n_items = _tail_items(n_kept), _add_tail_items(shape, head, n_kept)
-    for token in range(n_tokens):
-        token_query = query + token * shape.group * shape.head_dim * 4
-        dot_listed(shape.of_halves, token_query, listed, n_kept, scores_of(head), head.scratch_items)
-        _score_tail(shape, head, token_query, tail, tail, n_items)
-        _raise_importance(shape, head, n_items)
-    head.bytes_read += (n_coarse + n_kept + head.n_clustered * CHUNK_CLUSTERS) * centroid_bytes
-
-    least = head.threshold * float32(shape.group)
-    spans, n_spans = spans_at(spans_address, MANY), 0
-    for i in range(n_kept):
-        if not importance[i] <= least:  # a NaN is attended, where it shows
-            cluster = (kept[i] - head.centroids) // centroid_bytes
-            n_spans = _add_cluster(shape, head, starts, cluster, spans, n_spans)
-    n_spans = _add_exact_rows(shape, head, starts, spans, n_spans)
-    return _add_tail(shape, head, n_tokens, tail, least, spans, n_spans)
-
-
-@kernel
-def _items(head):
-    """Importance and size of each item, f32: they lie in the head's scratch before the scores."""
-    importance = carray(pointer(head.scratch), (head.scratch_items,), np.float32)
-    return importance, carray(pointer(head.scratch + head.scratch_items * 4), (head.scratch_items,), np.float32)
-
-
-@kernel
-def _add_tail_items(shape, head, n_before):
-    """Sizes of the items after n_before clusters: the tail's clusters. Returns how many items there are.
-
-    No item has any importance yet.
-    """
-    importance, sizes = _items(head)
-    tail = _tail_items(n_before)
-    n_items = tail + head.n_clustered * ITEMS_STEP
+    importance, sizes = importance_of(head), sizes_of(head)
+    first_tail = first_tail_item(n_clusters)
+    n_items = first_tail + state.n_clustered_chunks * ITEMS_STEP
     for i in range(n_items):
         importance[i] = float32(0)
-    for i in range(n_before, n_items):
+    for i in range(n_clusters, n_items):
         sizes[i] = float32(0)
-    for chunk in range(head.n_clustered):
-        starts, first = chunk_starts(shape, head, chunk), tail + chunk * ITEMS_STEP
+    for chunk in range(state.n_clustered_chunks):
+        starts, first = chunk_starts(shape, head, chunk), first_tail + chunk * ITEMS_STEP
         for i in range(CHUNK_CLUSTERS):
             sizes[first + i] = float32(starts[i + 1] - starts[i])
     return n_items
 
 
 @kernel
-def _raise_importance(shape, head, n):
+def raise_importance(shape, head, n):
     """Raise the importance of n items to what one token makes of them, from scores and sizes in the head's scratch.
 
-    That is the sum of S_i over the group, which takes the place of the first query head's scores. A NaN stays.
+    That is the sum of S_i over the group. It takes the place of the first query head's scores. A NaN stays.
     """
-    importance, sizes = _items(head)
-    end = -(-n // LANES) * LANES
-    sums = carray(pointer(scores_of(head)), (n,), np.float32)
+    importance, sizes = importance_of(head), sizes_of(head)
+    end, sums = -(-n // LANES) * LANES, scores_of(head, 0)
     for g in range(shape.group):
-        place = scores_of(head) + g * head.scratch_items * 4
-        scores = carray(pointer(place), (n,), np.float32)
-        cap_scores(place, n, head.softcap)
+        address, scores = scores_address(head, g), scores_of(head, g)
+        cap_scores(address, n, head.softcap)
         for i in range(n):  # an empty cluster takes no part
             scores[i] = scores[i] if sizes[i] > 0 else float32(-np.inf)
-        fill(place, n, end, float32(-np.inf))
-        exp_scores(place, end)
+        fill(address, n, end, float32(-np.inf))
+        exp_scores(address, end)
         total = float32(0)
         for i in range(n):
             total += scores[i] * sizes[i]
@@ -201,79 +175,50 @@ def _raise_importance(shape, head, n):
 
 
 @kernel
-def _add_cluster(shape, head, starts, cluster, spans, n_spans):
+def add_cluster(shape, head, starts, cluster, spans, n_spans):
+    """Append the rows of one of the document's clusters. Returns the number of spans."""
     start, stop = int64(starts[cluster]), int64(starts[cluster + 1])
-    return add_document_rows(head, shape.row_bytes, start, stop, ANY_ORDER, spans, n_spans)
+    return add_document_rows(shape, head, start, stop, ANY_ORDER, spans, n_spans)
 
 
 @kernel
-def _add_exact_rows(shape, head, starts, spans, n_spans):
-    """The document's rows that are in no cluster."""
-    first = int64(starts[head.n_clusters]) if head.n_clusters > 0 else 0
-    return add_document_rows(head, shape.row_bytes, first, head.n_document, ANY_ORDER, spans, n_spans)
+def add_exact_rows(shape, head, state, spans, n_spans):
+    """Append the document's rows that are in no cluster. Returns the number of spans."""
+    first = int64(starts_of(state)[state.n_clusters]) if state.n_clusters > 0 else 0
+    return add_document_rows(shape, head, first, head.n_document, ANY_ORDER, spans, n_spans)
 
 
 @kernel
-def _add_tail(shape, head, n_tokens, tail, least, spans, n_spans):
-    """The tail's clusters whose importance is above `least`, and its rows that are in none.
+def add_tail_clusters(shape, head, state, n_tokens, first_tail, least, spans, n_spans):
+    """Append the tail's clusters whose importance is above `least`, and its rows that are in no cluster.
 
-    tail : the tail's first item    Counts what it selects for one token; for more, n_selected becomes -1.
+    Counts what one token selects of the clusters, in the state. Returns the number of spans.
     """
-    importance, _ = _items(head)
-    head.n_selected = 0
-    for chunk in range(head.n_clustered):
-        starts, row, item = chunk_starts(shape, head, chunk), chunk * CHUNK_ROWS, tail + chunk * ITEMS_STEP
+    importance = importance_of(head)
+    state.n_tail_selected = 0
+    for chunk in range(state.n_clustered_chunks):
+        starts, row, item = chunk_starts(shape, head, chunk), chunk * CHUNK_ROWS, first_tail + chunk * ITEMS_STEP
         stop = row + starts[0]
-        n_spans = add_tail_rows(head, shape.row_bytes, row, stop, ANY_ORDER, 0, spans, n_spans)
+        n_spans = add_tail_rows(shape, head, row, stop, ANY_ORDER, 0, spans, n_spans)
         for i in range(CHUNK_CLUSTERS):
-            if not importance[item + i] <= least:  # a NaN is attended, where it shows
+            if not importance[item + i] <= least:  # attend to a NaN, so that it reaches the output
                 start, stop = row + starts[i], row + starts[i + 1]
-                n_spans = add_tail_rows(head, shape.row_bytes, start, stop, ANY_ORDER, 0, spans, n_spans)
-                head.n_selected += stop - start
+                n_spans = add_tail_rows(shape, head, start, stop, ANY_ORDER, 0, spans, n_spans)
+                state.n_tail_selected += stop - start
     if n_tokens > 1:
-        head.n_selected = -1
-    return add_tail(head, shape.row_bytes, head.n_clustered * CHUNK_ROWS, 0, spans, n_spans)
+        state.n_tail_selected = -1
+    return add_tail(shape, head, state.n_clustered_chunks * CHUNK_ROWS, 0, spans, n_spans)
 
 
-@cache
-def native_score_clusters(shape: Shape) -> Any:
-    """`score_clusters` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, part, n_parts):
-        return score_clusters(shape, head, query, part, n_parts)
-
-    return call
-
-
-@cache
-def native_select_clusters(shape: Shape) -> Any:
-    """`select_clusters` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, n_tokens, spans):
-        return select_clusters(shape, head, query, n_tokens, spans)
-
-    return call
+@kernel
+def cluster_tail(shape, head_address, n_tokens):
+    """Cluster the chunks of the tail that are due: an `after_step` hook (see hooks.py)."""
+    head = head_at(head_address)
+    state = state_of(head)
+    while head.n_tail >= (state.n_clustered_chunks + 1) * CHUNK_ROWS + RECENT:
+        cluster_chunk(shape, head, state.n_clustered_chunks)
+        state.n_clustered_chunks += 1
+    return 0
 
 
-@cache
-def native_score_coarse_clusters(shape: Shape) -> Any:
-    """`score_coarse_clusters` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, part, n_parts):
-        return score_coarse_clusters(shape, head, query, part, n_parts)
-
-    return call
-
-
-@cache
-def native_select_clusters_of_clusters(shape: Shape) -> Any:
-    """`select_clusters_of_clusters` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, n_tokens, spans):
-        return select_clusters_of_clusters(shape, head, query, n_tokens, spans)
-
-    return call
+HOOKS = Hooks(select=select_clusters, score=score_clusters, after_step=cluster_tail)

@@ -1,37 +1,39 @@
-"""Sinks and a recent window: the tail's first rows, and the newest that each token sees (StreamingLLM, section 3.2)."""
+"""Streaming: attend to the sink tokens and to a recent window (StreamingLLM, Xiao et al. 2023, section 3.2)."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import numpy as np
 
-from ..compile import Shape, kernel, native_callback
-from ..scores import MANY, SIGNATURE
-from ..spans import add_tail, add_tail_rows, first_visible_row, head_at, spans_at
+from ..compile import kernel
+from ..head import head_at
+from ..hooks import Hooks
+from ..spans import add_tail, add_tail_rows, first_visible_row, spans_to_fill
+from ..views import record_at
+
+#: What a streaming head keeps besides its rows.
+STATE = np.dtype(
+    [
+        ("n_sinks", "i8"),  # first rows of the sequence that every token sees, at most a chunk
+        ("n_recent", "i8"),  # newest rows that a token sees, its own included
+    ]
+)
 
 
 @kernel
 def select_recent(shape, head_address, query, n_tokens, spans_address):
-    """The first n_sinks rows, at most a chunk, and of the others for each token the newest n_recent, its own included.
+    """Select the sinks, and for each token its newest rows: a `select` hook (see hooks.py).
 
-    A batch selects just what its tokens would select one by one, as far as it is still there: a window that grows with
-    the sequence may reach farther back than the one before.
+    A batch attends to just what its tokens would attend to one by one, as far as it is still stored. A window that
+    grows with the sequence may reach farther back than the window before.
     """
-    head, spans = head_at(head_address)[0], spans_at(spans_address, MANY)
-    n_sinks = min(head.n_sinks, head.n_tail)
+    head, spans = head_at(head_address), spans_to_fill(spans_address)
+    state = record_at(head.state, STATE)
+    n_sinks = min(state.n_sinks, head.n_tail)
     n_spans = 0
     if n_sinks > 0:
-        n_spans = add_tail_rows(head, shape.row_bytes, 0, n_sinks, head.tail_position, 0, spans, 0)
-    first = max(n_sinks, head.n_dropped, first_visible_row(head, n_tokens, head.n_recent))
-    return add_tail(head, shape.row_bytes, first, head.n_recent, spans, n_spans)
+        n_spans = add_tail_rows(shape, head, 0, n_sinks, head.tail_position, 0, spans, 0)
+    first = max(n_sinks, head.n_dropped, first_visible_row(head, n_tokens, state.n_recent))
+    return add_tail(shape, head, first, state.n_recent, spans, n_spans)
 
 
-@cache
-def native_select_recent(shape: Shape) -> Any:
-    """`select_recent` for one shape as a native function."""
-
-    @native_callback(SIGNATURE)
-    def call(head, query, n_tokens, spans):
-        return select_recent(shape, head, query, n_tokens, spans)
-
-    return call
+HOOKS = Hooks(select=select_recent)

@@ -1,76 +1,57 @@
-"""The tasks of `octavo eval`, one file each.
+"""The tasks of `octavo eval`: a table of their names, and one file for each.
 
-A task is a frozen dataclass of parameters; it says
-  name, metric, higher_is_better : how it is called, what its score counts, and which way is better
-  samples : how many are taken at each depth where nobody says
-  data : the file that it takes where none is given
-  attention_too : whether it compares what attention gives in each layer
-  own_depths : whether its texts are documents of users, to be indexed, that are as long as they are
-  in_batches : whether prompts are read in batches, as `ask` does
-  also : what else of a sample is worth a mean
-  content : all that texts are made of
-  texts : makes texts and samples of the data, the same ones for the same seed
-  score : what an outcome is worth, as "score", and what else there is to know of it
+Importing this package is cheap, so that the command line can take help texts and choices from the table. A new task is
+one file with one class (see `task.Task`) and one line here.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...convert.texts import EXAMPLES, SHIPPED_NOVEL, read_document
-from ...errors import OctavoError
-from ...runtime.llama import Llama
-from ..samples import Outcome, Sample, Text
+if TYPE_CHECKING:
+    from .task import Task
 
 
-@dataclass(frozen=True)
-class Task:
-    """What all tasks have."""
+class Entry(NamedTuple):
+    """One line of the table.
 
-    name: ClassVar[str]
-    metric: ClassVar[str]
-    samples: ClassVar[int]
-    data: ClassVar[Path]
-    higher_is_better: ClassVar[bool] = True
-    attention_too: ClassVar[bool] = False
-    own_depths: ClassVar[bool] = False
-    in_batches: ClassVar[bool] = False
-    also: ClassVar[tuple[str, ...]] = ()
+    Parameters
+    ----------
+    class_name : str
+        Name of the task's class. Its module is named after the task, with underscores.
+    summary : str
+        What the task measures, in a line, for help texts.
+    """
 
-    def content(self, data: Path) -> str:
-        return read_document(data)
-
-    def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        raise NotImplementedError
-
-    def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        raise NotImplementedError
+    class_name: str
+    summary: str
 
 
-#: The data that come with octavo.
-novel = SHIPPED_NOVEL
-articles, questions = EXAMPLES / "xquad.json", EXAMPLES / "encyclopedia.json"
+TASKS = {
+    "perplexity": Entry("Perplexity", "bits per character of prose, the later part given the earlier"),
+    "repetition": Entry("Repetition", "how much of a passage the model repeats, given its beginning"),
+    "passkey": Entry("Passkey", "numbers hidden in prose"),
+    "needle": Entry("Needle", "facts hidden in prose"),
+    "qa": Entry("QA", "questions about paragraphs among unrelated ones"),
+    "fixed-context": Entry("FixedContext", "many questions on one indexed document"),
+    "agreement": Entry("Agreement", "next-token distributions and attention against dense ones"),
+}
 
 
-def read_json(path: Path) -> Any:
-    """What a JSON file holds. Raises OctavoError, with the place, for anything else."""
-    try:
-        return json.loads(read_document(path))
-    except ValueError as problem:
-        raise OctavoError(f"{path} is not JSON: {problem}.") from problem
+def task_class(name: str) -> type[Task]:
+    """Import a task.
 
+    Parameters
+    ----------
+    name : str
+        A key of `TASKS`.
 
-def answers_of(given: Any) -> tuple[str, ...]:
-    """The answers of a question in JSON. Raises TypeError for anything but a list of texts."""
-    if not isinstance(given, list) or not all(isinstance(answer, str) for answer in given):
-        raise TypeError(given)
-    return tuple(given)
-
-
-def contains(text: str, answers: tuple[str, ...]) -> float:
-    """1 where a text has one of the answers as whole words, whatever their case; else 0."""
-    return float(any(re.search(rf"\b{re.escape(answer)}\b", text, re.IGNORECASE) for answer in answers))
+    Returns
+    -------
+    type
+        The task's class, a dataclass whose fields all have defaults.
+    """
+    module = import_module(f".{name.replace('-', '_')}", __package__)
+    task: type[Task] = getattr(module, TASKS[name].class_name)
+    return task

@@ -1,4 +1,4 @@
-"""Agreement: how far next-token distributions, and what attention gives in each layer, are from dense attention's."""
+"""Agreement: how far next-token distributions and the outputs of attention are from those of dense attention."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from pathlib import Path
 import numpy as np
 
 from ...runtime.llama import Llama
+from ..measures import same_top_token
 from ..samples import Outcome, Sample, Text
-from . import Task, novel
+from .data import NOVEL
 from .perplexity import following
+from .task import Task
 
 
 @dataclass(frozen=True)
 class Agreement(Task):
-    """The tokens after a text, whatever it is, predicted one by one.
+    """Predict the tokens after a text one by one, and compare the predictions with those of dense attention.
 
     Parameters
     ----------
-    n_tokens : of a sample    per_text : samples that follow one another after a text
+    n_tokens : int
+        Tokens of a sample.
+    per_text : int
+        Largest number of samples that follow one another after a text.
     """
 
     n_tokens: int = 16
@@ -28,21 +33,31 @@ class Agreement(Task):
     name = "agreement"
     metric = "same top token"
     samples = 16
-    data = novel
-    attention_too = True
+    data = NOVEL
+    compares_attention = True
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Texts of `depth` tokens from random places of the data, and what follows them there."""
+        """Take texts from random places of the data, and what follows them there (see `Task.texts`)."""
         return following(llama, data, depth, n_samples, seed, self.n_tokens, self.per_text)
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """The share of steps whose likeliest token is dense attention's."""
-        same = outcome.log_probs.argmax(axis=1) == dense.log_probs.argmax(axis=1)
-        return {"score": float(same.mean())}
+        """Compute the share of steps whose most likely token is that of dense attention (see `Task.score`)."""
+        return {"score": same_top_token(dense.log_probs, outcome.log_probs)}
 
 
 def output_errors(outcome: Outcome, dense: Outcome) -> list[float]:
-    """How far each layer's attention is from dense attention's, relative to that: means over the steps."""
+    """Compute how far the output of each layer's attention is from that of dense attention.
+
+    Parameters
+    ----------
+    outcome, dense : Outcome
+        Outcomes of one sample, with the outputs of attention.
+
+    Returns
+    -------
+    list of float
+        For each layer, the error relative to the length of the dense output, averaged over the steps.
+    """
     assert outcome.attention is not None
     assert dense.attention is not None
     own, expected = outcome.attention.astype(np.float64), dense.attention.astype(np.float64)

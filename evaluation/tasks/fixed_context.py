@@ -1,16 +1,15 @@
 """Fixed context: many questions on one indexed document, asked as `octavo ask` does.
 
-As PreFixQA (Squeezed Attention, Hooper et al. 2024, section 4): the index is built once for each document. Data are
-JSON, {"document", "questions": [{"question", "answers": [text]}]} or a list of these; in place of "document", the text,
-there may be "file", the name of a text beside the JSON file.
+The task is that of PreFixQA (Squeezed Attention, Hooper et al. 2024, section 6.1): each document is indexed once. Data
+are JSON, {"document", "questions": [{"question", "answers": [text]}]} or a list of these. In place of "document", the
+text, there may be "file", the name of a text in the folder of the JSON file.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,17 +19,46 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..samples import Outcome, Sample, Text
-from . import Task, answers_of, questions, read_json
-from .qa import answer_scores, words
+from .data import QUESTIONS, answers_of, read_json
+from .scores import contains_words, squad_scores
+from .task import Task
+
+
+@dataclass(frozen=True)
+class DocumentQuestion:
+    """A question about a document, and its accepted answers."""
+
+    question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QuestionedDocument:
+    """A document and its questions.
+
+    Parameters
+    ----------
+    name : str
+        Name of its file, or a name made from that of the data.
+    text : str
+        The whole document.
+    questions : list of DocumentQuestion
+        At least one.
+    """
+
+    name: str
+    text: str
+    questions: list[DocumentQuestion]
 
 
 @dataclass(frozen=True)
 class FixedContext(Task):
-    """Questions of each document.
+    """Answer questions about indexed documents.
 
     Parameters
     ----------
-    n_tokens : most tokens of an answer
+    n_tokens : int
+        Largest number of tokens of an answer.
     """
 
     n_tokens: int = 48
@@ -38,41 +66,57 @@ class FixedContext(Task):
     name = "fixed-context"
     metric = "F1"
     samples = 20
-    data = questions
+    data = QUESTIONS
     own_depths = True
     in_batches = True
-    also = ("exact_match", "contains_answer", "first_token_s", "seconds")
+    extra_figures = ("exact_match", "contains_answer", "first_token_s", "seconds")
 
     def content(self, data: Path) -> str:
-        """The documents and their questions: the texts may lie in other files."""
-        return json.dumps(read_documents(data))
+        """Return the documents and their questions: the texts may be in other files (see `Task.content`)."""
+        return json.dumps([list(asdict(document).values()) for document in read_documents(data)])
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """The documents, each with n_samples of its questions, or all where it has no more; `depth` has no meaning."""
+        """Return the documents, each with n_samples of its questions or all of them (see `Task.texts`)."""
         prompt, texts = Prompt(llama), []
-        for number, (name, document, asked) in enumerate(read_documents(data)):
-            chosen = np.sort(np.random.default_rng([seed, number]).permutation(len(asked))[:n_samples])
+        for number, document in enumerate(read_documents(data)):
+            questions = document.questions
+            chosen = np.sort(np.random.default_rng([seed, number]).permutation(len(questions))[:n_samples])
             samples = [
                 Sample(
-                    prompt.first_question(asked[i]["question"]),
+                    prompt.first_question(questions[i].question),
                     n_predict=self.n_tokens,
                     stop=prompt.stop or "",
-                    answers=asked[i]["answers"],
+                    answers=questions[i].answers,
                 )
                 for i in chosen
             ]
-            texts.append(Text(document_tokens(llama, name, document), samples, name=name, document=document))
+            tokens = document_tokens(llama, document.name, document.text)
+            texts.append(Text(tokens, samples, name=document.name, document=document.text))
         return texts
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """SQuAD's measures, and whether the words of an answer come in what was written."""
-        given = f" {' '.join(words(outcome.text))} "
-        found = any(f" {' '.join(words(answer))} " in given for answer in sample.answers)
-        return {**answer_scores(outcome.text, sample.answers), "contains_answer": float(found)}
+        """Compute F1, exact match, and whether the answer has the words of an accepted one (see `Task.score`)."""
+        found = contains_words(outcome.text, sample.answers)
+        return {**squad_scores(outcome.text, sample.answers), "contains_answer": found}
 
 
-def read_documents(data: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """Name, text and questions of each document. Raises OctavoError for a file of another form."""
+def read_documents(data: Path) -> list[QuestionedDocument]:
+    """Read documents and their questions.
+
+    Parameters
+    ----------
+    data : Path
+        JSON file in the form that the head of this module describes.
+
+    Returns
+    -------
+    list of QuestionedDocument
+
+    Raises
+    ------
+    OctavoError
+        If a file cannot be read, or the data have another form.
+    """
     content = read_json(data)
     documents = []
     try:
@@ -80,10 +124,10 @@ def read_documents(data: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
             path = data.parent / each["file"] if "file" in each else None
             text = read_document(path) if path else str(each["document"])
             name = path.name if path else f"{data.stem}-{number + 1}"
-            asked = [{"question": str(q["question"]), "answers": answers_of(q["answers"])} for q in each["questions"]]
-            if not asked or not all(q["answers"] for q in asked):
+            questions = [DocumentQuestion(str(q["question"]), answers_of(q["answers"])) for q in each["questions"]]
+            if not questions or not all(question.answers for question in questions):
                 raise OctavoError(f"{data}: {name} has no questions, or one without an answer.")
-            documents.append((name, text, asked))
+            documents.append(QuestionedDocument(name, text, questions))
         if not documents:
             raise TypeError(content)
     except (KeyError, TypeError) as problem:

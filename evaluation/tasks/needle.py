@@ -1,7 +1,7 @@
 """Needle: facts of one sentence in long prose, each in words of its own, asked for one by one.
 
-Quest (Tang et al. 2024, section 4.3), DuoAttention (Xiao et al. 2024, section 3.2) and SparQ hide one needle in a text.
-Here a text holds several, so that it is read once; what they say is drawn, so that it cannot be guessed.
+DuoAttention (Xiao et al. 2024, section 3.2) hides one needle in a text. Here a text holds several, so that it is read
+once. The last word of each is drawn, so that a model cannot guess it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
-from . import Task, contains, novel
+from .data import NOVEL
+from .scores import contains
+from .task import Task
 
-#: What a needle says, up to the drawn word; the question; and the words.
+#: For each fact: the sentence up to the drawn word, the question, and the words to draw from.
 FACTS = (
     (
         "The password of the lighthouse at Corvane is",
@@ -75,11 +77,14 @@ FACTS = (
 
 @dataclass(frozen=True)
 class Needle(Task):
-    """Facts at even places of a text.
+    """Recall facts that are hidden at even distances in a text.
 
     Parameters
     ----------
-    per_text : most facts in a text    n_tokens : most tokens of an answer
+    per_text : int
+        Largest number of facts in a text.
+    n_tokens : int
+        Largest number of tokens of an answer.
     """
 
     per_text: int = len(FACTS)
@@ -88,36 +93,35 @@ class Needle(Task):
     name = "needle"
     metric = "found"
     samples = 20
-    data = novel
+    data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Prose of `depth` tokens with facts in it, in another order in each text, and the questions."""
+        """Hide facts in prose, in another order in each text, and ask for each of them (see `Task.texts`)."""
         haystack, prompt, texts = prose_of(llama, data), Prompt(llama), []
-        head = prompt.head()
+        head, blank = prompt.head(), "" if prompt.has_template else " "
         for number in range(ceil(n_samples / self.per_text)):
             rng = np.random.default_rng([seed, depth, number])
             n = min(self.per_text, n_samples - number * self.per_text)
             facts = [FACTS[i] for i in rng.permutation(len(FACTS))[:n]]
             words = [str(rng.choice(words)) for _, _, words in facts]
             hidden = [
-                (at, f"{begin} {word}.")
-                for at, (begin, _, _), word in zip(even_positions(n), facts, words, strict=True)
+                (position, f"{begin} {word}.")
+                for position, (begin, _, _), word in zip(even_positions(n), facts, words, strict=True)
             ]
             tokens = head + hide(haystack, depth - len(head), hidden, rng)
-            blank = "" if prompt.has_template else " "
             samples = [
                 Sample(
                     prompt.first_question(question) + haystack.pieces(blank + begin),
                     n_predict=self.n_tokens,
                     stop="\n",
                     answers=(word,),
-                    position=at,
+                    position=position,
                 )
-                for (at, _), (begin, question, _), word in zip(hidden, facts, words, strict=True)
+                for (position, _), (begin, question, _), word in zip(hidden, facts, words, strict=True)
             ]
             texts.append(Text(tokens, samples))
         return texts
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """1 where the answer has the word."""
+        """Return 1 if the answer has the drawn word, else 0 (see `Task.score`)."""
         return {"score": contains(outcome.text, sample.answers)}

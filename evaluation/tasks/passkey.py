@@ -1,7 +1,7 @@
 """Passkey: numbers of five digits in long prose, each of a person, asked for one by one.
 
-The task of Quest (Tang et al. 2024, section 4.3); a text holds several keys here, so that it is read once, and one that
-was found by chance is not the one that was asked for.
+Quest (Tang et al. 2024, section 4.2) hides one key in a text. Here a text holds several, so that it is read once, and a
+key that the model finds by chance is seldom the right one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
-from . import Task, contains, novel
+from .data import NOVEL
+from .scores import contains
+from .task import Task
 
 _PEOPLE = (
     *("Marta", "Quentin", "Oswald", "Priya", "Hilda", "Tobias", "Ingrid", "Rafael", "Noor", "Barnaby"),
@@ -28,11 +30,14 @@ _QUESTION, _BEGIN = "What is the pass key of {person}?", "The pass key of {perso
 
 @dataclass(frozen=True)
 class Passkey(Task):
-    """Keys at even places of a text.
+    """Recall keys that are hidden at even distances in a text.
 
     Parameters
     ----------
-    per_text : most keys in a text    n_tokens : most tokens of an answer
+    per_text : int
+        Largest number of keys in a text.
+    n_tokens : int
+        Largest number of tokens of an answer.
     """
 
     per_text: int = 10
@@ -41,10 +46,10 @@ class Passkey(Task):
     name = "passkey"
     metric = "found"
     samples = 20
-    data = novel
+    data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Prose of `depth` tokens with keys in it, and the questions."""
+        """Hide keys in prose, and ask for each of them (see `Task.texts`)."""
         haystack, prompt, texts = prose_of(llama, data), Prompt(llama), []
         head, blank = prompt.head(), "" if prompt.has_template else " "
         for number in range(ceil(n_samples / self.per_text)):
@@ -53,8 +58,8 @@ class Passkey(Task):
             people = [str(person) for person in rng.choice(_PEOPLE, n, replace=False)]
             keys = [str(key) for key in rng.choice(np.arange(10_000, 100_000), n, replace=False)]
             hidden = [
-                (at, _KEY.format(person=person, key=key))
-                for at, person, key in zip(even_positions(n), people, keys, strict=True)
+                (position, _KEY.format(person=person, key=key))
+                for position, person, key in zip(even_positions(n), people, keys, strict=True)
             ]
             tokens = head + hide(haystack, depth - len(head), hidden, rng)
             samples = [
@@ -64,13 +69,13 @@ class Passkey(Task):
                     n_predict=self.n_tokens,
                     stop="\n",
                     answers=(key,),
-                    position=at,
+                    position=position,
                 )
-                for (at, _), person, key in zip(hidden, people, keys, strict=True)
+                for (position, _), person, key in zip(hidden, people, keys, strict=True)
             ]
             texts.append(Text(tokens, samples))
         return texts
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """1 where the answer has the key."""
+        """Return 1 if the answer has the key, else 0 (see `Task.score`)."""
         return {"score": contains(outcome.text, sample.answers)}

@@ -1,6 +1,6 @@
 """Perplexity: bits per character of long prose, the later part given the earlier.
 
-SparQ (Ribar et al. 2024, section 4.1) and Quest (Tang et al. 2024, section 4.2) measure it on WikiText-103 and PG-19.
+SparQ (Ribar et al. 2024, section 5.1) and Quest (Tang et al. 2024, section 4.2) measure it on WikiText-103 and PG-19.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ import numpy as np
 from ...runtime.llama import Llama
 from ..prose import passage, prose_of
 from ..samples import Outcome, Sample, Text
-from . import Task, novel
+from .data import NOVEL
+from .task import Task
 
 
 @dataclass(frozen=True)
 class Perplexity(Task):
-    """The tokens after a text, predicted one by one.
+    """Predict the tokens after a text one by one.
 
     Parameters
     ----------
-    n_tokens : of a sample    per_text : samples that follow one another after a text
+    n_tokens : int
+        Tokens of a sample.
+    per_text : int
+        Largest number of samples that follow one another after a text.
     """
 
     n_tokens: int = 32
@@ -33,14 +37,14 @@ class Perplexity(Task):
     metric = "bits per character"
     higher_is_better = False
     samples = 16
-    data = novel
+    data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Texts of `depth` tokens from random places of the prose, and what follows them there."""
+        """Take texts from random places of the prose, and what follows them there (see `Task.texts`)."""
         return following(llama, data, depth, n_samples, seed, self.n_tokens, self.per_text)
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """Bits of the sample's tokens over its characters."""
+        """Compute the bits of the sample's tokens per character (see `Task.score`)."""
         steps = np.arange(len(sample.continuation))
         bits = -outcome.log_probs[steps, sample.continuation].astype(np.float64).sum() / log(2)
         return {"score": float(bits / len(sample.answers[0]))}
@@ -49,7 +53,35 @@ class Perplexity(Task):
 def following(
     llama: Llama, data: Path, depth: int, n_samples: int, seed: int, n_tokens: int, per_text: int
 ) -> list[Text]:
-    """Texts, and after each of them samples of n_tokens tokens that follow one another."""
+    """Take texts from random places of prose, and as samples the tokens that follow them.
+
+    Parameters
+    ----------
+    llama : Llama
+        Model whose tokens are used.
+    data : Path
+        Prose to take texts from.
+    depth : int
+        Tokens of a text.
+    n_samples : int
+        Samples of all texts together.
+    seed : int
+        Seed of the places.
+    n_tokens : int
+        Tokens of a sample.
+    per_text : int
+        Largest number of samples that follow one another after a text.
+
+    Returns
+    -------
+    list of Text
+        Texts whose samples continue one another; a sample's answer is what its tokens say.
+
+    Raises
+    ------
+    OctavoError
+        If the prose is too short.
+    """
     haystack, texts = prose_of(llama, data), []
     head = haystack.head()
     for number in range(ceil(n_samples / per_text)):

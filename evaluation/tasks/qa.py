@@ -1,15 +1,12 @@
 """Question answering: paragraphs of Wikipedia hidden among unrelated ones.
 
-As SparQ (Ribar et al. 2024, section 4.1) on SQuAD: one answered example, then the question. With `chat` in the model's
-chat template, and without an example. Data are JSON in the form of XQuAD's articles:
+The prompt is that of SparQ on SQuAD (Ribar et al. 2024, section 5.1): one answered example, then the question. With
+`chat` it is the model's chat template, without an example. Data are JSON in the form of XQuAD's articles:
 [{"title", "paragraphs": [{"context", "qas": [{"question", "answers": [text]}]}]}].
 """
 
 from __future__ import annotations
 
-import re
-import string
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +19,27 @@ from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
-from . import Task, answers_of, articles, read_json
+from .data import ARTICLES, answers_of, read_json
+from .scores import squad_scores
+from .task import Task
 
-#: Share of the tokens that were asked for which a text must have: whole paragraphs do not fill it.
-_FULL = 0.8
+#: Smallest length of a text, as a share of the requested depth: whole paragraphs do not fill it.
+_LEAST_FILLED = 0.8
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a paragraph with this title, and its answers."""
+    """A question about a paragraph.
+
+    Parameters
+    ----------
+    title : str
+        Title of the article.
+    text : str
+        The question.
+    answers : tuple of str
+        Accepted answers.
+    """
 
     title: str
     text: str
@@ -39,25 +48,49 @@ class Question:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph, and what can be asked about it."""
+    """A paragraph and its questions.
+
+    Parameters
+    ----------
+    title : str
+        Title of the article.
+    context : str
+        Text of the paragraph.
+    questions : tuple of Question
+        At least one.
+    """
 
     title: str
     context: str
     questions: tuple[Question, ...]
 
     def draw(self, rng: np.random.Generator) -> Question:
-        """One of the questions."""
+        """Draw one of the questions.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        Question
+        """
         return self.questions[int(rng.integers(len(self.questions)))]
 
 
 @dataclass(frozen=True)
 class QA(Task):
-    """Questions about paragraphs, each text of as many as fit.
+    """Answer questions about paragraphs. A text has as many paragraphs as fit.
 
     Parameters
     ----------
-    per_text : most questions of a text, of as many paragraphs    n_tokens : most tokens of an answer
-    chat : ask in the model's chat template, without an example
+    per_text : int
+        Largest number of questions about a text, each about another paragraph.
+    n_tokens : int
+        Largest number of tokens of an answer.
+    chat : bool
+        Whether to ask in the model's chat template, without an example.
     """
 
     per_text: int = 10
@@ -67,11 +100,11 @@ class QA(Task):
     name = "qa"
     metric = "F1"
     samples = 20
-    data = articles
-    also = ("exact_match",)
+    data = ARTICLES
+    extra_figures = ("exact_match",)
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Texts of at most `depth` tokens, of paragraphs in random order."""
+        """Put paragraphs in random order into texts of at most `depth` tokens (see `Task.texts`)."""
         paragraphs = read_articles(data)
         if not paragraphs:
             raise OctavoError(f"{data} has no paragraph whose questions all have answers.")
@@ -91,23 +124,24 @@ class QA(Task):
         n_samples: int,
         rng: np.random.Generator,
     ) -> Text:
+        """Make one text and its questions."""
         haystack, prompt = Haystack(llama, ""), Prompt(llama)
         tokens = prompt.head() if self.chat else haystack.head()
-        chosen: list[tuple[int, Paragraph]] = []  # and where they start
+        chosen: list[tuple[int, Paragraph]] = []  # start token, paragraph
         for i in rng.permutation(len(paragraphs)):
             own = haystack.pieces(f"Title: {paragraphs[i].title}\nBackground: {paragraphs[i].context}{BORDER}")
             if len(tokens) + len(own) <= depth:
                 chosen.append((len(tokens), paragraphs[i]))
                 tokens = tokens + own
-        if len(chosen) < 2 or len(tokens) < _FULL * depth:
+        if len(chosen) < 2 or len(tokens) < _LEAST_FILLED * depth:
             raise OctavoError(
                 f"{data} makes a text of {len(tokens):,} tokens and {len(chosen)} paragraphs, and {depth:,} tokens "
                 "were asked for: give more with --data, or other --depths."
             )
         example = chosen.pop(int(rng.integers(len(chosen))))[1].draw(rng)
-        asked = np.sort(rng.permutation(len(chosen))[:n_samples])
+        questioned = np.sort(rng.permutation(len(chosen))[:n_samples])
         samples = []
-        for start, paragraph in (chosen[i] for i in asked):
+        for start, paragraph in (chosen[i] for i in questioned):
             question = paragraph.draw(rng)
             own = prompt.first_question(question.text) if self.chat else haystack.pieces(one_shot(example, question))
             samples.append(
@@ -116,12 +150,27 @@ class QA(Task):
         return Text(tokens, samples)
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """The best F1 over the words of the answers, and whether one of them was given exactly."""
-        return answer_scores(outcome.text, sample.answers)
+        """Compute F1 and exact match (see `Task.score`)."""
+        return squad_scores(outcome.text, sample.answers)
 
 
 def read_articles(data: Path) -> list[Paragraph]:
-    """The paragraphs of articles that have questions. Raises OctavoError for a file of another form."""
+    """Read the paragraphs of articles, those whose questions all have answers.
+
+    Parameters
+    ----------
+    data : Path
+        JSON file in the form of XQuAD's articles.
+
+    Returns
+    -------
+    list of Paragraph
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be read or has another form.
+    """
     try:
         return [
             Paragraph(
@@ -141,30 +190,20 @@ def read_articles(data: Path) -> list[Paragraph]:
 
 
 def one_shot(example: Question, question: Question) -> str:
-    """An answered question and one that is not, as SparQ asks; titles tell which paragraph is meant."""
+    """Write SparQ's prompt: an answered question, then one to answer. Titles tell which paragraph is meant.
+
+    Parameters
+    ----------
+    example : Question
+        Question with its answer.
+    question : Question
+        Question to answer.
+
+    Returns
+    -------
+    str
+    """
     return (
         f"Title: {example.title}\nQuestion: {example.text}\nAnswer: {example.answers[0]}{BORDER}"
         f"Title: {question.title}\nQuestion: {question.text}\nAnswer:"
     )
-
-
-def answer_scores(text: str, answers: Sequence[str]) -> dict[str, float]:
-    """SQuAD's measures: the best F1 over the words of the answers, and whether one of them was given exactly."""
-    given = words(text)
-    return {
-        "score": max(_f1(given, words(answer)) for answer in answers),
-        "exact_match": float(any(given == words(answer) for answer in answers)),
-    }
-
-
-def words(text: str) -> list[str]:
-    """Words in lower case, without punctuation and articles, as SQuAD's evaluation has them."""
-    plain = "".join(character for character in text.lower() if character not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", plain).split()
-
-
-def _f1(given: list[str], expected: list[str]) -> float:
-    common = sum((Counter(given) & Counter(expected)).values())
-    if not given or not expected:
-        return float(given == expected)
-    return 2 * common / (len(given) + len(expected))

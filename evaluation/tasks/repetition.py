@@ -1,7 +1,7 @@
-"""Repetition: a passage's beginning once more after the text; how much of the rest the model repeats exactly.
+"""Repetition: the beginning of a passage follows the text once more; how much of the passage does the model repeat?
 
-SparQ (Ribar et al. 2024, section 4.1, "text repetition") on Shakespeare. It works with small models, and takes
-retrieval from anywhere in the text.
+SparQ (Ribar et al. 2024, section 5.1, "text repetition") does so with Shakespeare. Small models can do this task, and
+it needs retrieval from anywhere in the text.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ..prose import BORDER, passage, prose_of
 from ..samples import Outcome, Sample, Text
-from . import Task, novel
+from .data import NOVEL
+from .task import Task
 
 
 @dataclass(frozen=True)
 class Repetition(Task):
-    """Passages of a text's own.
+    """Repeat passages of the text.
 
     Parameters
     ----------
-    n_cue, n_tokens : tokens of a passage that are given, and most that are to be repeated
-    per_text : passages of a text, at random places in as many equal parts of its first half: what is near takes no
-        retrieval
+    n_cue : int
+        First tokens of a passage, which the model reads again.
+    n_tokens : int
+        Tokens after them, which the model should repeat.
+    per_text : int
+        Largest number of passages of a text. They lie at random places in as many equal parts of its first half: what
+        is near needs no retrieval.
     """
 
     n_cue: int = 32
@@ -38,10 +43,10 @@ class Repetition(Task):
     name = "repetition"
     metric = "characters repeated"
     samples = 16
-    data = novel
+    data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Texts of `depth` tokens, and the beginnings of some of their passages."""
+        """Take texts from random places of the prose, and cues from their first halves (see `Task.texts`)."""
         haystack, texts = prose_of(llama, data), []
         head, border = haystack.head(), haystack.pieces(BORDER)
         for number in range(ceil(n_samples / self.per_text)):
@@ -73,6 +78,6 @@ class Repetition(Task):
         return texts
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """Characters until what was written differs from the passage."""
+        """Count the characters until the answer differs from the passage (see `Task.score`)."""
         pairs = zip(outcome.text, sample.answers[0], strict=False)
         return {"score": float(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))}

@@ -1,4 +1,4 @@
-"""A document that was read once: tokens, keys, values and clusters, read-only, shared by any number of contexts."""
+"""The index of a document in memory: tokens, keys, values, clusters and thresholds. Read-only, shared by contexts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from .rows import kv_type_of
 
 @dataclass(frozen=True)
 class IndexLayer:
-    """The document's rows in one layer. All arrays are C-contiguous.
+    """A document's rows in one layer. All arrays are C-contiguous.
 
     Parameters
     ----------
-    keys, values : (n_kv_head, n_rows, head_dim) f16, or (n_kv_head, n_rows, head_dim + 4) uint8 of q8_0 (see rows.py);
-        sorted by cluster, the rows that are always exact last
-    position : `spans.ANY_ORDER`; in a sliding-window layer, whose rows lie in order, that of the first row it keeps
-    centroids : (n_kv_head, n_clusters, head_dim) f16, mean keys of the clusters
-    cluster_starts : (n_kv_head, n_clusters + 1) int32, the rows where clusters start and stop
-    coarse_centroids : (n_kv_head, n_coarse, head_dim) f16, mean keys of the coarse clusters
-    coarse_starts : (n_kv_head, n_coarse + 1) int32, the clusters, not rows, where coarse clusters start and stop
-    order : (n_kv_head, n_rows) int32, which position in the sequence each row has, where `position` is ANY_ORDER;
-        else (n_kv_head, 0)
-    mass : (n_kv_head, n_rows) f32, attention that each row got from the document's last tokens, added up over them
-        and over the query heads of its group; 0 in a sliding-window layer
+    keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
+        float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4) (see rows.py). Sorted by cluster, with the rows
+        that are always exact last.
+    position : int
+        `ANY_ORDER`; in a sliding-window layer, whose rows lie in order, the position of the first row that it keeps.
+    centroids : float16 array, shape (n_kv_head, n_clusters, head_dim)
+        Mean keys of the clusters.
+    cluster_starts : int32 array, shape (n_kv_head, n_clusters + 1)
+        Rows where clusters start and stop.
+    coarse_centroids : float16 array, shape (n_kv_head, n_coarse, head_dim)
+        Mean keys of the coarse clusters.
+    coarse_starts : int32 array, shape (n_kv_head, n_coarse + 1)
+        Clusters, not rows, where coarse clusters start and stop.
+    order : int32 array, shape (n_kv_head, n_rows)
+        Position in the sequence of each row, if `position` is ANY_ORDER; else of shape (n_kv_head, 0).
+    mass : float32 array, shape (n_kv_head, n_rows)
+        Attention that each row got from the document's last tokens, summed over them and over the query heads of its
+        group; 0 in a sliding-window layer.
     """
 
     keys: np.ndarray
@@ -41,26 +48,30 @@ class IndexLayer:
 
     @property
     def n_clusters(self) -> int:
-        """Clusters of each KV head."""
+        """Return the number of clusters of each KV head."""
         return int(self.centroids.shape[1])
 
     @property
     def n_coarse(self) -> int:
-        """Coarse clusters of each KV head."""
+        """Return the number of coarse clusters of each KV head."""
         return int(self.coarse_centroids.shape[1])
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of keys and values."""
+        """Return the bytes of keys and values."""
         return int(self.keys.nbytes + self.values.nbytes)
 
 
 @dataclass(frozen=True)
 class ThresholdCurve:
-    """Which thresholds spend which budget, measured on the document's last tokens.
+    """Thresholds of a lookup in one level for each budget, measured on the document's last tokens.
 
-    budgets : (n,) f64, rising: share of the document's KV bytes that a step reads, the lookup included
-    thresholds : (n_heads, n) f64, falling: of each KV head of the cache; all heads read the same share
+    Parameters
+    ----------
+    budgets : float64 array, shape (n,)
+        Shares of the document's KV bytes that a step reads, the lookup included; rising.
+    thresholds : float64 array, shape (n_heads, n)
+        Thresholds of each KV head of the cache, falling. With those of one budget all heads read the same share.
     """
 
     budgets: np.ndarray
@@ -68,14 +79,30 @@ class ThresholdCurve:
 
     @property
     def least(self) -> float:
-        """The smallest budget: that of the lookup and the rows that are always exact."""
+        """Return the smallest budget: the cost of the lookup and of the rows that are always exact."""
         return float(self.budgets[0])
 
     def at(self, budget: float, heads: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """The thresholds of these heads that spend `budget` on average: (n,) f64.
+        """Return the thresholds with which heads spend a budget on average.
 
-        scale : of each head's budget, by a plan: what the lookup leaves is scaled, so that the sum stays
-        Raises BudgetTooSmall where the lookup alone costs more.
+        Parameters
+        ----------
+        budget : float
+            Share of the document's KV bytes that a step reads.
+        heads : int64 array, shape (n,)
+            Numbers of the heads.
+        scale : float64 array, shape (n,)
+            Factor of each head's budget, by a plan. It scales what the lookup leaves, so that the sum stays.
+
+        Returns
+        -------
+        float64 array, shape (n,)
+            -1 for a head that reads everything.
+
+        Raises
+        ------
+        BudgetTooSmall
+            If the budget is smaller than the cost of the lookup alone.
         """
         least = self.least
         if budget < least:
@@ -93,15 +120,17 @@ class ThresholdCurve:
 
 @dataclass(frozen=True)
 class TwoLevelCurve:
-    """Which thresholds of a lookup in two levels spend which budget.
+    """Thresholds of a lookup in two levels for each budget.
 
-    The coarse thresholds are the same for every budget below 1, so what they drop is not read however much is left:
-    such a step reads no more than the largest of `curve.budgets`. With a budget of 1 it reads everything.
+    The coarse thresholds are the same for every budget below 1. What they drop is not read, however much budget is
+    left: such a step reads no more than the largest of `curve.budgets`. With a budget of 1 a step reads everything.
 
     Parameters
     ----------
-    coarse_thresholds : (n_heads,) f64, importance above which coarse clusters are kept
-    curve : thresholds of the clusters in them; its budgets count the lookup of both levels
+    coarse_thresholds : float64 array, shape (n_heads,)
+        Importance above which coarse clusters are kept.
+    curve : ThresholdCurve
+        Thresholds of the clusters in them. Its budgets count the lookup of both levels.
     """
 
     coarse_thresholds: np.ndarray
@@ -110,12 +139,18 @@ class TwoLevelCurve:
 
 @dataclass(frozen=True)
 class Index:
-    """What an index holds, in memory or memory-mapped.
+    """What an index holds, in memory or mapped from its files.
 
-    tokens : (n_tokens,) int32, the prompt head included
-    layers : one for each layer that owns a cache
-    curve : of thresholds; None where there are no clusters
-    two_level : thresholds of a lookup in two levels; None where there are no clusters
+    Parameters
+    ----------
+    tokens : int32 array, shape (n_tokens,)
+        The document's tokens, the prompt's head included.
+    layers : list of IndexLayer
+        One for each layer that owns a cache.
+    curve : ThresholdCurve or None
+        Thresholds of a lookup in one level; None without clusters.
+    two_level : TwoLevelCurve or None
+        Thresholds of a lookup in two levels; None without clusters.
     """
 
     tokens: np.ndarray
@@ -125,10 +160,10 @@ class Index:
 
     @property
     def kv_type(self) -> str:
-        """How keys and values are stored, F16 or Q8_0."""
+        """Return how keys and values are stored, F16 or Q8_0."""
         return kv_type_of(self.layers[0].keys)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all keys and values."""
+        """Return the bytes of all keys and values."""
         return sum(layer.n_bytes for layer in self.layers)

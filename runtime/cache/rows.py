@@ -15,23 +15,23 @@ _SCALE_BYTES = 4
 
 
 def row_bytes(head_dim: int, kv_type: str) -> int:
-    """Bytes of one stored key or value."""
+    """Return the bytes of one stored key or value."""
     return Shape(head_dim, 1, kv_type).row_bytes
 
 
 def row_format(head_dim: int, kv_type: str) -> tuple[np.dtype, int]:
-    """The type and number of a stored row's elements."""
+    """Return the type and the number of a stored row's elements."""
     dtype = _DTYPES[kv_type]
     return dtype, row_bytes(head_dim, kv_type) // dtype.itemsize
 
 
 def kv_type_of(rows: np.ndarray) -> str:
-    """How these rows are stored, F16 or Q8_0."""
+    """Return how these rows are stored, F16 or Q8_0."""
     return next(kv_type for kv_type, dtype in _DTYPES.items() if rows.dtype == dtype)
 
 
 def as_floats(rows: np.ndarray) -> np.ndarray:
-    """Stored rows as numbers: (..., head_dim) f32, a copy."""
+    """Return stored rows as numbers, a copy: (..., head_dim) f32."""
     if kv_type_of(rows) == F16:
         return rows.astype(np.float32)
     scales = rows[..., -_SCALE_BYTES:].view(np.float32)

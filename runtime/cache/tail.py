@@ -1,36 +1,43 @@
-"""One KV head's rows: chunks that grow, and of which some are forgotten."""
+"""One KV head's tail: chunks of rows that grow, and of which some are forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...cpu_kernels.append import native_take_in
-from ...cpu_kernels.chunks import chunk_layout
 from ...cpu_kernels.compile import F16, Shape
-from ...cpu_kernels.spans import CHUNK_ROWS
-from ...cpu_kernels.tail_clusters import order_of
+from ...cpu_kernels.head import CHUNK_ROWS, chunk_bytes
+from ...cpu_kernels.hooks import native
 from ...errors import OctavoError
-from ..methods.method import Keeps, Selector
 from .memory import Memory
 from .rows import row_bytes, row_format
 
+if TYPE_CHECKING:
+    from ..methods.method import Method
+
 #: Stored keys and values (see rows.py).
 Rows = tuple[np.ndarray, np.ndarray]
-
-#: What beside a chunk's rows is made of them as they come (see `take_in`).
-_GATHERED = ("page_offset", "column_offset", "moment_offset", "sum_offset")
 
 
 @dataclass(frozen=True)
 class CacheLayer:
     """Shape of one layer's cache.
 
-    window : newest rows that a token sees, 0 for all
-    kv_type : how keys and values are stored, F16 or Q8_0
-    group, softcap : of the attention that selects, where it is more than one that reads this cache
+    Parameters
+    ----------
+    n_kv_head, head_dim : int
+        Number of KV heads, and length of their keys and values.
+    window : int
+        Newest rows that a token sees; 0 for all.
+    kv_type : str
+        How keys and values are stored, F16 or Q8_0.
+    group : int
+        Query heads of a KV head.
+    softcap : float
+        Of the scores; 0 for none. Like `group` it is that of the first attention that reads this cache.
     """
 
     n_kv_head: int
@@ -42,16 +49,16 @@ class CacheLayer:
 
     @property
     def shape(self) -> Shape:
-        """What its kernels are compiled for."""
+        """Return what its kernels are compiled for."""
         return Shape(self.head_dim, self.group, self.kv_type)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that one token takes: keys and values of all heads."""
+        """Return the bytes that one token takes: keys and values of all heads."""
         return 2 * self.n_kv_head * row_bytes(self.head_dim, self.kv_type)
 
     def new_rows(self, n_rows: int) -> np.ndarray:
-        """Room for keys and values: (2, n_kv_head, n_rows, elements of a row); see rows.py."""
+        """Return room for keys and values: (2, n_kv_head, n_rows, elements of a row); see rows.py."""
         dtype, n_elements = row_format(self.head_dim, self.kv_type)
         return np.empty((2, self.n_kv_head, n_rows, n_elements), dtype)
 
@@ -59,40 +66,50 @@ class CacheLayer:
 class Tail:
     """The chunks of one KV head.
 
-    record : its HEAD record, a view of one    table : where the addresses of its chunks go
-    memory : where its chunks are
+    Parameters
+    ----------
+    layer : CacheLayer
+        The head's layer.
+    method : Method
+        The method that serves the head.
+    record : HEAD array, shape (1,)
+        View of the head's record.
+    state : STATE record
+        View of the method's record of the head.
+    table : int64 array
+        Receives the addresses of the chunks.
+    memory : Memory
+        Where chunks are allocated.
     """
 
     def __init__(
-        self, layer: CacheLayer, selector: Selector, record: np.ndarray, table: np.ndarray, memory: Memory
+        self,
+        layer: CacheLayer,
+        method: Method,
+        record: np.ndarray,
+        state: np.void,
+        table: np.ndarray,
+        memory: Memory,
     ) -> None:
-        self.keeps, self.record, self.table, self.memory = selector.keeps, record, table, memory
-        beside = selector.beside
+        self.method, self.record, self.state, self.table, self.memory = method, record, state, table, memory
         self.shape, self.window = layer.shape, layer.window
         self.format = row_format(layer.head_dim, layer.kv_type)
-        offsets, self.chunk_bytes = chunk_layout(self.shape, beside)
-        self.gathers = any(name in beside for name in _GATHERED)
-        self.chunks: list[np.ndarray | None] = []  # None for one that was dropped
-        for name, offset in offsets.items():
-            record[name] = offset
+        self.chunk_bytes = chunk_bytes(self.shape, method.extras_bytes(self.shape))
+        self.chunks: list[np.ndarray | None] = []  # None for a chunk that was dropped
         record["tail_chunks"] = table.ctypes.data
 
     @property
     def n_rows(self) -> int:
+        """Return the number of stored rows."""
         return int(self.record["n_tail"][0])
 
-    @property
-    def evicted(self) -> bool:
-        """Whether rows that came late were kept in the place of others."""
-        return self.keeps is Keeps.HEAVY and int(self.record["tail_position"][0]) > 0
-
     def grow(self, n_chunks: int) -> None:
-        """Make room for so many chunks."""
+        """Make room for n_chunks chunks in all."""
         while len(self.chunks) < n_chunks:
             self._add(None)
 
     def _add(self, content: np.ndarray | None) -> None:
-        """Add a chunk, a copy of another if one is given."""
+        """Add a chunk, which may be a copy of another."""
         chunk = self.memory.allocate(self.chunk_bytes)
         if content is not None:
             chunk[:] = content
@@ -105,7 +122,7 @@ class Tail:
         del self.chunks[n_chunks:]
 
     def drop(self, first: int, last: int) -> None:
-        """Free the chunks from `first` up to `last`, where they are not yet."""
+        """Free the chunks from `first` up to `last`, if they are not free already. Their places stay."""
         for i in range(first, last):
             self.chunks[i], self.table[i] = None, 0
 
@@ -118,20 +135,27 @@ class Tail:
             else:
                 self._add(chunk)
 
+    def chunk(self, number: int) -> np.ndarray:
+        """Return a chunk's bytes.
+
+        Raises
+        ------
+        OctavoError
+            If the chunk was dropped.
+        """
+        chunk = self.chunks[number]
+        if chunk is None:
+            raise OctavoError("These rows were evicted from the cache.")
+        return chunk
+
     def rows(self, start: int, stop: int) -> list[Rows]:
-        """Views of the keys and values from row `start` to `stop`, a chunk at a time, in the order in the chunk."""
+        """Return views of the keys and values from row `start` to `stop`, a chunk at a time, in the chunk's order."""
         dtype, n_elements = self.format
         views = []
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
-            chunk = self.chunks[i]
-            if chunk is None:
-                raise OctavoError("These rows were evicted from the cache.")
+            size = 2 * CHUNK_ROWS * self.shape.row_bytes
+            keys, values = self.chunk(i)[:size].view(dtype).reshape(2, CHUNK_ROWS, n_elements)
             within = slice(max(start - i * CHUNK_ROWS, 0), min(stop - i * CHUNK_ROWS, CHUNK_ROWS))
-            size = CHUNK_ROWS * self.shape.row_bytes
-            keys, values = (
-                chunk[offset : offset + size].view(dtype).reshape(CHUNK_ROWS, n_elements)
-                for offset in (0, int(self.record["value_offset"][0]))
-            )
             views.append((keys[within], values[within]))
         return views
 
@@ -142,42 +166,36 @@ class Tail:
             stop = done + len(stored_keys)
             stored_keys[:], stored_values[:] = keys[done:stop], values[done:stop]
             done = stop
-        self.take_in(start, start + len(keys))
+        self._append_to_extras(start, start + len(keys))
 
-    def take_in(self, start: int, stop: int) -> None:
-        """Take stored rows into what is kept beside them."""
-        if self.gathers:
-            native_take_in(self.shape).ctypes(self.record.ctypes.data, start, stop, 0)
+    def _append_to_extras(self, start: int, stop: int) -> None:
+        """Have the method take stored rows into the chunks' extras."""
+        if self.method.hooks.append is not None:
+            native(self.method.hooks.append, self.shape).ctypes(self.record.ctypes.data, start, stop, 0)
 
     def copies(self, start: int, stop: int) -> Iterator[Rows]:
-        """Copies of keys and values from row `start` to `stop`, a chunk at a time, in the order in which they came."""
+        """Give copies of keys and values from row `start` to `stop`, a chunk at a time, in the order they came in."""
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
             first = i * CHUNK_ROWS
             keys, values = self.rows(first, first + CHUNK_ROWS)[0]
-            came = np.arange(CHUNK_ROWS)
-            if i < self.record["n_clustered"][0]:
-                came = order_of(self.shape, self.chunk_part(i, "cluster_offset")).argsort()
+            order = self._order(i)
+            came = np.arange(CHUNK_ROWS) if order is None else order.argsort()
             came = came[max(start - first, 0) : stop - first]
             yield keys[came], values[came]
 
-    def uncluster(self, n_chunks: int) -> None:
-        """Bring the rows of all clustered chunks but the first n_chunks back into the order in which they came."""
-        for i in range(n_chunks, int(self.record["n_clustered"][0])):
-            order = order_of(self.shape, self.chunk_part(i, "cluster_offset"))
-            for stored in self.rows(i * CHUNK_ROWS, (i + 1) * CHUNK_ROWS)[0]:
-                stored[order] = stored.copy()
-        self.record["n_clustered"] = np.minimum(self.record["n_clustered"], n_chunks)
-
-    def chunk_part(self, i: int, offset: str) -> np.ndarray:
-        """Bytes of chunk i from an offset on that the HEAD record names."""
-        chunk = self.chunks[i]
-        assert chunk is not None
-        return chunk[int(self.record[offset][0]) :]
+    def _order(self, number: int) -> np.ndarray | None:
+        """Return where each row of a chunk was when it came, or None if the chunk is in that order still."""
+        return self.method.chunk_order(self.state, self.shape, number, self.chunk(number))
 
     def truncate(self, n_rows: int) -> None:
-        """Forget the newest rows. Those that stay are as if the others had never come."""
-        self.uncluster(n_rows // CHUNK_ROWS)
+        """Forget the newest rows. The rows that stay are as if the others had never come."""
+        first_changed = n_rows // CHUNK_ROWS
+        for i in range(first_changed, len(self.chunks)):
+            if self.chunks[i] is not None and (order := self._order(i)) is not None:
+                for stored in self.rows(i * CHUNK_ROWS, (i + 1) * CHUNK_ROWS)[0]:
+                    stored[order] = stored.copy()
+        self.method.truncate(self.state, first_changed)
         self.record["n_tail"] = n_rows
         self.shrink(-(-n_rows // CHUNK_ROWS))
         if n_rows % CHUNK_ROWS:
-            self.take_in(n_rows // CHUNK_ROWS * CHUNK_ROWS, n_rows)
+            self._append_to_extras(first_changed * CHUNK_ROWS, n_rows)

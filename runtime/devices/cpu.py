@@ -1,4 +1,4 @@
-"""The CPU: attention runs in llama.cpp's own threads, inside its graph (see seam.py)."""
+"""The CPU: attention runs in llama.cpp's own threads, inside its graph (see hook.py)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from ...cpu_kernels.spans import SPAN
 from ...errors import OctavoError
 from ..cache.kv_cache import KVCache
 from ..cache.memory import CpuMemory, Memory
-from ..graph import hook as seam
+from ..graph import hook
 from ..graph.nodes import AttentionNode
 from ..methods.method import Assignment
-from . import device
+from . import CPU
+from .protocol import Interruption
 from .scratch import Scratch
 
 
 class CpuDevice:
-    """Attends everything that octavo has, on llama.cpp's threads."""
+    """Attention of every model and method that octavo has, on llama.cpp's threads."""
 
-    name = device.CPU
+    name = CPU
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Refuses layers on a GPU: their attention would be there."""
+        """Refuse layers on a GPU: their attention would run there."""
         if arguments.get("n_gpu_layers"):
             raise OctavoError(
                 "octavo's attention runs on the CPU here: leave out n_gpu_layers, or use attention='llama.cpp'."
@@ -34,20 +35,20 @@ class CpuDevice:
         return arguments
 
     def set_parameters(self, params: Any) -> None:
-        """Nothing leaves the CPU."""
+        """Keep everything on the CPU."""
         params.offload_kqv = params.op_offload = False
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """All are supported."""
+        """Do nothing: all are supported."""
 
     def check_assignments(self, assignments: Sequence[Assignment]) -> None:
-        """All are supported."""
+        """Do nothing: all are supported."""
 
     def new_memory(self) -> CpuMemory:
-        """Memory for one context."""
+        """Return memory for one context."""
         return CpuMemory()
 
-    def new_attention(
+    def new_executor(
         self,
         cache: KVCache,
         memory: Memory,
@@ -55,13 +56,13 @@ class CpuDevice:
         kv_type: str,
         n_ubatch: int,
         n_threads: int,
-        interruption: device.Interruption,
-    ) -> CpuAttention:
-        """Its part of a context."""
-        return CpuAttention(cache, memory, nodes, kv_type, n_ubatch, n_threads)
+        interruption: Interruption,
+    ) -> CpuExecutor:
+        """Return the executor of a context."""
+        return CpuExecutor(cache, memory, nodes, kv_type, n_ubatch, n_threads)
 
 
-class CpuAttention:
+class CpuExecutor:
     """The records that the native step follows, and the memory that it works in."""
 
     interruptible = 8
@@ -78,15 +79,15 @@ class CpuAttention:
         self._cache, self._nodes = cache, nodes
         self._shapes = [node.shape(kv_type) for node in nodes]
         self._n_kv_head = max(node.n_kv_head for node in nodes)
-        self.step = seam.new_step(len(nodes))
+        self.step = hook.new_step(len(nodes))
         self._work = np.zeros(1, WORK)
-        self._layers = np.zeros(len(nodes), seam.LAYER)
+        self._layers = np.zeros(len(nodes), hook.LAYER)
         self._buffers = self._allocate(n_ubatch, n_threads)
         self._fill_tables()
         self._scratch = Scratch(cache, memory, nodes)
 
     def _allocate(self, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
-        """Memory that the step works in."""
+        """Allocate the memory that the step works in."""
         scratch = max(scratch_bytes(shape) for shape in self._shapes)
         partial = max(4 * partial_size(shape) for shape in self._shapes)
         return {
@@ -98,20 +99,20 @@ class CpuAttention:
         }
 
     def _fill_tables(self) -> None:
-        """The records that the native step follows; see seam.py."""
+        """The records that the native step follows; see hook.py."""
         self.step["layers"] = self._layers.ctypes.data
         for name, array in self._buffers.items():
             self._work[name] = array.ctypes.data
         self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
         for layer, node, shape in zip(self._layers, self._nodes, self._shapes, strict=True):
             layer["work"] = self._work.ctypes.data
-            layer["run"] = seam.compiled_layer(shape).address
+            layer["run"] = hook.compiled_layer(shape).address
             layer["heads"] = self._cache.layer_heads(node.kv_layer).ctypes.data
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
             layer["scale"], layer["softcap"] = node.scale, node.softcap
 
-    def rearranged(self) -> None:
-        """The cache serves other selectors."""
+    def rearrange(self) -> None:
+        """Follow the cache: its methods serve other heads."""
         self._scratch.forget()
 
     def start(self, n_tokens: int) -> None:
@@ -122,7 +123,7 @@ class CpuAttention:
         self._work["arrived"] = self.step["next_layer"] = 0
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """One node's step on given inputs, on this thread alone."""
+        """Compute one node's step on given inputs, on this thread alone."""
         own, n_tokens = self._nodes[number], queries.shape[1]
         self._buffers["queries"][: queries.size] = queries.reshape(-1)
         out = np.empty((n_tokens, own.n_head, own.head_dim), np.float32)
@@ -141,8 +142,8 @@ class CpuAttention:
         return out
 
     def finish(self) -> None:
-        """No exception can have come: no Python runs in a step."""
+        """Do nothing: no Python runs in a step, so no exception can have come."""
 
     def capture(self, arrays: list[np.ndarray] | None) -> None:
-        """Leave copies of the scaled queries in these arrays."""
+        """Copy the scaled queries into these arrays; None stops that."""
         self._layers["captured_queries"] = [array.ctypes.data for array in arrays] if arrays else 0

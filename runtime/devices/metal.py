@@ -1,8 +1,8 @@
 """A Mac's GPU: attention runs in Metal kernels (metal/), over the memory that the CPU uses too.
 
-llama.cpp computes the rest on its own Metal backend. Of each attention node it tells us when it has computed it, over
-the batch alone, and is done waiting; then we take its queries and new rows, compute it anew over the cache, wait, and
-overwrite its output. So there are two synchronisations a layer and step: llama.cpp's at the node, and one of ours.
+llama.cpp computes the rest of the model on its own Metal backend. It calls us when it has computed an attention node,
+over the batch alone, and has waited for it. Then we take the node's queries and new rows, compute its attention over
+the cache, wait, and overwrite its output. So each layer of a step synchronises twice: llama.cpp at the node, then we.
 """
 
 from __future__ import annotations
@@ -14,84 +14,117 @@ from typing import Any
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.methods.streaming import native_select_recent
-from ...cpu_kernels.spans import CHUNK_ROWS
+from ...cpu_kernels.head import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
 from ...metal.gpu import Gpu, open_gpu
 from ...metal.library import LONGEST_HEAD, library
-from ...metal.memory import Memory
-from ...metal.records import FIRST_THAT_SCORES, GpuHeads, Method
+from ...metal.memory import SharedMemory
+from ...metal.parts import defines, has_method, method_names
+from ...metal.records import GpuHeads, State
 from ..cache.kv_cache import KVCache
-from ..cache.memory import Memory as AnyMemory
-from ..graph import ggml
-from ..graph import hook as seam
+from ..cache.memory import Memory
+from ..graph import ggml, hook
 from ..graph.nodes import AttentionNode
 from ..methods.method import Assignment
-from . import device
+from . import METAL
+from .protocol import Interruption, UnsupportedModel
 from .scratch import Scratch
 
-#: All of a model's layers: what llama.cpp takes any negative number for.
+#: All of a model's layers, for llama.cpp.
 _ALL_LAYERS = -1
 
 
 class MetalDevice:
-    """The GPU of this machine. Raises OctavoError where there is none."""
+    """The GPU of this machine: a `Device` (see protocol.py).
 
-    name = device.METAL
+    Raises
+    ------
+    OctavoError
+        If this machine has no GPU that octavo can use.
+    """
+
+    name = METAL
 
     def __init__(self) -> None:
         self.gpu = open_gpu()
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """llama.cpp computes all layers on the GPU, too, where the user does not say otherwise."""
+        """Have llama.cpp compute all layers on the GPU, unless the user says otherwise."""
         return {"n_gpu_layers": _ALL_LAYERS} | arguments
 
     def set_parameters(self, params: Any) -> None:
-        """llama.cpp's cache of one batch is where its graph runs."""
+        """Have llama.cpp keep its cache of one batch where its graph runs."""
         params.offload_kqv = True
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuses heads that are longer than shaders are written for."""
+        """Refuse heads that are longer than the shaders are written for."""
         longest = max(node.head_dim for node in nodes)
         if longest > LONGEST_HEAD:
-            raise device.UnsupportedModel(
+            raise UnsupportedModel(
                 f"The Metal kernels read heads of up to {LONGEST_HEAD} numbers, and this model's have {longest}: use "
                 "--device cpu."
             )
 
     def check_assignments(self, assignments: Sequence[Assignment]) -> None:
-        """Refuses selectors that no shader is written for."""
+        """Refuse methods that no shader is written for."""
         for assignment in assignments:
-            if assignment.selector.metal is None:
-                name = type(assignment.selector).__name__
+            if not has_method(assignment.method.name):
+                name = type(assignment.method).__name__
                 raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
 
-    def new_memory(self) -> Memory:
-        """Memory for one context, which CPU and GPU share."""
-        return Memory(self.gpu)
+    def new_memory(self) -> SharedMemory:
+        """Return memory for one context that CPU and GPU share."""
+        return SharedMemory(self.gpu)
 
-    def new_attention(
+    def new_executor(
         self,
         cache: KVCache,
-        memory: AnyMemory,
+        memory: Memory,
         nodes: Sequence[AttentionNode],
         kv_type: str,
         n_ubatch: int,
         n_threads: int,
-        interruption: device.Interruption,
-    ) -> MetalAttention:
-        """Its part of a context. Raises OctavoError where a kernel cannot be compiled."""
-        assert isinstance(memory, Memory)
-        return MetalAttention(self.gpu, cache, memory, nodes, kv_type, n_ubatch, interruption)
+        interruption: Interruption,
+    ) -> MetalExecutor:
+        """Return its part of a context. Raises OctavoError if a kernel cannot be compiled."""
+        assert isinstance(memory, SharedMemory)
+        return MetalExecutor(self.gpu, cache, memory, nodes, kv_type, n_ubatch, interruption)
 
 
-class MetalAttention:
-    """What the GPU sees of one context, and the function that llama.cpp calls for each attention node.
+class MetalExecutor:
+    """The GPU's part of one context, with the function that llama.cpp calls for each attention node.
 
-    memory, work : what the GPU sees of the cache, and what all layers work in
-    Python runs once for a layer and step; an exception in it abandons the graph, and `finish` raises it again.
+    Python runs once for each layer and step. An exception there abandons the graph, and `finish` raises it again.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    cache : KVCache
+        The context's cache, in `memory`.
+    memory : SharedMemory
+        Memory that CPU and GPU share.
+    nodes : sequence of AttentionNode
+        The attention nodes of the model's graph.
+    kv_type : str
+        How the cache stores rows.
+    n_ubatch : int
+        Most tokens of a batch.
+    interruption : Interruption
+        Whether a Ctrl-C came.
+
+    Attributes
+    ----------
+    memory : SharedMemory
+        As given.
+    work : Work
+        Memory that all layers work in.
+
+    Raises
+    ------
+    OctavoError
+        If a kernel cannot be compiled.
     """
 
     interruptible = 1
@@ -100,11 +133,11 @@ class MetalAttention:
         self,
         gpu: Gpu,
         cache: KVCache,
-        memory: Memory,
+        memory: SharedMemory,
         nodes: Sequence[AttentionNode],
         kv_type: str,
         n_ubatch: int,
-        interruption: device.Interruption,
+        interruption: Interruption,
     ) -> None:
         self._gpu, self._cache, self.memory, self._nodes = gpu, cache, memory, nodes
         self._interruption = interruption
@@ -117,20 +150,14 @@ class MetalAttention:
         self._captured: list[np.ndarray] | None = None
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
-        self.step = seam.new_step(len(nodes))
+        self.step = hook.new_step(len(nodes))
         self.step["attend"] = ctypes.cast(self._callback, ctypes.c_void_p).value
-        self.rearranged()
+        self.rearrange()
 
-    def rearranged(self) -> None:
-        """The cache serves other selectors."""
+    def rearrange(self) -> None:
+        """Follow the cache: its methods serve other heads."""
         self._scratch.forget()
-        self._select = np.zeros(0, np.int64)  # what `_methods` was found for
-        self._method_of: dict[tuple[int, Shape], int] = {}
-        for assignment in self._cache.assignments:
-            for shape in {layer.shape for layer in self._cache.layers}:
-                method, native = assignment.selector.metal, assignment.selector.native_select
-                if method is not None:
-                    self._method_of[native(shape).address, shape] = method
+        self._generation = -1
 
     def capture(self, arrays: list[np.ndarray] | None) -> None:
         """Leave copies of the scaled queries in these arrays."""
@@ -142,18 +169,14 @@ class MetalAttention:
         self.memory.tidy()
         if self._scratch.make_room():
             self.work.make_room(self._scratch.n_spans)
-        heads = cache.heads
-        if not np.array_equal(heads["select"], self._select):
-            self._select, self._methods = heads["select"].copy(), self._find_methods()
-        methods = self._methods
-        self._heads.update(heads, cache.tables, methods)
-        # What the dispatches of each layer depend on, of all layers at once.
-        first = cache.first_heads
+        if cache.generation != self._generation:
+            self._follow_methods()
+        heads, first = cache.heads, cache.first_heads
+        self._heads.update(heads, cache.tables, self._selecting, self._appending)
+        # Chunks that new rows lie in, and stored rows, for the dispatches of each layer: of all layers at once.
         pieces = -(-heads["n_tail"] // CHUNK_ROWS) - (heads["n_tail"] - n_tokens) // CHUNK_ROWS
         self._n_pieces = np.maximum.reduceat(pieces, first).tolist()
         self._n_rows = np.add.reduceat(heads["n_document"] + heads["n_tail"], first).tolist()
-        self._highest_method = np.maximum.reduceat(methods, first).tolist()
-        self._has_coarse = np.logical_or.reduceat(methods == Method.COARSE, first).tolist()
         self.step["next_layer"] = 0
 
     def finish(self) -> None:
@@ -163,19 +186,24 @@ class MetalAttention:
             raise problem
         self._heads.take_back(self._cache.heads)
 
-    def _find_methods(self) -> np.ndarray:
-        """The method of each head, from the compiled selector that its record names: (n_heads,) int64."""
-        numbers = []
-        for layer_number, layer in enumerate(self._cache.layers):
-            for address in self._cache.layer_heads(layer_number)["select"].tolist():
-                key = address, layer.shape
-                if key not in self._method_of and address == native_select_recent(layer.shape).address:
-                    self._method_of[key] = Method.RECENT  # while a profile has any head stream
-                numbers.append(self._method_of[key])
-        return np.array(numbers, np.int64)
+    def _follow_methods(self) -> None:
+        """Find each head's methods, and which layers have methods that score and that narrow."""
+        cache, names = self._cache, method_names()
+        self._generation = cache.generation
+        self._selecting, self._appending = np.zeros((2, len(cache.heads)), np.int64)
+        for i, each in enumerate(cache.served):
+            self._selecting[each.heads.numbers] = names.index(each.method.name)
+            if i < len(cache.assignments):  # a method that serves heads for a while leaves their extras to the first
+                self._appending[each.heads.numbers] = names.index(each.method.name)
+        states = [State(each.heads.numbers, each.heads.state, each.method.document_arrays) for each in cache.served]
+        self._heads.serve(states)
+        self._scores, self._narrows = (
+            np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], cache.first_heads)
+            for function in ("score", "narrow")
+        )
 
     def called(self, node_address: int, number: int) -> bool:
-        """Attention node `number` is due. False abandons the graph."""
+        """Compute attention node `number`, whose inputs are there. Returning False abandons the graph."""
         if self._problem is not None or self._interruption.came:
             return False
         try:
@@ -186,7 +214,7 @@ class MetalAttention:
         return not self._interruption.came
 
     def _attend(self, node: ggml.Tensor, number: int) -> None:
-        """Compute a node whose inputs are there."""
+        """Compute a node from its tensors, and write its output."""
         own, work = self._nodes[number], self.work
         n_tokens = int(node.src[0].contents.ne[1])
         self._load_queries(node.src[0].contents, number, n_tokens)
@@ -201,7 +229,7 @@ class MetalAttention:
         ggml.write(node, work.view("out", (n_tokens, own.n_head, own.head_dim)))
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """One node's step on given inputs."""
+        """Compute one node's step on given inputs."""
         own, n_tokens = self._nodes[number], queries.shape[1]
         for name, array in (("queries", queries), ("new_keys", keys), ("new_values", values)):
             self.work.view(name, array.shape)[...] = array
@@ -209,7 +237,17 @@ class MetalAttention:
         return self.work.view("out", (n_tokens, own.n_head, own.head_dim)).copy()
 
     def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
-        """What a node computes in the step that `start` began."""
+        """Describe what a node computes in the step that `start` began.
+
+        Parameters
+        ----------
+        number : int
+            The node.
+        n_tokens : int
+            Tokens of the step.
+        has_sinks : bool
+            Whether the node has sinks.
+        """
         own = self._nodes[number]
         first = self._cache.first_heads[own.kv_layer]
         return LayerStep(
@@ -218,14 +256,14 @@ class MetalAttention:
             n_tokens=n_tokens,
             n_pieces=self._n_pieces[own.kv_layer] if own.appends else 0,
             n_rows=self._n_rows[own.kv_layer],
-            scores=self._highest_method[own.kv_layer] >= FIRST_THAT_SCORES,
-            is_coarse=self._has_coarse[own.kv_layer],
+            scores=bool(self._scores[own.kv_layer]),
+            narrows=bool(self._narrows[own.kv_layer]),
             softcap=own.softcap,
             has_sinks=has_sinks,
         )
 
     def _load_queries(self, tensor: ggml.Tensor, number: int, n_tokens: int) -> None:
-        """Scale the queries and lay those of a KV head together."""
+        """Scale the queries, and copy them so that those of a KV head are neighbours."""
         own, group = self._nodes[number], self._shapes[number].group
         shape = own.n_kv_head, n_tokens, group, own.head_dim
         strides = group * tensor.nb[2], tensor.nb[1], tensor.nb[2], tensor.nb[0]
@@ -240,10 +278,10 @@ def _load_rows(tensor: ggml.Tensor, rows: np.ndarray) -> None:
     rows[...] = ggml.strided(tensor, np.float16, rows.shape, (tensor.nb[2], tensor.nb[1], tensor.nb[0]))
 
 
-def _callback(attention: weakref.ref[MetalAttention]) -> Any:
-    """For llama.cpp to call. It holds no context: one that its own callback holds would outlive its last user."""
+def _callback(attention: weakref.ref[MetalExecutor]) -> Any:
+    """Return the function that llama.cpp calls. It must not hold the context, which holds it."""
 
-    @seam.Callback
+    @hook.Callback
     def call(node: int, number: int, *_: int) -> int:
         own = attention()
         return own is not None and own.called(node, number)

@@ -1,4 +1,4 @@
-"""What selectors write in while a layer is attended: memory of a device that all layers share, one after another."""
+"""Scratch that methods select in: memory of a device that all layers share, one after another."""
 
 from __future__ import annotations
 
@@ -16,9 +16,21 @@ _ALIGNMENT = 64
 
 
 class Scratch:
-    """Scratch of each KV head of a layer, to which the HEAD records of a cache point.
+    """Scratch of each KV head of a layer, at which the HEAD records of a cache point.
 
-    n_spans : for which each head is to have room
+    Parameters
+    ----------
+    cache : KVCache
+        The cache.
+    memory : Memory
+        Where the scratch lies.
+    nodes : sequence of AttentionNode
+        The attentions that work in it.
+
+    Attributes
+    ----------
+    n_spans : int
+        Spans that each head must have room for.
     """
 
     def __init__(self, cache: KVCache, memory: Memory, nodes: Sequence[AttentionNode]) -> None:
@@ -28,11 +40,11 @@ class Scratch:
         self.forget()
 
     def forget(self) -> None:
-        """The cache serves other selectors: what there is is not known to be enough."""
+        """Forget how much room there is: the cache's methods serve other heads."""
         self._n_items = self.n_spans = -1
 
     def make_room(self) -> bool:
-        """Have enough for the step that is reserved, and for some to come. Whether anything changed."""
+        """Make room for the step that is reserved, and for some to come. Return whether anything changed."""
         n_items, n_spans = self._cache.max_items, self._cache.max_spans
         if n_items <= self._n_items and n_spans <= self.n_spans:
             return False

@@ -31,9 +31,9 @@ from numba import int64, types
 
 from ...cpu_kernels.append import append_rows
 from ...cpu_kernels.compile import Shape, kernel, native_callback
+from ...cpu_kernels.head import HEAD
 from ...cpu_kernels.layer import WORK, attend_layer, threads_for
 from ...cpu_kernels.memory import address_of, call_native, copy_bytes
-from ...cpu_kernels.spans import HEAD, head_at
 from ...cpu_kernels.views import array_at, record_at
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
@@ -202,10 +202,10 @@ def run_layer(shape, node_address, ith, n_threads, layer_address):
 @kernel
 def _load_head(shape, node, n_tokens, i, layer):
     """Store the new rows of KV head i, and load the queries of its group."""
-    head = head_at(layer.heads + i * _HEAD_BYTES)[0]
     if layer.appends:
         keys, values = record_at(node.src[1], TENSOR), record_at(node.src[2], TENSOR)
         first_key, first_value = keys.data + i * keys.nb[2], values.data + i * values.nb[2]
+        head = layer.heads + i * _HEAD_BYTES
         append_rows(shape, head, first_key, keys.nb[1], first_value, values.nb[1], n_tokens)
     query_bytes = n_tokens * shape.group * shape.head_dim * 4
     query = record_at(layer.work, WORK).queries + i * query_bytes

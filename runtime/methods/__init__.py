@@ -1,7 +1,58 @@
-"""Attention methods: which stored rows a step reads, and which rows are stored at all."""
+"""Methods: how a KV head selects what it attends. This module is light, so that help texts can name them all.
 
-#: How a document is attended unless another attention is named.
-DEFAULT_ATTENTION = "squeezed"
+A method is one file here, one file of the same name in `cpu_kernels/methods/`, one line in this table, and, where Metal
+has it, one shader part of the same name in `metal/methods/`.
+"""
 
-#: Share of the KV bytes that a step may read unless another budget is given.
-DEFAULT_BUDGET = 0.125
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .method import Method
+
+#: What attends where nobody says otherwise, and the share of the KV bytes that a step may read then.
+DEFAULT_ATTENTION, DEFAULT_BUDGET = "squeezed", 0.125
+
+#: llama.cpp's own attention, which octavo does not enter.
+LLAMA_CPP = "llama.cpp"
+
+#: The reference, which attends to everything; and what the streaming heads of a plan attend by.
+DENSE, STREAMING = "dense", "streaming"
+
+
+def _in_file(name: str, class_name: str) -> Callable[[], type[Method]]:
+    """Return a function that imports a method's file when it is called."""
+
+    def load() -> type[Method]:
+        method: type[Method] = getattr(import_module(f".{name}", __name__), class_name)
+        return method
+
+    return load
+
+
+#: All methods by name, in the order in which help texts and pictures show them.
+METHODS: dict[str, Callable[[], type[Method]]] = {
+    "dense": _in_file("dense", "Dense"),
+    "streaming": _in_file("streaming", "Streaming"),
+    "h2o": _in_file("h2o", "H2O"),
+    "quest": _in_file("quest", "Quest"),
+    "sparq": _in_file("sparq", "SparQ"),
+    "squeezed": _in_file("squeezed", "Squeezed"),
+    "squeezed2": _in_file("squeezed2", "Squeezed2"),
+}
+
+#: What stands for heads and layers in a composition.
+DUO, PLAN = "duo", "plan"
+
+
+def words() -> tuple[str, ...]:
+    """Return all words that `--attention` is made of, in the order in which help texts name them."""
+    return (*METHODS, DUO, PLAN)
+
+
+def method_class(name: str) -> type[Method]:
+    """Return the class of a method, from the table METHODS."""
+    return METHODS[name]()

@@ -1,53 +1,39 @@
-"""What `--attention` says: a method, a plan, or a composition of them; and which KV head attends how then.
+"""What `--attention` says: a method, a plan, or a composition of them; and which KV head attends by what then.
 
-METHOD               dense, streaming, h2o, quest, sparq, squeezed or squeezed2
-duo                  the plan's retrieval heads attend everything, its other heads sinks and recent rows
-duo+METHOD           the retrieval heads attend by METHOD
-plan+METHOD          the plan's layer budgets scale the method's budget; plan+duo+METHOD as well
-plan                 what the plan says, with its layer budgets
+METHOD        a name in the table METHODS
+duo           the plan's retrieval heads attend to everything, its other heads to sinks and recent rows (DuoAttention)
+duo+METHOD    the retrieval heads attend by METHOD
+plan+METHOD   the plan's layer budgets scale the method's budget (SqueezeAttention); plan+duo+METHOD does both
+plan          what the plan says, with its layer budgets
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import OctavoError
+from ...metal.parts import has_method
 from ..cache.tail import CacheLayer
 from ..store.plan import Plan
-from .dense import Dense
-from .h2o import H2O
-from .method import Assignment, Selector
-from .quest import Quest
-from .sparq import SparQ
-from .squeezed import Squeezed, Squeezed2
-from .streaming import Streaming
-
-_METHODS: dict[str, Callable[[float], Selector]] = {
-    "dense": lambda budget: Dense(),
-    "streaming": lambda budget: Streaming(budget=budget),
-    "h2o": lambda budget: H2O(budget=budget),
-    "quest": lambda budget: Quest(budget=budget),
-    "sparq": lambda budget: SparQ(budget=budget),
-    "squeezed": lambda budget: Squeezed(budget=budget),
-    "squeezed2": lambda budget: Squeezed2(budget=budget),
-}
-
-#: What stands for heads and layers in a composition.
-DUO, PLAN = "duo", "plan"
-
-#: All words, in the order in which help texts name them.
-WORDS = (*_METHODS, DUO, PLAN)
+from . import DENSE, DUO, METHODS, PLAN, STREAMING, method_class, words
+from .method import Assignment, Method
 
 
 @dataclass(frozen=True)
-class Method:
-    """How a model attends.
+class Composition:
+    """What an attention is made of.
 
-    method : of the heads that do not stream    streams : whether the plan's other heads stream
-    scales : whether the plan's layer budgets scale the budget
+    Parameters
+    ----------
+    method : str
+        Method of the heads that do not stream.
+    streams : bool
+        Whether the plan's other heads stream.
+    scales : bool
+        Whether the plan's layer budgets scale the budget.
     """
 
     method: str
@@ -56,58 +42,92 @@ class Method:
 
     @property
     def needs_plan(self) -> bool:
-        """Whether a plan is needed."""
+        """Return whether a plan is needed."""
         return self.streams or self.scales
 
     @property
     def has_budget(self) -> bool:
-        """Whether a budget makes a difference."""
-        return self.method != "dense"
+        """Return whether a budget makes a difference."""
+        return method_class(self.method).has_budget
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Return whether a document's keys must be clustered."""
+        return method_class(self.method).needs_clusters
 
 
-def parse(attention: str, plan: Plan | None = None) -> Method:
-    """What `--attention` asks for. Without the plan, "plan" is a method of which only `needs_plan` is known.
+def parse(attention: str, plan: Plan | None = None) -> Composition:
+    """Return what an attention is made of.
 
-    Raises OctavoError for what does not compose, with the reason.
+    Parameters
+    ----------
+    attention : str
+        What `--attention` says, such as "duo+quest".
+    plan : Plan, optional
+        The model's plan. Without it, only `needs_plan` is known of "plan".
+
+    Raises
+    ------
+    OctavoError
+        If the words do not compose, with the reason.
     """
-    words = attention.split("+")
-    for word in words:
-        if word not in WORDS:
-            raise OctavoError(f"There is no attention named '{word}': choose from {', '.join(WORDS)}.")
-    if len(set(words)) < len(words):
+    named = attention.split("+")
+    for word in named:
+        if word not in words():
+            raise OctavoError(f"There is no attention named '{word}': choose from {', '.join(words())}.")
+    if len(set(named)) < len(named):
         raise OctavoError(f"'{attention}' names something twice.")
-    methods = [word for word in words if word in _METHODS]
+    methods = [word for word in named if word in METHODS]
     if len(methods) > 1:
         raise OctavoError(
             f"{methods[0]} and {methods[1]} do not compose: both choose what the same heads attend. Give one of them."
         )
-    if words == [PLAN]:
+    if named == [PLAN]:
         if plan is None:
-            return Method("dense", scales=True)
+            return Composition(DENSE, scales=True)
         if PLAN in plan.attention.split("+"):
             raise OctavoError(f"The plan's own attention is '{plan.attention}', which says nothing: mend the plan.")
         own = parse(plan.attention)
-        return Method(own.method, own.streams, scales=own.has_budget)
-    method, streams, scales = (*methods, "dense")[0], DUO in words, PLAN in words
-    if streams and method in ("streaming", "h2o"):
+        return Composition(own.method, own.streams, scales=own.has_budget)
+    method, streams, scales = (*methods, DENSE)[0], DUO in named, PLAN in named
+    if streams and method_class(method).keeps.evicts:
         raise OctavoError(
             f"duo and {method} do not compose: retrieval heads are those that must not forget, and {method} forgets."
         )
-    if scales and method == "dense":
+    if scales and not method_class(method).has_budget:
         raise OctavoError(f"'{attention}' has no budget for the plan's layers to scale: add a method, as plan+quest.")
-    return Method(method, streams, scales)
+    return Composition(method, streams, scales)
 
 
 def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
-    """The name of an attention's method, and whether the Metal kernels have it."""
+    """Return the name of an attention's method, and whether the Metal kernels have it."""
     name = parse(attention, plan).method
-    return name, _METHODS[name](1.0).metal is not None
+    return name, has_method(name)
+
+
+def new_method(name: str, budget: float) -> Method:
+    """Return a method by its name, with a budget if it has one."""
+    found = method_class(name)
+    return found(budget=budget) if found.has_budget else found()  # type: ignore[call-arg]
 
 
 def layer_scales(scales: Sequence[float], slides: Sequence[bool], budget: float) -> np.ndarray:
-    """Scales with which no layer gets more than everything: what is over goes to the others, in proportion.
+    """Return scales with which no layer gets more than everything.
 
-    Layers that slide have no part in it. The sum stays.
+    What is over goes to the other layers, in proportion, so that the sum stays.
+
+    Parameters
+    ----------
+    scales : sequence of float
+        Factor of each layer's budget, as the plan has it.
+    slides : sequence of bool
+        Whether each layer's window slides. Such layers have no part in it.
+    budget : float
+        Share of the KV bytes that a step reads.
+
+    Returns
+    -------
+    float64 array, shape (n_layers,)
     """
     capped = np.array(scales, np.float64)
     own = ~np.array(slides)
@@ -128,39 +148,58 @@ def assign(
     plan: Plan | None,
     retrieval_heads: float | None = None,
 ) -> list[Assignment]:
-    """Which KV heads attend by which selector. Layers whose window slides attend all that it shows.
+    """Return which KV heads attend by which method. Layers whose window slides attend to all that it shows.
 
-    Raises OctavoError where a plan is needed and there is none, or where it belongs to another model.
+    Parameters
+    ----------
+    attention : str
+        What `--attention` says.
+    budget : float
+        Share of the KV bytes that a step reads, or that is kept.
+    layers : sequence of CacheLayer
+        The model's caches.
+    plan : Plan or None
+        The model's plan.
+    retrieval_heads : float, optional
+        Share of the KV heads that see everything, for `duo`; by default the plan's.
+
+    Raises
+    ------
+    OctavoError
+        If a number is out of range, if a plan is needed and there is none, or if it belongs to another model.
     """
     if not 0 < budget <= 1:
         raise OctavoError(f"A budget is a share of the KV cache, above 0 and at most 1: {budget:g} is not.")
     if retrieval_heads is not None and not 0 <= retrieval_heads <= 1:
         raise OctavoError(f"The share of retrieval heads is from 0 to 1: {retrieval_heads:g} is not.")
-    method = parse(attention, plan)
-    if method.needs_plan and plan is None:
+    composition = parse(attention, plan)
+    if composition.needs_plan and plan is None:
         raise OctavoError(f"'{attention}' needs a plan of this model: `octavo profile` measures and writes it.")
-    if plan is not None and method.needs_plan:
+    if plan is not None and composition.needs_plan:
         plan.check(layers)
-    streaming = set(plan.streaming_heads(retrieval_heads)) if plan and method.streams else set()
+    streaming = set(plan.streaming_heads(retrieval_heads)) if plan and composition.streams else set()
     slides = [layer.window > 0 for layer in layers]
-    scales = layer_scales(plan.layer_scale, slides, budget) if plan and method.scales else np.ones(len(layers))
-    selector = _METHODS[method.method](budget)
-    dense_layers = selector.dense_layers if isinstance(selector, Quest) else 0
+    scales = layer_scales(plan.layer_scale, slides, budget) if plan and composition.scales else np.ones(len(layers))
+    method = new_method(composition.method, budget)
     dense, selected, streamed, selected_scale = [], [], [], []
     number = 0
     for i, layer in enumerate(layers):
         for head in range(layer.n_kv_head):
             if (i, head) in streaming:
                 streamed.append(number)
-            elif layer.window or i < dense_layers:
+            elif layer.window or i < method.dense_layers:
                 dense.append(number)
             else:
                 selected.append(number)
                 selected_scale.append(scales[i])
             number += 1
-    assignments = [Assignment(Dense(), np.array(dense, int), np.ones(len(dense)))]
-    assignments.append(Assignment(selector, np.array(selected, int), np.array(selected_scale)))
+    assignments = [Assignment(new_method(DENSE, budget), np.array(dense, int), np.ones(len(dense)))]
+    assignments.append(Assignment(method, np.array(selected, int), np.array(selected_scale)))
     if plan is not None:
-        recent = Streaming(n_sinks=plan.n_sinks, n_recent=plan.n_recent)
-        assignments.append(Assignment(recent, np.array(streamed, int), np.ones(len(streamed))))
+        assignments.append(Assignment(streaming_method(plan), np.array(streamed, int), np.ones(len(streamed))))
     return [assignment for assignment in assignments if len(assignment.heads)]
+
+
+def streaming_method(plan: Plan) -> Method:
+    """Return the method of a plan's streaming heads."""
+    return method_class(STREAMING)(n_sinks=plan.n_sinks, n_recent=plan.n_recent)  # type: ignore[call-arg]

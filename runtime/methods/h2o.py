@@ -1,40 +1,67 @@
-"""H2O: keep the rows that got most attention, and recent ones (Zhang et al. 2023, section 4.2, algorithm 1)."""
+"""H2O: the rows that got most attention, and recent ones (Zhang et al. 2023, algorithm 1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...cpu_kernels.methods.h2o import native_score_kept, native_select_kept, native_settle_heavy
+import numpy as np
+
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
 from ..cache.index import Index
-from .method import LEAST_KEPT, Heads, Keeps, rows_of_budget
+from . import DEFAULT_BUDGET
+from .method import LEAST_KEPT, Heads, Keeps, Method, rows_of_budget
 
 
 @dataclass(frozen=True)
-class H2O:
-    """Heavy hitters by accumulated attention plus a recent part; the rest is forgotten.
+class H2O(Method):
+    """Keep the heavy hitters, by accumulated attention, and a recent part; forget the other rows.
 
-    A step attends what is kept and its own tokens, and then forgets what is over the budget: so a batch's tokens see
-    more than they would one by one. Of a document that comes from an index, rows are kept by the attention that its
-    last tokens gave them.
+    A step attends to what is kept and to its own tokens, and then forgets what is over the budget. So the tokens of a
+    batch see more than they would one by one. Of a document that comes from an index, rows are kept by the attention
+    that its last tokens gave them.
 
     Parameters
     ----------
-    budget : share of the rows that is kept; at least a chunk of them
-    recent_share : of the kept rows, those that are the newest: a half in the paper, section 5
+    budget : float
+        Share of the rows that is kept; at least a chunk of them.
+    recent_share : float
+        Share of the kept rows that are the newest; a half in the paper, section 5.
     """
 
-    budget: float = 0.125
+    budget: float = DEFAULT_BUDGET
     recent_share: float = 0.5
 
-    keeps = Keeps.HEAVY
-    beside = ("slot_offset",)
-    chunk_items = 256
-    metal = None
-    native_score = staticmethod(native_score_kept)
-    native_select = staticmethod(native_select_kept)
-    native_settle = staticmethod(native_settle_heavy)
+    name = "h2o"
+    hooks = HOOKS
+    state = STATE
+    keeps = Keeps.CHOSEN
 
-    def prepare(self, own: Heads, n_tokens: int, document: Index | None) -> None:
+    def extras_bytes(self, shape: Shape) -> int:
+        """Return what a chunk keeps of its rows for selection, in bytes."""
+        return extras_bytes(shape)
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the rows that are scored in one head."""
+        return heads.n_chunks * CHUNK_ROWS
+
+    def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Let the number of rows that are kept grow with the sequence."""
-        n_kept = rows_of_budget(self.budget, own.scale, n_tokens, LEAST_KEPT)
-        own.set(n_selected=n_kept, n_recent=(self.recent_share * n_kept).astype(int))
+        n_rows = rows_of_budget(self.budget, heads.scale, n_tokens, LEAST_KEPT)
+        heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent_share * n_rows).astype(int)
+
+    def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Choose the newest rows and those with most attention, in the order of their positions."""
+        n_rows, n_recent = int(state["n_rows"]), int(state["n_recent"])
+        order = position.argsort()
+        older = order[: len(order) - n_recent]
+        heaviest = older[mass[older].argsort(kind="stable")[len(older) - (n_rows - n_recent) :]]
+        kept = np.concatenate([heaviest, order[len(order) - n_recent :]])
+        rows: np.ndarray = kept[position[kept].argsort()]
+        return rows
+
+    def start_extras(self, shape: Shape, chunk: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
+        """Write the positions of copied rows, and the attention that they got."""
+        positions, attention = positions_and_attention(shape, chunk)
+        positions[: len(position)], attention[: len(mass)] = position, mass

@@ -1,111 +1,229 @@
-"""Selectors: which stored rows a step attends, and which are stored at all. One file for each.
+"""What the runtime needs of a method: the base class `Method`, and the heads that it serves.
 
-A selector is a frozen dataclass of parameters, and says
-  native_score, native_select, native_settle : its compiled functions for a shape (see cpu_kernels/select.py); all but
-      the second may be None
-  keeps, beside : what is stored of a head (see `Keeps`, and cpu_kernels/chunks.py for what can lie beside its rows)
-  metal : what it is for the Metal kernels; None where they do not have it
-  chunk_items : what it scores in a chunk of the tail: rows, pages or clusters
-  prepare : before each step, fills its fields of the HEAD records
+A method is a frozen dataclass of its parameters. Its class attributes declare what it stores and which compiled hooks
+it has; its methods turn a budget into the state that the hooks read. They run outside the compiled step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.spans import CHUNK_ROWS
-from ...metal.records import Method
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.hooks import Hooks
 from ..cache.index import Index
+
+#: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
+LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
 
 
 class Keeps(Enum):
     """What a KV head stores of the sequence."""
 
     DOCUMENT = "all rows, those of a document where its index maps them"
-    ORDER = "all rows, in order: those of a document are copied"
+    ORDER = "all rows, those of a document copied in order"
     RECENT = "sinks and recent rows"
-    HEAVY = "rows that got much attention, and recent ones"
+    CHOSEN = "the rows that the method chooses"
 
     @property
     def evicts(self) -> bool:
-        """Whether rows are forgotten."""
-        return self in (Keeps.RECENT, Keeps.HEAVY)
-
-
-class Selector(Protocol):
-    """What the runtime needs of a selector."""
-
-    @property
-    def keeps(self) -> Keeps: ...
-
-    @property
-    def beside(self) -> tuple[str, ...]: ...
-
-    @property
-    def chunk_items(self) -> int: ...
-
-    @property
-    def metal(self) -> Method | None: ...
-
-    @property
-    def native_score(self) -> Any: ...
-
-    @property
-    def native_select(self) -> Any: ...
-
-    @property
-    def native_settle(self) -> Any: ...
-
-    def prepare(self, own: Heads, n_tokens: int, document: Index | None) -> None:
-        """Fill the fields of the heads that this selector serves, before a step after which n_tokens are stored."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """Which KV heads a selector serves: their numbers in the cache, and the scale of each one's budget."""
-
-    selector: Selector
-    heads: np.ndarray
-    scale: np.ndarray
+        """Return whether rows are forgotten."""
+        return self in (Keeps.RECENT, Keeps.CHOSEN)
 
 
 @dataclass(frozen=True)
 class Heads:
-    """KV heads that one selector serves.
+    """KV heads of a cache that one method serves.
 
-    records : HEAD records of all heads of the cache    numbers : which of them are its own
-    scale : for each of its own, what a plan makes of its share of the budget, 1 where there is none
-    head_dim, group : of each of its own
-    rest : for each of its own, address of (group + head_dim) f32 that `reallocation` may point at
+    Parameters
+    ----------
+    records : HEAD array, shape (n_all_heads,)
+        Records of all heads of the cache.
+    numbers : int64 array, shape (n_heads,)
+        Which of them the method serves.
+    scale : float64 array, shape (n_heads,)
+        Factor of each head's budget, by a plan; 1 without one.
+    shapes : sequence of Shape
+        What each head's kernels are compiled for.
+    state : STATE array, shape (n_heads,)
+        The method's own record of each head.
     """
 
     records: np.ndarray
     numbers: np.ndarray
     scale: np.ndarray
-    head_dim: np.ndarray
-    group: np.ndarray
-    rest: np.ndarray
-
-    def set(self, **fields: Any) -> None:
-        """Set fields of the HEAD records."""
-        for name, values in fields.items():
-            self.records[name][self.numbers] = values
+    shapes: Sequence[Shape]
+    state: np.ndarray
 
     def get(self, field: str) -> np.ndarray:
-        """A field of the HEAD records, a copy."""
+        """Return a copy of a field of their HEAD records."""
         values: np.ndarray = self.records[field][self.numbers]
         return values
 
+    @property
+    def head_dim(self) -> np.ndarray:
+        """Return each head's head_dim."""
+        return np.array([shape.head_dim for shape in self.shapes], np.int64)
 
-#: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
-LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
+    @property
+    def group(self) -> np.ndarray:
+        """Return each head's number of query heads."""
+        return np.array([shape.group for shape in self.shapes], np.int64)
+
+    @property
+    def row_bytes(self) -> np.ndarray:
+        """Return the bytes of each head's keys, which are those of its values."""
+        return np.array([shape.row_bytes for shape in self.shapes], np.int64)
+
+    @property
+    def n_chunks(self) -> int:
+        """Return the most chunks that the tail of one of them lies in."""
+        return int(-(-self.get("n_tail").max(initial=0) // CHUNK_ROWS))
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which KV heads a method serves.
+
+    Parameters
+    ----------
+    method : Method
+        The method.
+    heads : int64 array, shape (n_heads,)
+        Numbers of the heads in the cache.
+    scale : float64 array, shape (n_heads,)
+        Factor of each head's budget.
+    """
+
+    method: Method
+    heads: np.ndarray
+    scale: np.ndarray
+
+
+@dataclass(frozen=True)
+class Method:
+    """How KV heads select what they attend.
+
+    A subclass is a frozen dataclass whose fields are the method's parameters. A method that has a budget has a field
+    `budget`, the share of the KV bytes that a step may read, or of the rows that are kept.
+
+    Attributes
+    ----------
+    name : str
+        The method's name in the table METHODS.
+    hooks : Hooks
+        Its compiled functions.
+    state : numpy.dtype
+        The record that the hooks read and write for each head; empty for none.
+    keeps : Keeps
+        What a head stores of the sequence.
+    has_budget : bool
+        Whether a budget makes a difference.
+    needs_clusters : bool
+        Whether a document's keys must be clustered.
+    dense_layers : int
+        Number of first layers that attend to everything.
+    document_arrays : tuple of str
+        Fields of the state that are addresses of the arrays of the same name of an `IndexLayer`.
+    document_counts : tuple of str
+        Fields of the state that are the numbers of the same name of an `IndexLayer`.
+    """
+
+    name: ClassVar[str]
+    hooks: ClassVar[Hooks]
+    state: ClassVar[np.dtype] = np.dtype([])
+    keeps: ClassVar[Keeps] = Keeps.DOCUMENT
+    has_budget: ClassVar[bool] = True
+    needs_clusters: ClassVar[bool] = False
+    document_arrays: ClassVar[tuple[str, ...]] = ()
+    document_counts: ClassVar[tuple[str, ...]] = ()
+
+    #: Of most methods. A method with dense layers has a parameter of this name.
+    dense_layers = 0
+
+    def extras_bytes(self, shape: Shape) -> int:
+        """Return what a chunk keeps of its rows for selection, in bytes."""
+        return 0
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the most items (pages, rows, clusters) that are scored in one head, for what is stored now."""
+        return 0
+
+    def start(self, heads: Heads, index: Index | None) -> None:
+        """Set the state for a sequence that begins: after a document, or after nothing.
+
+        Raises
+        ------
+        BudgetTooSmall
+            If the budget is smaller than what a step over this document always reads.
+        """
+
+    def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Set the state for a step after which n_tokens tokens are stored."""
+
+    def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many sink rows and recent rows each head sees. For methods that keep Keeps.RECENT."""
+        raise TypeError(f"{self.name} keeps no window")
+
+    def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Choose the rows of a document that a head copies, in the order in which they are stored.
+
+        Parameters
+        ----------
+        state : STATE record
+            The head's state.
+        position : int array, shape (n_rows,)
+            Position of each of the document's rows.
+        mass : float32 array, shape (n_rows,)
+            Attention that each row got from the document's last tokens.
+        """
+        rows: np.ndarray = position.argsort()
+        return rows
+
+    def start_extras(self, shape: Shape, chunk: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
+        """Write what a chunk's extras say of copied rows besides what the `append` hook makes of them.
+
+        Parameters
+        ----------
+        shape : Shape
+            What the head's kernels are compiled for.
+        chunk : uint8 array
+            The chunk's bytes.
+        position, mass : arrays, shape (n_rows,)
+            Of the rows in this chunk, as in `document_rows`.
+        """
+
+    def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
+        """Return where each row of a chunk was when it came, or None if the chunk is in that order still."""
+        return None
+
+    def truncate(self, state: np.void, n_chunks: int) -> None:
+        """Forget what the state says of all chunks but the first n_chunks, which are full."""
 
 
 def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) -> np.ndarray:
-    """A share of n_tokens rows for each head, at least `least` and at most all of them: int64."""
+    """Return a share of n_tokens rows for each head.
+
+    Parameters
+    ----------
+    budget : float
+        The share, before a plan scales it.
+    scale : float64 array, shape (n_heads,)
+        Factor of each head's budget.
+    n_tokens : int
+        Rows of the sequence.
+    least : int
+        Rows at least, if the sequence has them.
+
+    Returns
+    -------
+    int64 array, shape (n_heads,)
+        At most n_tokens.
+    """
     rows = np.minimum(budget * scale, 1.0) * n_tokens
     return np.clip(rows.astype(np.int64), min(least, n_tokens), n_tokens)

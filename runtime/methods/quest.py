@@ -1,4 +1,4 @@
-"""Quest: attend the pages whose keys could score highest (Tang et al. 2024, section 3.3, algorithm 1)."""
+"""Quest: the pages whose keys could score highest (Tang et al. 2024, section 3.4, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -6,39 +6,47 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.methods.quest import PAGE_ROWS, native_score_pages, native_select_pages
-from ...metal.records import Method
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.methods.quest import CHUNK_PAGES, HOOKS, PAGE_ROWS, STATE, extras_bytes
 from ..cache.index import Index
-from .method import LEAST_READ, Heads, Keeps, rows_of_budget
+from . import DEFAULT_BUDGET
+from .method import LEAST_READ, Heads, Keeps, Method, rows_of_budget
 
-#: Bounds, two vectors, over a page's keys and values.
+#: Bytes of a page's bounds, two vectors, over those of its keys and values.
 _LOOKUP = 1 / PAGE_ROWS
 
 
 @dataclass(frozen=True)
-class Quest:
-    """Pages of 16 rows by an upper bound of q.k; a batch of more than one token attends everything.
+class Quest(Method):
+    """Select pages of 16 rows by an upper bound of their scores; a batch attends to everything.
 
     Parameters
     ----------
-    budget : share of the KV bytes that a step reads in a layer that selects, the bounds included; four pages are
-        read in any case. 1 reads everything
-    dense_layers : first layers that attend everything; 2 in the paper, section 4.1
+    budget : float
+        Share of the KV bytes that a step reads in a layer that selects, the bounds included. Four pages are read in
+        any case. 1 reads everything.
+    dense_layers : int
+        Number of first layers that attend to everything; 2 in the paper, section 4.2.
     """
 
-    budget: float = 0.125
+    budget: float = DEFAULT_BUDGET
     dense_layers: int = 2
 
+    name = "quest"
+    hooks = HOOKS
+    state = STATE
     keeps = Keeps.ORDER
-    beside = ("page_offset",)
-    chunk_items = 16
-    metal = Method.PAGES
-    native_score = staticmethod(native_score_pages)
-    native_select = staticmethod(native_select_pages)
-    native_settle = None
 
-    def prepare(self, own: Heads, n_tokens: int, document: Index | None) -> None:
+    def extras_bytes(self, shape: Shape) -> int:
+        """Return what a chunk keeps of its rows for selection, in bytes."""
+        return extras_bytes(shape)
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the pages that are scored in one head."""
+        return heads.n_chunks * CHUNK_PAGES
+
+    def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Let the number of pages grow with the sequence."""
-        share = self.budget * own.scale
+        share = self.budget * heads.scale
         n_rows = rows_of_budget(1.0, np.where(share < 1, np.maximum(share - _LOOKUP, 0), 1.0), n_tokens, LEAST_READ)
-        own.set(n_selected=np.maximum(np.rint(n_rows / PAGE_ROWS), 1) + (share >= 1))
+        heads.state["n_pages"] = np.maximum(np.rint(n_rows / PAGE_ROWS), 1) + (share >= 1)

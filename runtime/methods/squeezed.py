@@ -1,98 +1,99 @@
-"""Squeezed Attention: attend the clusters of keys that matter (Hooper et al. 2024, sections 3.2 to 3.4)."""
+"""Squeezed: the clusters of keys that matter (Squeezed Attention, Hooper et al. 2024, sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.methods.squeezed import (
-    native_score_clusters,
-    native_score_coarse_clusters,
-    native_select_clusters,
-    native_select_clusters_of_clusters,
-)
-from ...cpu_kernels.scores import ITEMS_STEP
-from ...cpu_kernels.spans import CHUNK_ROWS
-from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, native_cluster_chunks
-from ...metal.records import Method
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.methods.squeezed import HOOKS, STATE, extras_bytes
+from ...cpu_kernels.scores import ITEMS_STEP, padded
+from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, order_of
 from ..cache.index import Index
-from .method import Heads, Keeps
+from . import DEFAULT_BUDGET
+from .method import Heads, Method
 
-#: Without a document: the share of its logarithmic error that a threshold makes good with each step, and the largest
-#: error that it believes, a factor; how far it may go from an even share of attention; and the least share of their
-#: budget that clusters get, where the rows that are always read take up all of it.
+#: How a head's threshold follows its budget without a document. With each step it makes up for a share of its
+#: logarithmic error (_GAIN), of which it believes no more than a factor (_BELIEVED). It stays within a factor of an
+#: even share of attention (_REACH). Clusters get at least a share of their budget (_LEAST), even if the rows that are
+#: always read take up all of it.
 _GAIN, _BELIEVED, _REACH, _LEAST = 0.3, 4.0, 1e6, 0.25
 
 
-class _Clusters:
-    """What one and two levels share."""
-
-    keeps = Keeps.DOCUMENT
-    beside = ("cluster_offset",)
-    chunk_items = ITEMS_STEP
-    native_settle = staticmethod(native_cluster_chunks)
-
-
 @dataclass(frozen=True)
-class Squeezed(_Clusters):
-    """Centroid lookup over the clusters of a document, and of the tail, whose chunks are clustered as they fill.
+class Squeezed(Method):
+    """Look up the clusters of a document, and of the tail, whose chunks are clustered as they fill.
 
     The document's first and last rows, and the newest of the tail, are always attended.
 
     Parameters
     ----------
-    budget : share of the KV bytes that a step reads on average, the lookup included
+    budget : float
+        Share of the KV bytes that a step reads on average, the lookup included.
     """
 
-    budget: float = 0.125
+    budget: float = DEFAULT_BUDGET
 
-    metal = Method.CLUSTERS
-    native_score = staticmethod(native_score_clusters)
-    native_select = staticmethod(native_select_clusters)
+    name = "squeezed"
+    hooks = HOOKS
+    state = STATE
+    needs_clusters = True
+    document_arrays: ClassVar[tuple[str, ...]] = ("centroids", "cluster_starts")
+    document_counts: ClassVar[tuple[str, ...]] = ("n_clusters",)
 
-    def prepare(self, own: Heads, n_tokens: int, document: Index | None) -> None:
+    def extras_bytes(self, shape: Shape) -> int:
+        """Return what a chunk keeps of its rows for selection, in bytes."""
+        return extras_bytes(shape)
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the clusters that are scored in one head."""
+        return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
+
+    def start(self, heads: Heads, index: Index | None) -> None:
         """Set a threshold for each head, with which all read the same share (see convert/calibrate.py)."""
-        if document is not None and document.curve is not None:
-            own.set(threshold=document.curve.at(self.budget, own.numbers, own.scale))
-        else:
-            _follow_budget(own, self.budget, n_tokens)
+        if index is not None and index.curve is not None:
+            heads.state["threshold"] = index.curve.at(self.budget, heads.numbers, heads.scale)
+
+    def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Without a document's thresholds, have them follow the budget."""
+        if index is None or index.curve is None:
+            follow_budget(heads, self.budget, n_tokens)
+
+    def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
+        """Return where each row of a clustered chunk was when it came."""
+        return order_of(shape, chunk) if number < state["n_clustered_chunks"] else None
+
+    def truncate(self, state: np.void, n_chunks: int) -> None:
+        """Take all chunks but the first n_chunks for chunks that are not clustered."""
+        state["n_clustered_chunks"] = min(int(state["n_clustered_chunks"]), n_chunks)
 
 
-@dataclass(frozen=True)
-class Squeezed2(_Clusters):
-    """`Squeezed` with two levels: a document's clusters are looked up in coarse clusters first (section 3.4)."""
+def follow_budget(heads: Heads, budget: float, n_tokens: int) -> None:
+    """Set each head's threshold without a document to calibrate on, in proportion to an even share of attention.
 
-    budget: float = 0.125
+    The threshold rises while the head reads more of its clusters than the budget leaves for them, and falls while it
+    reads less. The error is that of the last step, so there is nothing else to remember. A batch has none, because its
+    tokens attend to what any of them selects.
 
-    metal = Method.COARSE
-    native_score = staticmethod(native_score_coarse_clusters)
-    native_select = staticmethod(native_select_clusters_of_clusters)
-
-    def prepare(self, own: Heads, n_tokens: int, document: Index | None) -> None:
-        """Set the thresholds of both levels."""
-        if document is not None and document.two_level is not None:
-            levels = document.two_level
-            own.set(coarse_threshold=levels.coarse_thresholds[own.numbers] if self.budget < 1 else -1.0)
-            own.set(threshold=levels.curve.at(self.budget, own.numbers, own.scale))
-        else:
-            _follow_budget(own, self.budget, n_tokens)
-
-
-def _follow_budget(own: Heads, budget: float, n_tokens: int) -> None:
-    """Without a document to calibrate on: for each head a threshold in proportion to an even share of attention.
-
-    It is raised while the head reads more of its clusters than the budget leaves for them, and lowered while it reads
-    less. The error is of the last step, so it is all there is to remember; a batch, whose tokens attend what any of
-    them selects, has none.
+    Parameters
+    ----------
+    heads : Heads
+        The heads, whose state has the fields of `squeezed`.
+    budget : float
+        Share of the KV bytes that a step reads.
+    n_tokens : int
+        Tokens that are stored after the step.
     """
-    stored, n_chunks = own.get("n_document") + own.get("n_tail"), own.get("n_clustered")
+    state = heads.state
+    stored, n_chunks = heads.get("n_document") + heads.get("n_tail"), state["n_clustered_chunks"]
     clustered = CHUNK_ROWS * n_chunks
-    row_bytes = own.get("value_offset") // CHUNK_ROWS  # a chunk's values follow its keys
-    lookup = n_chunks * CHUNK_CLUSTERS * own.head_dim / row_bytes  # in rows: of a key and a value each
-    spare = np.maximum(budget * own.scale * stored - (stored - clustered) - lookup, _LEAST * budget * clustered)
-    n_selected = own.get("n_selected")
+    lookup = n_chunks * CHUNK_CLUSTERS * heads.head_dim / heads.row_bytes  # in rows: of a key and a value each
+    spare = np.maximum(budget * heads.scale * stored - (stored - clustered) - lookup, _LEAST * budget * clustered)
+    n_selected = state["n_tail_selected"]
     error = np.where((clustered > 0) & (n_selected >= 0), n_selected / np.maximum(spare, 1), 1.0)
     error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
-    factor = np.where(clustered, np.clip(own.get("threshold") * stored * error**_GAIN, 1 / _REACH, _REACH), 1.0)
-    own.set(threshold=factor / n_tokens if budget < 1 else -1.0)
+    factor = np.where(clustered, np.clip(state["threshold"] * stored * error**_GAIN, 1 / _REACH, _REACH), 1.0)
+    state["threshold"] = factor / n_tokens if budget < 1 else -1.0

@@ -29,7 +29,7 @@ from ...errors import OctavoError
 from ..cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
 from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
 
-FORMAT_VERSION = 3
+INDEX_VERSION = 3
 MANIFEST = "manifest.json"
 DOCUMENT = "document.safetensors"
 
@@ -64,9 +64,9 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     if not (path / MANIFEST).exists():
         raise OctavoError(f"{path} is not an octavo index: it has no {MANIFEST}.")
     manifest = read_manifest(path)
-    if manifest.get("format_version") != FORMAT_VERSION:
+    if manifest.get("format_version") != INDEX_VERSION:
         raise OctavoError(
-            f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {FORMAT_VERSION}: "
+            f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {INDEX_VERSION}: "
             "index the document again."
         )
     if manifest["model"]["sha256"] != model_hash:

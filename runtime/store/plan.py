@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import OctavoError
 from ..cache.tail import CacheLayer
 
-FORMAT_VERSION = 1
+PLAN_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         raise OctavoError(f"There is no plan {path}: `octavo profile` measures the model and writes it.")
     try:
         content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if content["format_version"] != FORMAT_VERSION:
+        if content["format_version"] != PLAN_VERSION:
             raise OctavoError(
-                f"The plan {path} has format {content['format_version']}, and this octavo reads {FORMAT_VERSION}: run "
+                f"The plan {path} has format {content['format_version']}, and this octavo reads {PLAN_VERSION}: run "
                 "`octavo profile` again."
             )
         heads = content["heads"]

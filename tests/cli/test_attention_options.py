@@ -1,7 +1,6 @@
 """`--attention`, `--plan` and `--retrieval-heads` on the command line, and `octavo chat` without a document."""
 
 import json
-import os
 
 import pytest
 from click.testing import CliRunner
@@ -11,13 +10,6 @@ from octavo.cli.main import cli
 from octavo.runtime.store.library import Library
 
 ATTENTIONS = ["dense", "streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2", "duo", "plan", "plan+duo+quest"]
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch, tmp_path):
-    for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +23,14 @@ def document(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def on_tiny(tiny_model, tmp_path_factory):
-    """Options for a model that has a plan beside its indexes."""
+    """Options for a model that has indexes and a plan."""
     folder = tmp_path_factory.mktemp("indexes")
     write_plan(Library.of(tiny_model, folder))
     return ["-m", str(tiny_model), "--index-dir", str(folder), "-t", "2"]
 
 
 def write_plan(library, path=None, **changes):
-    """A plan by which the second head of each layer streams."""
+    """Write a plan by which the second head of each layer streams."""
     layers = octavo.Llama(library.model_path, n_threads=2).context.cache.layers
     heads = [[i, head] for head in (1, 0) for i in range(len(layers))]
     content = {

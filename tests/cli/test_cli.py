@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 from helpers import tiny_models
 
 from octavo.cli import main as cli_main
-from octavo.runtime.models import default_threads
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
 NO_HEAVY_IMPORTS = ("llama_cpp", "numba", "numpy", "sklearn", "rich", "prompt_toolkit", "psutil", "joblib")
@@ -162,10 +161,6 @@ def test_environment_variables(document, on_tiny, monkeypatch):
     monkeypatch.setenv("OCTAVO_PREDICT", "2")
     result = octavo("ask", document, "Why?", "--temp", "0", "-o", "json")
     assert json.loads(result.stdout)["budget"] == 0.5
-
-
-def test_default_threads_are_cores():
-    assert 1 <= default_threads() <= os.cpu_count()
 
 
 # Bad documents and models: exit code 1, before anything else is said

@@ -1,7 +1,6 @@
 """`octavo profile`, by its output and exit codes, on a tiny model."""
 
 import json
-import os
 import re
 import sys
 
@@ -15,12 +14,6 @@ from octavo.convert.plan.profile import ProfileSettings
 
 QUICK = ["--texts", "1", "--tokens", "1024", "--rounds", "2", "--sinks", "16", "--recent", "32"]
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

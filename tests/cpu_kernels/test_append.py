@@ -1,4 +1,4 @@
-"""Appending to the tail: rows as they are stored, and what grows beside them."""
+"""Appending to the tail: rows as they are stored, and the extras that grow with them."""
 
 import numpy as np
 import pytest
@@ -8,34 +8,30 @@ from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, Room, address, before_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels import append
-from octavo.cpu_kernels.compile import Shape, kernel
+from octavo.cpu_kernels.append import append_rows
+from octavo.cpu_kernels.compile import Shape
+from octavo.cpu_kernels.head import CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.hooks import native
+from octavo.cpu_kernels.methods import quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
-from octavo.cpu_kernels.spans import CHUNK_ROWS, HEAD, head_at
 
-
-@kernel
-def append_rows(shape, head, keys, key_stride, values, value_stride, n_tokens):
-    append.append_rows(shape, head_at(head)[0], keys, key_stride, values, value_stride, n_tokens)
+METHODS = pytest.mark.parametrize("method", [quest, sparq], ids=["quest", "sparq"])
 
 
 class Tail:
-    """Chunks that hold nothing yet. beside : whether they have pages, columns, moments and sums"""
+    """Chunks that hold nothing yet. method : kernel module whose extras they have, or None"""
 
-    def __init__(self, shape, n_chunks, beside=True):
-        self.shape, self.beside, rows_bytes = shape, beside, CHUNK_ROWS * shape.row_bytes
-        self.key_offset, self.value_offset, self.page_offset = 64, 64 + rows_bytes, 64 + 2 * rows_bytes
-        self.column_offset = self.page_offset + CHUNK_ROWS // PAGE_ROWS * 4 * shape.head_dim
-        self.moment_offset = self.column_offset + 2 * CHUNK_ROWS * shape.head_dim
-        self.sum_offset = self.moment_offset + 8 * shape.head_dim
-        size = self.sum_offset + 4 * shape.head_dim
+    def __init__(self, shape, n_chunks, method=None):
+        self.shape, self.method = shape, method
+        self.extras = extras_offset(shape)
+        self.value_offset = self.extras // 2
+        size = chunk_bytes(shape, method.extras_bytes(shape) if method else 0)
         self.chunks = [Room(size) for _ in range(n_chunks)]
         self._table = before_a_hole(np.array([chunk.address for chunk in self.chunks], np.int64))
         self.record = np.zeros(1, HEAD)
         self.record["tail_chunks"] = address(self._table)
-        names = ("page_offset", "column_offset", "moment_offset", "sum_offset") if beside else ()
-        for name in ("key_offset", "value_offset", *names):
-            self.record[name] = getattr(self, name)
+        if method:
+            self.record["append"] = native(method.HOOKS.append, shape).address
 
     def append(self, keys, values):
         """Rows of f16, with gaps between them."""
@@ -56,10 +52,35 @@ class Tail:
         """Of all chunks: (n_chunks * CHUNK_ROWS, row_bytes)."""
         return self.part(offset, np.uint8, CHUNK_ROWS, self.shape.row_bytes).reshape(-1, self.shape.row_bytes)
 
+    @property
+    def keys(self):
+        """Of all chunks, as numbers."""
+        return read_rows(self.shape, self.rows(0))
+
+    @property
+    def values(self):
+        return read_rows(self.shape, self.rows(self.value_offset))
+
+    @property
+    def pages(self):
+        return self.part(self.extras, np.float16, CHUNK_ROWS // PAGE_ROWS, 2, self.shape.head_dim)
+
+    @property
+    def columns(self):
+        return self.part(self.extras, np.float16, self.shape.head_dim, CHUNK_ROWS)
+
+    @property
+    def moments(self):
+        return self.part(self.extras + 2 * CHUNK_ROWS * self.shape.head_dim, np.float32, 2, self.shape.head_dim)
+
+    @property
+    def sums(self):
+        return self.part(self.extras + (2 * CHUNK_ROWS + 8) * self.shape.head_dim, np.float32, self.shape.head_dim)
+
     def check(self, keys, values):
-        """That it holds these rows, f16, and what belongs beside them, and is poisoned everywhere else."""
+        """That it holds these rows, f16, and their extras, and is poisoned everywhere else."""
         n_rows = len(keys)
-        for offset, rows in ((self.key_offset, keys), (self.value_offset, values)):
+        for offset, rows in ((0, keys), (self.value_offset, values)):
             stored = self.rows(offset)
             assert (stored[n_rows:] == 0xFF).all(), "written behind the newest row"
             expected, actual = (read_rows(self.shape, x) for x in (store_rows(self.shape, rows), stored[:n_rows]))
@@ -68,24 +89,30 @@ class Tail:
             else:  # ties may be rounded either way
                 step = np.abs(rows.astype(np.float64)).max(axis=1, keepdims=True) / 127
                 assert (np.abs(actual - rows) <= 0.5001 * step).all()
-        floats = read_rows(self.shape, self.rows(self.key_offset)[:n_rows]).astype(np.float32)
-        pages = self.part(self.page_offset, np.float16, CHUNK_ROWS // PAGE_ROWS, 2, self.shape.head_dim)
-        columns = self.part(self.column_offset, np.float16, self.shape.head_dim, CHUNK_ROWS)
-        expected_pages, expected_columns = np.full_like(pages, np.nan), np.full_like(columns, np.nan)
-        if self.beside and n_rows:
-            bounds = oracle.page_bounds(floats, PAGE_ROWS).astype(np.float16)
-            expected_pages.reshape(-1, 2, self.shape.head_dim)[: len(bounds)] = bounds
+        if self.method:
+            self.check_extras(n_rows)
+
+    def check_extras(self, n_rows):
+        """That the extras are those of the first n_rows rows as they are stored."""
+        floats = self.keys[:n_rows].astype(np.float32)
+        if self.method is quest:
+            expected = np.full_like(self.pages, np.nan)
+            if n_rows:
+                bounds = oracle.page_bounds(floats, PAGE_ROWS).astype(np.float16)
+                expected.reshape(-1, 2, self.shape.head_dim)[: len(bounds)] = bounds
+            np.testing.assert_array_equal(self.pages, expected)
+            return
+        expected = np.full_like(self.columns, np.nan)
+        if n_rows:
             filled = transposed(floats)
-            expected_columns[: len(filled)] = filled
-        np.testing.assert_array_equal(pages, expected_pages)
-        np.testing.assert_array_equal(columns, expected_columns)
-        self.check_sums(n_rows if self.beside else 0)
+            expected[: len(filled)] = filled
+        np.testing.assert_array_equal(self.columns, expected)
+        self.check_sums(n_rows)
 
     def check_sums(self, n_rows):
         """That sums and moments are those of the first n_rows values and keys as they are stored."""
-        keys, values = (read_rows(self.shape, self.rows(at)[:n_rows]) for at in (self.key_offset, self.value_offset))
-        sums = self.part(self.sum_offset, np.float32, self.shape.head_dim)
-        moments = self.part(self.moment_offset, np.float32, 2, self.shape.head_dim)
+        keys, values = self.keys[:n_rows], self.values[:n_rows]
+        sums, moments = self.sums, self.moments
         n_chunks = -(-n_rows // CHUNK_ROWS)
         if n_rows:
             slack = 1e-6 * CHUNK_ROWS
@@ -101,11 +128,11 @@ class Tail:
 @given(
     shape=st.sampled_from([SHAPE, QUANTISED, Shape(72, 1)]),
     batches=st.lists(st.integers(0, 300), max_size=4),
-    beside=st.booleans(),
+    method=st.sampled_from([None, quest, sparq]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_tail_holds_what_was_appended_however_it_came(shape, batches, beside, seed):
-    rng, tail = np.random.default_rng(seed), Tail(shape, 5, beside)
+def test_a_tail_holds_what_was_appended_however_it_came(shape, batches, method, seed):
+    rng, tail = np.random.default_rng(seed), Tail(shape, 5, method)
     keys, values = (halves(rng, sum(batches), shape.head_dim) for _ in range(2))
     first = 0
     for n in batches:
@@ -114,47 +141,49 @@ def test_a_tail_holds_what_was_appended_however_it_came(shape, batches, beside, 
     tail.check(keys, values)
 
 
+@METHODS
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("n_kept", [0, 16, 250, 256, 300])
-def test_a_tail_goes_on_from_where_it_was_cut(shape, n_kept):
+def test_a_tail_goes_on_from_where_it_was_cut(shape, n_kept, method):
     """Rows, and columns; pages from the first whole one on."""
-    rng, tail = np.random.default_rng(0), Tail(shape, 2)
+    rng, tail = np.random.default_rng(0), Tail(shape, 2, method)
     keys, values = halves(rng, 400, 64), halves(rng, 400, 64)
     tail.append(halves(rng, 400, 64), halves(rng, 400, 64))
     tail.record["n_tail"] = n_kept
-    for offset, rows in ((tail.key_offset, keys), (tail.value_offset, values)):
-        kept = tail.rows(offset)[:n_kept]
-        rows[:n_kept] = read_rows(shape, kept)
+    for stored, rows in ((tail.keys, keys), (tail.values, values)):
+        rows[:n_kept] = stored[:n_kept]
     tail.append(keys[n_kept:], values[n_kept:])
-    for offset, rows in ((tail.key_offset, keys), (tail.value_offset, values)):
-        stored = read_rows(shape, tail.rows(offset)[:400])
+    for stored, rows in ((tail.keys, keys), (tail.values, values)):
         step = np.abs(rows.astype(np.float64)).max(axis=1, keepdims=True) / 127
-        assert (np.abs(stored - rows) <= (0.5001 * step if shape == QUANTISED else 0)).all()
-    floats = read_rows(shape, tail.rows(tail.key_offset)[:400]).astype(np.float32)
-    columns = tail.part(tail.column_offset, np.float16, 64, CHUNK_ROWS)
-    np.testing.assert_array_equal(columns, transposed(floats))
+        assert (np.abs(stored[:400] - rows) <= (0.5001 * step if shape == QUANTISED else 0)).all()
+    floats = tail.keys[:400].astype(np.float32)
+    if method is sparq:
+        np.testing.assert_array_equal(tail.columns, transposed(floats))
+        return
     first = -(-n_kept // PAGE_ROWS)
-    pages = tail.part(tail.page_offset, np.float16, CHUNK_ROWS // PAGE_ROWS, 2, 64).reshape(-1, 2, 64)[:25]
+    pages = tail.pages.reshape(-1, 2, 64)[:25]
     expected = oracle.page_bounds(floats, PAGE_ROWS).astype(np.float16)
     np.testing.assert_array_equal(pages[first:], expected[first:])
     assert (pages[:, 0] <= expected[:, 0]).all()  # a page that was cut may bound more than it holds
     assert (pages[:, 1] >= expected[:, 1]).all()
 
 
+@METHODS
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("n_kept", [16, 250, 256, 300])
-def test_rows_that_are_taken_in_again_leave_nothing_of_those_that_were_cut(shape, n_kept):
-    """From the start of their chunk on: bounds, moments and sums, too, are then as if the others had never come."""
-    rng, tail = np.random.default_rng(2), Tail(shape, 2)
+def test_rows_that_are_appended_again_leave_nothing_of_those_that_were_cut(shape, n_kept, method):
+    """From the start of their chunk on: extras are then as if the others had never come."""
+    rng, tail = np.random.default_rng(2), Tail(shape, 2, method)
     tail.append(100 * halves(rng, 400, 64), 100 * halves(rng, 400, 64))
     tail.record["n_tail"] = n_kept
-    append.native_take_in(shape).ctypes(address(tail.record), n_kept // CHUNK_ROWS * CHUNK_ROWS, n_kept, 0)
+    first = n_kept // CHUNK_ROWS * CHUNK_ROWS
+    native(method.HOOKS.append, shape).ctypes(address(tail.record), first, n_kept, 0)
     tail.append(halves(rng, 400 - n_kept, 64), halves(rng, 400 - n_kept, 64))
-    floats = read_rows(shape, tail.rows(tail.key_offset)[:400]).astype(np.float32)
-    pages = tail.part(tail.page_offset, np.float16, CHUNK_ROWS // PAGE_ROWS, 2, 64).reshape(-1, 2, 64)[:25]
-    np.testing.assert_array_equal(pages, oracle.page_bounds(floats, PAGE_ROWS).astype(np.float16))
-    np.testing.assert_array_equal(tail.part(tail.column_offset, np.float16, 64, CHUNK_ROWS), transposed(floats))
-    tail.check_sums(400)
+    if method is sparq:
+        tail.check_extras(400)
+        return
+    bounds = oracle.page_bounds(tail.keys[:400].astype(np.float32), PAGE_ROWS).astype(np.float16)
+    np.testing.assert_array_equal(tail.pages.reshape(-1, 2, 64)[:25], bounds)
 
 
 @pytest.mark.parametrize("shape", BOTH)
@@ -163,6 +192,6 @@ def test_what_is_not_finite_is_stored_so_that_it_shows(shape):
     keys, values = halves(rng, 9, 64), halves(rng, 9, 64)
     keys[3, 5], values[4, 6] = np.nan, np.inf
     tail.append(keys, values)
-    for offset, row in ((tail.key_offset, 3), (tail.value_offset, 4)):
-        finite = np.isfinite(read_rows(shape, tail.rows(offset)[:9])).all(axis=1)
+    for stored, row in ((tail.keys, 3), (tail.values, 4)):
+        finite = np.isfinite(stored[:9]).all(axis=1)
         assert np.flatnonzero(~finite).tolist() == [row]

@@ -31,8 +31,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.decode import BLOCK, list_rows
+from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.memory import barrier
-from octavo.cpu_kernels.spans import ANY_ORDER
 
 SHAPES = shapes(FEW)
 N_ROWS = [1, 7, 8, 9, 61, 63, 64, 65, 127, 128, 129, 700]

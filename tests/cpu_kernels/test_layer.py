@@ -20,67 +20,52 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.decode import partial_size
-from octavo.cpu_kernels.layer import SHORT, WORK, attend_layer, scratch_bytes, settle_heads, threads_for
-from octavo.cpu_kernels.methods import h2o as heavy
-from octavo.cpu_kernels.methods import quest as pages
-from octavo.cpu_kernels.methods import sparq as partial
-from octavo.cpu_kernels.methods import squeezed as clusters
-from octavo.cpu_kernels.methods import streaming
+from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.hooks import native
+from octavo.cpu_kernels.layer import SHORT, WORK, after_step, attend_layer, scratch_bytes, threads_for
+from octavo.cpu_kernels.methods import dense, h2o, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
-from octavo.cpu_kernels.scores import native_select_all, select_all
-from octavo.cpu_kernels.spans import CHUNK_ROWS, SPAN
+from octavo.cpu_kernels.spans import SPAN
 
 N_KV_HEAD, CAPACITY = 3, 40
-#: What scores and selects, and what makes native functions of them; None where nothing scores.
-DENSE = (None, select_all, None, native_select_all)
-SELECTORS = {
-    "dense": DENSE,
-    "clusters": (
-        clusters.score_clusters,
-        clusters.select_clusters,
-        clusters.native_score_clusters,
-        clusters.native_select_clusters,
-    ),
-    "two levels": (
-        clusters.score_coarse_clusters,
-        clusters.select_clusters_of_clusters,
-        clusters.native_score_coarse_clusters,
-        clusters.native_select_clusters_of_clusters,
-    ),
-    # These know no document: all rows are in the tail.
-    "pages": (pages.score_pages, pages.select_pages, pages.native_score_pages, pages.native_select_pages),
-    "partial scores": (partial.score_rows, partial.select_rows, partial.native_score_rows, partial.native_select_rows),
-    "recent": (None, streaming.select_recent, None, streaming.native_select_recent),
-    "kept": (heavy.score_kept, heavy.select_kept, heavy.native_score_kept, heavy.native_select_kept),
-}
 
-WITHOUT_DOCUMENT = [SELECTORS[name] for name in ("pages", "partial scores", "recent", "kept")]
-ATTENDS_ALL = DENSE, SELECTORS["kept"]
+#: The methods, and what their heads' state says.
+METHODS = {
+    dense: {},
+    squeezed: {},
+    squeezed2: {},
+    # These know no document: all rows are in the tail.
+    quest: {"n_pages": 30},
+    sparq: {"n_rows": 30, "n_recent": 5, "n_components": 16},
+    streaming: {"n_sinks": 3, "n_recent": 5},
+    h2o: {"n_rows": 30, "n_recent": 5},
+}
+WITHOUT_DOCUMENT = (quest, sparq, streaming, h2o)
+ATTENDS_ALL = (dense, h2o)
 
 
 def cases():
-    """Every selector with both types of keys; those that compile long are slow."""
-    for name, selector in SELECTORS.items():
+    """Every method with both types of keys; those that compile long are slow."""
+    for method in METHODS:
         for shape in (SHAPE, QUANTISED):
-            quick = shape == SHAPE and name not in ("two levels", "pages")
+            quick = shape == SHAPE and method not in (squeezed2, quest)
             marks = [] if quick else [pytest.mark.slow]
-            yield pytest.param(selector, shape, id=f"{name}-{shape.kv_type}", marks=marks)
+            yield pytest.param(method, shape, id=f"{method.__name__.split('.')[-1]}-{shape.kv_type}", marks=marks)
 
 
 class Layer:
-    """KV heads with a selector, and what threads share. fields : of the HEAD records"""
+    """KV heads that a method serves, and what threads share. fields : of the HEAD records and of the state"""
 
-    def __init__(self, rng, shape, selector, n_document=0, n_tail=1, softcap=0.0, sinks=None, **fields):
+    def __init__(self, rng, shape, method, n_document=0, n_tail=1, softcap=0.0, sinks=None, **fields):
         self.shape, self.softcap, self.sinks = shape, np.float32(softcap), sinks
         self.work, self._kept = np.zeros(1, WORK), []
-        self.score, self.select, native_score, native_select = selector
-        self.heads = [random_head(rng, shape, n_document, n_tail, softcap=softcap) for _ in range(N_KV_HEAD)]
+        self.hooks = method.HOOKS
+        options = {"method": method, "softcap": softcap, **METHODS[method], **fields}
+        self.heads = [random_head(rng, shape, n_document, n_tail, **options) for _ in range(N_KV_HEAD)]
         for head in self.heads:
-            if n_document:
+            if n_document and method in (squeezed, squeezed2):
                 self._cluster(head)
-            head.set(select=native_select(shape).address, score=native_score(shape).address if native_score else 0)
-            head.set(n_selected=30, n_recent=5, n_sinks=3, n_components=16, **fields)
-        self.rest = [Room(4 * (shape.group + shape.head_dim)) for _ in self.heads]
+            head.set(**self.hooks.addresses(shape))
 
     def _cluster(self, head):
         """20 clusters, in coarse clusters of four, and five exact rows."""
@@ -92,8 +77,9 @@ class Layer:
         clusters_of_coarse = np.arange(0, 21, 4, dtype=np.int32)
         self._kept += [starts, clusters_of_coarse, means, coarse_means]
         head.set(n_clusters=20, cluster_starts=address(starts), centroids=address(means), threshold=0.002)
-        head.set(n_coarse=5, coarse_starts=address(clusters_of_coarse), coarse_centroids=address(coarse_means))
-        head.set(coarse_threshold=0.002)
+        if head.method is squeezed2:
+            head.set(n_coarse=5, coarse_starts=address(clusters_of_coarse), coarse_centroids=address(coarse_means))
+            head.set(coarse_threshold=0.002)
 
     def run(self, queries, n_threads):
         """queries : (n_kv_head, n_tokens, group, head_dim); returns (n_tokens, n_kv_head * group, head_dim)."""
@@ -130,20 +116,20 @@ class Layer:
             )
 
         in_threads(n_threads, attend)
-        for room in (spans, *counts, partials, scratch, out, *self.rest, *(head.scratch for head in self.heads)):
+        for room in (spans, *counts, partials, scratch, out, *(head.scratch for head in self.heads)):
             room.check()
         assert np.isnan(with_gaps[:, n_heads]).all(), "written between the tokens"
         assert np.isnan(with_gaps[:, :, head_dim:]).all(), "written between the heads"
         return with_gaps[:, :n_heads, :head_dim]
 
     def expected(self, queries):
-        """The oracle's attention over the rows that each head's selector selects."""
+        """The oracle's attention over the rows that each head's method selects."""
         results, self.n_rows = [], []
         for head, own in zip(self.heads, queries, strict=True):
             n_tokens = len(own)
-            if self.score and n_tokens == 1:
-                head.score(self.score, own)
-            spans = head.select(self.select, own, CAPACITY)
+            if self.hooks.score and n_tokens == 1:
+                head.score(self.hooks.score, own)
+            spans = head.select(self.hooks.select, own, CAPACITY)
             rows = np.array(head.rows(spans))
             self.n_rows.append(len(rows))
             newest = head.n_document + head.n_tail - n_tokens + np.arange(n_tokens)
@@ -166,20 +152,20 @@ def random_queries(rng, shape, n_tokens):
     return np.stack([queries_of(rng, shape, n_tokens, 0.1) for _ in range(N_KV_HEAD)])
 
 
-@pytest.mark.parametrize(("selector", "shape"), list(cases()))
+@pytest.mark.parametrize(("method", "shape"), list(cases()))
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("n_tokens", [1, 70])
-def test_a_layer_attends_what_its_selector_selects(selector, shape, n_threads, n_tokens):
+def test_a_layer_attends_what_its_method_selects(method, shape, n_threads, n_tokens):
     rng = np.random.default_rng(0)
-    n_document = 0 if selector in WITHOUT_DOCUMENT else 300
-    layer = Layer(rng, shape, selector, n_document=n_document, n_tail=600 - n_document)
+    n_document = 0 if method in WITHOUT_DOCUMENT else 300
+    layer = Layer(rng, shape, method, n_document=n_document, n_tail=600 - n_document)
     queries = random_queries(rng, shape, n_tokens)
     expected = layer.expected(queries)
     of_selection = [int(head.record["bytes_read"][0]) for head in layer.heads]
     assert relative_error(layer.run(queries, n_threads), expected) < 5 * SAME
     of_rows = [n_rows * 2 * shape.row_bytes for n_rows in layer.n_rows]
     assert layer.records["bytes_read"].tolist() == [a + b for a, b in zip(of_selection, of_rows, strict=True)]
-    if selector not in ATTENDS_ALL and n_tokens == 1:
+    if method not in ATTENDS_ALL and n_tokens == 1:
         assert max(layer.n_rows) < 600, "this leaves something out"
 
 
@@ -188,7 +174,7 @@ def test_a_layer_attends_what_its_selector_selects(selector, shape, n_threads, n
 def test_a_layer_with_a_window_a_soft_cap_and_sinks(n_threads, n_tokens):
     rng = np.random.default_rng(1)
     sinks = normal(rng, N_KV_HEAD * SHAPE.group, spread=3)
-    layer = Layer(rng, SHAPE, DENSE, n_tail=500, window=90, softcap=2.0, sinks=sinks)
+    layer = Layer(rng, SHAPE, dense, n_tail=500, window=90, softcap=2.0, sinks=sinks)
     queries = random_queries(rng, SHAPE, n_tokens)
     assert relative_error(layer.run(queries, n_threads), layer.expected(queries)) < 5 * SAME
 
@@ -198,9 +184,9 @@ def test_a_layer_with_a_window_a_soft_cap_and_sinks(n_threads, n_tokens):
 def test_rows_that_are_left_out_count_by_the_mean_value(n_threads, n_tokens):
     """In the heads that ask for it, where a token is decoded; a batch leaves nothing out."""
     rng = np.random.default_rng(6)
-    layer = Layer(rng, SHAPE, SELECTORS["partial scores"], n_tail=600)
+    layer = Layer(rng, SHAPE, sparq, n_tail=600)
     for i in (0, 2):
-        layer.heads[i].set(reallocation=layer.rest[i].address)
+        layer.heads[i].set(reallocates=True)
     queries = random_queries(rng, SHAPE, n_tokens)
     expected = layer.expected(queries)
     actual = layer.run(queries, n_threads)
@@ -216,7 +202,7 @@ def test_rows_that_are_left_out_count_by_the_mean_value(n_threads, n_tokens):
 def test_work_is_shared_out_step_after_step(n_threads):
     """With one WORK record, whose counter of threads goes on."""
     rng = np.random.default_rng(2)
-    layer = Layer(rng, SHAPE, DENSE, n_tail=100)
+    layer = Layer(rng, SHAPE, dense, n_tail=100)
     for n_tokens in (1, 30, 1, 70):
         queries = random_queries(rng, SHAPE, n_tokens)
         assert relative_error(layer.run(queries, n_threads), layer.expected(queries)) < 5 * SAME
@@ -225,7 +211,7 @@ def test_work_is_shared_out_step_after_step(n_threads):
 @pytest.mark.parametrize("n_tokens", [1, 70])
 def test_a_layer_does_not_hide_a_nan(n_tokens):
     rng = np.random.default_rng(3)
-    layer = Layer(rng, SHAPE, SELECTORS["clusters"], n_document=300, n_tail=300)
+    layer = Layer(rng, SHAPE, squeezed, n_document=300, n_tail=300)
     queries = random_queries(rng, SHAPE, n_tokens)
     queries[1, -1, 2, 5] = np.nan
     shows = np.isnan(layer.run(queries, 2)).any(axis=2)
@@ -252,12 +238,13 @@ def test_a_token_over_little_is_left_to_one_thread(n_document, n_tails, n_tokens
     assert threads_for(address(records), N_KV_HEAD, n_tokens, 1) == 1
 
 
-def test_each_head_is_settled_by_its_own_selector():
-    """After a step; heads whose selector has nothing to settle are passed over."""
-    heads = [random_head(np.random.default_rng(5), SHAPE, 0, 50, n_selected=20, n_recent=20) for _ in range(3)]
+def test_each_head_is_tended_by_its_own_method():
+    """After a step; heads whose method has nothing to do then are passed over."""
+    rng = np.random.default_rng(5)
+    heads = [random_head(rng, SHAPE, 0, 50, method=h2o, n_rows=20, n_recent=20) for _ in range(3)]
     for head in (heads[0], heads[2]):
-        head.set(settle=heavy.native_settle_heavy(SHAPE).address)
+        head.set(after_step=native(h2o.evict, SHAPE).address)
         head.slots(0)[0][:], head.slots(0)[1][:] = np.arange(CHUNK_ROWS), 1
     records = np.concatenate([head.record for head in heads])
-    settle_heads(address(records), 3, 1)
+    after_step(address(records), 3, 1)
     assert records["n_tail"].tolist() == [20, 50, 20]

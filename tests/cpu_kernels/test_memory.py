@@ -8,8 +8,9 @@ from helpers.kernel_inputs import THREADS, Room, address, before_a_hole, in_thre
 
 from octavo.cpu_kernels import memory
 from octavo.cpu_kernels.compile import Shape, kernel
+from octavo.cpu_kernels.hooks import native
 from octavo.cpu_kernels.memory import barrier
-from octavo.cpu_kernels.scores import native_select_all
+from octavo.cpu_kernels.methods.dense import select_all
 
 
 @kernel
@@ -82,7 +83,7 @@ def test_stack_floats_has_the_room_that_it_promises(shape):
 
 def test_native_functions_are_called_by_address():
     head = np.zeros(64, np.int64)  # a HEAD record without rows, of which nothing is selected
-    function = native_select_all(Shape(64, 3))
+    function = native(select_all, Shape(64, 3))
     assert call(function.address, address(head), 0, 1, 0) == 0
 
 

@@ -6,26 +6,24 @@ from helpers.kernel_heads import Head
 from helpers.kernel_inputs import BOTH, SHAPE, normal, read_rows, shapes
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.spans import CHUNK_ROWS
-from octavo.cpu_kernels.tail_clusters import (
-    CHUNK_CLUSTERS,
-    RECENT,
-    SINKS,
-    cluster_bytes,
-    native_cluster_chunks,
-    order_of,
-)
+from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.methods import squeezed
+from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, order_of
 
 ROUNDS = 8
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0), (256, 1, F16)], groups=(1,))
 ONE_CHUNK = CHUNK_ROWS + RECENT
 
 
-def settle(head):
-    native_cluster_chunks(head.shape).ctypes(head.address, 1, 0, 0)
+def cluster(head):
+    squeezed.cluster_tail(head.shape, head.address, 1)
     for chunk in head.chunks:
         chunk.check()
     head.scratch.check()
+
+
+def squeezed_head(*arguments, **fields):
+    return Head(*arguments, method=squeezed, **fields)
 
 
 class Chunk:
@@ -33,17 +31,13 @@ class Chunk:
 
     def __init__(self, head, i):
         shape, part = head.shape, head.chunks[i].bytes
-        n_bytes = CHUNK_ROWS * shape.row_bytes
-        self.stored_keys, self.stored_values = (
-            part[start : start + n_bytes].reshape(CHUNK_ROWS, -1).copy()
-            for start in (int(head.record["key_offset"][0]), int(head.record["value_offset"][0]))
-        )
+        size = 2 * CHUNK_ROWS * shape.row_bytes
+        self.stored_keys, self.stored_values = part[:size].reshape(2, CHUNK_ROWS, -1).copy()
         self.keys = read_rows(shape, self.stored_keys)
-        beside = part[int(head.record["cluster_offset"][0]) :][: cluster_bytes(shape.head_dim)]
-        size = CHUNK_CLUSTERS * shape.head_dim * 2
-        self.centroids = beside[:size].view(np.float16).reshape(CHUNK_CLUSTERS, -1)
-        self.starts = beside[size : size + 4 * (CHUNK_CLUSTERS + 1)].view(np.int32)
-        self.order = order_of(shape, beside)
+        extras, size = part[size:], CHUNK_CLUSTERS * shape.head_dim * 2
+        self.centroids = extras[:size].view(np.float16).reshape(CHUNK_CLUSTERS, -1)
+        self.starts = extras[size : size + 4 * (CHUNK_CLUSTERS + 1)].view(np.int32)
+        self.order = order_of(shape, part)
 
     def clusters(self):
         return [range(a, b) for a, b in zip(self.starts, self.starts[1:], strict=False)]
@@ -94,9 +88,9 @@ def assert_valid(head, i, before, first):
 def clustered_head(rng, shape, n_tail, keys=None, **fields):
     """A head, its chunks as they were, and the chunks clustered."""
     keys = normal(rng, n_tail, shape.head_dim) if keys is None else keys
-    head = Head(shape, keys, normal(rng, n_tail, shape.head_dim), **fields)
+    head = squeezed_head(shape, keys, normal(rng, n_tail, shape.head_dim), **fields)
     before = [Chunk(head, i) for i in range(len(head.chunks))]
-    settle(head)
+    cluster(head)
     return head, before
 
 
@@ -106,7 +100,7 @@ def test_rows_are_sorted_by_clusters_as_good_as_those_of_a_naive_k_means(shape):
     around = normal(rng, 9, shape.head_dim, spread=2)[rng.integers(0, 9, ONE_CHUNK)]
     keys = (around + normal(rng, ONE_CHUNK, shape.head_dim)) * rng.uniform(0.1, 9, (ONE_CHUNK, 1))
     head, before = clustered_head(rng, shape, ONE_CHUNK, keys)
-    assert head.record["n_clustered"] == 1
+    assert head.state["n_clustered_chunks"] == 1
     chunk = assert_valid(head, 0, before[0], SINKS)
     rows = directions(before[0].keys[SINKS:])
     naive = inertia(rows, naive_clusters(rows))
@@ -128,12 +122,12 @@ def test_planted_clusters_are_found(shape):
 def test_a_chunk_is_clustered_once_it_is_full_and_no_longer_recent(shape):
     rng = np.random.default_rng(3)
     n_tail = 3 * CHUNK_ROWS + RECENT
-    head = Head(shape, normal(rng, n_tail, shape.head_dim))
+    head = squeezed_head(shape, normal(rng, n_tail, shape.head_dim))
     before = [Chunk(head, i) for i in range(len(head.chunks))]
     for n_rows in range(1, n_tail + 1):
         head.set(n_tail=n_rows)
-        settle(head)
-        assert head.record["n_clustered"] == max(0, n_rows - RECENT) // CHUNK_ROWS
+        cluster(head)
+        assert head.state["n_clustered_chunks"] == max(0, n_rows - RECENT) // CHUNK_ROWS
         assert head.record["n_tail"] == n_rows
     for i in range(3):
         assert_valid(head, i, before[i], SINKS if i == 0 else 0)
@@ -144,20 +138,20 @@ def test_many_chunks_at_once_are_clustered_as_one_by_one():
     rng = np.random.default_rng(4)
     n_tail = 3 * CHUNK_ROWS + RECENT
     keys = normal(rng, n_tail, 64)
-    once, slowly = Head(SHAPE, keys), Head(SHAPE, keys)
-    settle(once)
+    once, slowly = squeezed_head(SHAPE, keys), squeezed_head(SHAPE, keys)
+    cluster(once)
     for n_rows in range(0, n_tail + 1, 64):
         slowly.set(n_tail=n_rows)
-        settle(slowly)
+        cluster(slowly)
     for one, other in zip(once.chunks[:3], slowly.chunks[:3], strict=True):
         assert np.array_equal(one.bytes, other.bytes)
 
 
 def test_after_a_document_no_row_of_the_tail_is_a_sink():
     rng = np.random.default_rng(5)
-    head = Head(SHAPE, normal(rng, 10 + ONE_CHUNK, 64), n_document=10)
+    head = squeezed_head(SHAPE, normal(rng, 10 + ONE_CHUNK, 64), n_document=10)
     before = Chunk(head, 0)
-    settle(head)
+    cluster(head)
     assert_valid(head, 0, before, 0)
 
 

@@ -13,20 +13,20 @@ from octavo.errors import OctavoError
 from octavo.evaluation.reader import Reader
 
 METHODS = ["squeezed", "streaming", "quest", "sparq", "h2o"]
-#: A text that is long enough to be clustered, and a budget that all of them reach.
+#: Tokens of a text that is long enough to be clustered, and a budget that all methods reach.
 DEPTH, BUDGET = 1400, 0.8
 MIXED = {"attentions": METHODS, "budgets": [BUDGET], "depths": [DEPTH], "n_samples": 3}
 
 
 @pytest.fixture(scope="module", params=["agreement", "passkey"])
 def task(request):
-    """One whose samples follow one another, and one whose samples each follow the text, and are written."""
+    """A task whose samples follow one another, and one whose samples each follow the text and are written."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def asked(task, llama, tmp_path_factory):
-    """An uninterrupted evaluation: its folder, its result, and for each method what was read before each prompt."""
+def measured(task, llama, tmp_path_factory):
+    """Run an evaluation: its folder, its result, and for each method what was read before each prompt."""
     folder, prompts = tmp_path_factory.mktemp("eval"), {}
     answer = Reader.answer
 
@@ -52,8 +52,8 @@ def rows_of(result):
     return {(row["attention"], row["budget"], row["depth"]): row for row in timeless(result)}
 
 
-def test_a_result_says_what_was_measured(asked, task):
-    _, result, _ = asked
+def test_a_result_says_what_was_measured(measured, task):
+    _, result, _ = measured
     assert result["task"] == task
     assert (result["model"]["name"], result["data"]["name"], result["seed"]) == ("tiny.gguf", "emma.txt", 0)
     assert result["machine"]["threads"] == 2
@@ -62,8 +62,8 @@ def test_a_result_says_what_was_measured(asked, task):
     assert result["left_out"] == []
 
 
-def test_all_methods_see_the_same_samples(asked, task):
-    folder, _, prompts = asked
+def test_all_methods_see_the_same_samples(measured, task):
+    folder, _, prompts = measured
     assert prompts.keys() == {"dense", *METHODS}
     n_before = [DEPTH, DEPTH + 16, DEPTH + 32] if task == "agreement" else [DEPTH] * 3
     assert [len(before) for before, _ in prompts["dense"]] == n_before
@@ -77,51 +77,51 @@ def test_all_methods_see_the_same_samples(asked, task):
     assert all(found == places["dense"] for found in places.values())
 
 
-def test_shares_are_those_that_were_asked_for(asked):
-    for (method, budget, _), row in rows_of(asked[1]).items():
+def test_shares_are_the_requested_ones(measured):
+    for (method, budget, _), row in rows_of(measured[1]).items():
         share = row["bytes_read_share"]
         assert share == (1 if method == "dense" else pytest.approx(budget, rel=0.1))
         assert (row["kl_divergence"] > 1e-3) == (method != "dense")
 
 
-def test_dense_differs_from_itself_in_nothing(asked, task):
-    dense = rows_of(asked[1])["dense", 1, DEPTH]
+def test_dense_differs_from_itself_in_nothing(measured, task):
+    dense = rows_of(measured[1])["dense", 1, DEPTH]
     assert (dense["difference"], dense["difference_standard_error"], dense["kl_divergence"]) == (0, 0, 0)
     if task == "agreement":
         assert (dense["score"], dense["output_errors"]) == (1, [0, 0, 0])
 
 
-def test_agreement_tells_the_error_of_each_layer(asked, task):
+def test_agreement_tells_the_error_of_each_layer(measured, task):
     if task == "agreement":
-        quest, sparq = (rows_of(asked[1])[method, BUDGET, DEPTH]["output_errors"] for method in ("quest", "sparq"))
+        quest, sparq = (rows_of(measured[1])[method, BUDGET, DEPTH]["output_errors"] for method in ("quest", "sparq"))
         assert quest[:2] == [pytest.approx(0, abs=1e-4)] * 2  # its first two layers are dense
         assert 0.001 < quest[2] < 1.5
         assert all(0.001 < error < 1.5 for error in sparq)
 
 
-def test_nothing_is_measured_twice(asked, task, llama):
-    folder, result, _ = asked
+def test_nothing_is_measured_twice(measured, task, llama):
+    folder, result, _ = measured
     progress, before = Recorded(), records_of(folder)
     assert timeless(evaluate(llama, folder, task, progress, **MIXED)) == timeless(result)
     assert progress.reports == []
     assert records_of(folder) == before
 
 
-def test_measured_again_it_is_the_same(asked, task, llama, tmp_path):
-    assert timeless(evaluate(llama, tmp_path, task, **MIXED)) == timeless(asked[1])
+def test_measured_again_it_is_the_same(measured, task, llama, tmp_path):
+    assert timeless(evaluate(llama, tmp_path, task, **MIXED)) == timeless(measured[1])
 
 
-def test_an_interrupted_evaluation_goes_on_to_the_same_result(asked, task, llama, tmp_path):
+def test_an_interrupted_evaluation_goes_on_to_the_same_result(measured, task, llama, tmp_path):
     whole = Recorded()
     evaluate(llama, tmp_path / "whole", task, whole, **MIXED)
-    n_reports, n_records = len(whole.reports), len(records_of(asked[0]))
+    n_reports, n_records = len(whole.reports), len(records_of(measured[0]))
     for at in np.linspace(5, n_reports - 2, 5).astype(int).tolist():
         folder = tmp_path / str(at)
         with pytest.raises(KeyboardInterrupt):
             evaluate(llama, folder, task, Recorded(at), **MIXED)
         done = records_of(folder)
         assert len(done) < n_records
-        assert timeless(evaluate(llama, folder, task, **MIXED)) == timeless(asked[1])
+        assert timeless(evaluate(llama, folder, task, **MIXED)) == timeless(measured[1])
         assert records_of(folder)[: len(done)] == done
         assert len(records_of(folder)) == n_records
 
@@ -145,7 +145,7 @@ def test_methods_and_depths_are_added(llama, tmp_path):
 @pytest.mark.parametrize("method", ["squeezed", "quest", "sparq"])
 @pytest.mark.parametrize("task", ["agreement", "passkey"])
 def test_with_a_budget_of_1_it_is_dense(llama, tmp_path, method, task):
-    """Such a budget is given as it is: to read a share of 1 where selection reads too would be to leave rows out."""
+    """The method gets this budget unmatched: to read a share of 1, selection included, it would leave rows out."""
     settings = {**MIXED, "attentions": [method], "budgets": [1.0], "n_samples": 2}
     row = rows_of(evaluate(llama, tmp_path, task, **settings))[method, 1, DEPTH]
     assert 0 <= row["kl_divergence"] < 1e-5
@@ -171,7 +171,7 @@ def test_budgets_that_a_method_does_not_reach_are_left_out(llama, tmp_path):
     assert others["left_out"] == []
 
 
-def test_what_is_left_out_is_of_the_depths_that_were_asked_for(llama, tmp_path):
+def test_what_is_left_out_is_of_the_requested_depths(llama, tmp_path):
     for depth in (300, 320):
         result = evaluate(llama, tmp_path, attentions=["quest"], budgets=[0.4], depths=[depth])
         assert result["left_out"] == [{"attention": "quest", "budget": 0.4, "depth": depth}]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from octavo import OctavoError
 from octavo.evaluation.plot import (
     draw,
     heat_map,
@@ -70,13 +69,6 @@ def test_each_kind_of_result_is_written(shown, tmp_path):
     assert int.from_bytes(content[16:20]) >= 780  # its width
 
 
-def test_a_picture_that_cannot_be_written(tmp_path):
-    folder = tmp_path / "folder.png"
-    folder.mkdir()
-    with pytest.raises(OctavoError, match=r"folder\.png cannot be written: Is a directory\.$"):
-        write_plot(result("qa", [row()]), folder)
-
-
 def test_the_title_and_the_axes_say_what_is_shown():
     figure = draw(result("perplexity", [row()], higher=False, metric="bits per character"))
     assert figure.get_suptitle() == "perplexity: tiny.gguf, novel.md"
@@ -125,6 +117,19 @@ def test_trade_off_takes_one_depth_in_order_of_what_is_read():
 )
 def test_ticks_halve_down_to_what_is_read(shares, expected):
     assert share_ticks(shares) == expected
+
+
+def test_colours_and_markers_go_by_the_position_in_the_table_of_names():
+    assert styles_of(["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq"]) == {
+        "dense": ("#555555", ""),
+        "streaming": ("#e69f00", "s"),
+        "h2o": ("#56b4e9", "v"),
+        "quest": ("#0072b2", "o"),
+        "sparq": ("#009e73", "^"),
+        "squeezed": ("#d55e00", "D"),
+        "squeezed2": ("#cc79a7", "P"),
+        "duo": ("#6a3d9a", "X"),
+    }
 
 
 def test_a_method_looks_the_same_in_all_pictures():

@@ -9,17 +9,24 @@ from helpers.evaluation_runs import evaluation
 
 import octavo
 from octavo.errors import OctavoError
-from octavo.evaluation.evaluate import TASKS
 from octavo.evaluation.results import Results, summary
+from octavo.evaluation.tasks import TASKS
 from octavo.runtime.store.plan import Plan
 
 HEADER = {"task": {"name": "passkey"}, "samples": 2}
 
 
 def record(attention="dense", sample=0, **values):
-    given = {"budget": 1.0, "depth": 300, "text": 0, "score": 1.0, "written": "ein Schlüssel\u2028\n", "position": None}
+    default = {
+        "budget": 1.0,
+        "depth": 300,
+        "text": 0,
+        "score": 1.0,
+        "written": "ein Schlüssel\u2028\n",
+        "position": None,
+    }
     counts = {"divergence": 0.0, "steps": 4, "bytes_read": 10, "dense_bytes": 10, "errors": None}
-    return {"attention": attention, "sample": sample, **given, **counts, **values}
+    return {"attention": attention, "sample": sample, **default, **counts, **values}
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares, partial_size
+from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.prefill import attend_tile, n_tiles, tile_scratch_size
-from octavo.cpu_kernels.spans import ANY_ORDER, SPAN
+from octavo.cpu_kernels.spans import SPAN
 
 
 def span_array(spans):

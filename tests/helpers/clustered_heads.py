@@ -5,9 +5,11 @@ from helpers import oracle
 from helpers.kernel_heads import Head
 from helpers.kernel_inputs import address, before_a_hole, normal
 
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.methods import squeezed2
+from octavo.cpu_kernels.methods.squeezed import cluster_tail
 from octavo.cpu_kernels.scores import ITEMS_STEP, padded
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
-from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, native_cluster_chunks
+from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS
 
 
 class Clustered(Head):
@@ -27,7 +29,7 @@ class Clustered(Head):
         n_document = len(keys) - n_tail
         n_chunks = -(-n_tail // CHUNK_ROWS)
         n_items = padded(max(n_clusters, len(coarse))) + ITEMS_STEP * n_chunks
-        super().__init__(shape, keys, normal(rng, *keys.shape), n_document, n_items, **fields)
+        super().__init__(shape, keys, normal(rng, *keys.shape), n_document, n_items, method=squeezed2, **fields)
         self.centroids = before_a_hole(self._means(self.starts))
         self.coarse_centroids = before_a_hole(self._means(self.starts[self.coarse_starts]))
         self.set(
@@ -39,7 +41,7 @@ class Clustered(Head):
             n_coarse=len(coarse),
         )
         self.most = n_clusters + 2 + (CHUNK_CLUSTERS + 3) * n_chunks  # spans
-        native_cluster_chunks(shape).ctypes(self.address, 1, 0, 0)
+        cluster_tail(shape, self.address, 1)
         self.first_ordered = n_document + CHUNK_ROWS * self.n_clustered
 
     def _means(self, starts):
@@ -72,23 +74,23 @@ class Clustered(Head):
                 rows += range(first + starts[j], first + starts[j + 1])
         return [*rows, *range(self.first_ordered, after + self.n_tail)]
 
-    def _beside(self):
-        return [chunk.bytes[int(self.record["cluster_offset"][0]) :] for chunk in self.chunks[: self.n_clustered]]
+    def _extras(self):
+        return [chunk.bytes[self._extras_offset :] for chunk in self.chunks[: self.n_clustered]]
 
     @property
     def n_clustered(self):
-        return int(self.record["n_clustered"][0])
+        return int(self.state["n_clustered_chunks"][0])
 
     def tail_centroids(self):
         """(n_clustered * CHUNK_CLUSTERS, head_dim)"""
         size = CHUNK_CLUSTERS * self.shape.head_dim
-        parts = [part[: 2 * size].view(np.float16).reshape(CHUNK_CLUSTERS, -1) for part in self._beside()]
+        parts = [part[: 2 * size].view(np.float16).reshape(CHUNK_CLUSTERS, -1) for part in self._extras()]
         return np.concatenate([np.zeros((0, self.shape.head_dim), np.float16), *parts])
 
     def tail_starts(self):
         """(n_clustered, CHUNK_CLUSTERS + 1), rows of the chunk"""
         size = CHUNK_CLUSTERS * self.shape.head_dim * 2
-        parts = [part[size : size + 4 * (CHUNK_CLUSTERS + 1)].view(np.int32) for part in self._beside()]
+        parts = [part[size : size + 4 * (CHUNK_CLUSTERS + 1)].view(np.int32) for part in self._extras()]
         return np.reshape(parts, (-1, CHUNK_CLUSTERS + 1)).astype(int)
 
     def all_importance(self, queries, kept=None, softcap=0.0):

@@ -1,12 +1,14 @@
-"""Outcomes made by hand, and small evaluations: what the tests in evaluation/ share."""
+"""Outcomes made by hand and small evaluations, for the tests in evaluation/."""
 
 import json
 
 import numpy as np
 
 from octavo.convert.progress import Silent
-from octavo.evaluation.evaluate import TASKS, Evaluation, Settings
-from octavo.evaluation.samples import Outcome, log_softmax
+from octavo.evaluation.evaluate import Evaluation, Settings
+from octavo.evaluation.measures import log_softmax
+from octavo.evaluation.samples import Outcome
+from octavo.evaluation.tasks import task_class
 from octavo.evaluation.tasks.agreement import Agreement
 from octavo.evaluation.tasks.fixed_context import FixedContext
 from octavo.evaluation.tasks.needle import Needle
@@ -16,7 +18,7 @@ from octavo.evaluation.tasks.qa import QA
 from octavo.evaluation.tasks.repetition import Repetition
 from octavo.runtime.store.library import Library
 
-PROSE = (Perplexity(), Repetition(), Passkey(), Needle(), Agreement())  # of as many tokens as are asked for
+PROSE = (Perplexity(), Repetition(), Passkey(), Needle(), Agreement())  # texts of exactly the requested depth
 WRITTEN = (Repetition(), Passkey(), Needle(), QA(), FixedContext())  # the model writes its answers
 
 #: Figures that no two runs share.
@@ -28,23 +30,23 @@ def outcome(text="", tokens=(), log_probs=None, bytes_read=(), attention=None):
 
 
 def distributions(rows):
-    """Log-probabilities of rows of probabilities."""
+    """Return the log-probabilities of rows of probabilities."""
     return np.log(np.array(rows, np.float64)).astype(np.float32)
 
 
 def random_log_probs(rng, n_steps, n_vocab):
-    return np.stack([log_softmax(row) for row in rng.standard_normal((n_steps, n_vocab))])
+    return log_softmax(rng.standard_normal((n_steps, n_vocab))).astype(np.float32)
 
 
 def certain(tokens, n_vocab):
-    """Log-probabilities of a model that expects just these tokens."""
+    """Return log-probabilities of a model that expects just these tokens."""
     logits = np.zeros((len(tokens), n_vocab))
     logits[np.arange(len(tokens)), tokens] = 60
-    return np.stack([log_softmax(row) for row in logits])
+    return log_softmax(logits).astype(np.float32)
 
 
 def noise(llama, sample, rng):
-    """What a model makes of a sample that attends noise."""
+    """Return what a model makes of a sample whose attention reads noise."""
     n = len(sample.continuation) or sample.n_predict
     tokens = rng.integers(llama.n_vocab(), size=n).tolist()
     text = llama.detokenize(tokens).decode("utf-8", "replace")
@@ -52,13 +54,13 @@ def noise(llama, sample, rng):
 
 
 def perfect(llama, sample):
-    """What a model makes of a sample that knows the answer."""
+    """Return what a model makes of a sample that knows the answer."""
     tokens = sample.continuation or [0]
     return outcome(sample.answers[0], tokens, certain(tokens, llama.n_vocab()))
 
 
 def mean_score(task, llama, texts, answer):
-    """The mean over all samples; answer(sample) gives an outcome, and dense attention is perfect."""
+    """Return the mean score of all samples. `answer` makes an outcome of a sample; dense attention is perfect."""
     scores = [task.score(s, answer(s), perfect(llama, s))["score"] for text in texts for s in text.samples]
     return float(np.mean(scores))
 
@@ -77,7 +79,7 @@ def fact(number):
 
 
 def documents_of(path, *sizes):
-    """Data for fixed-context: a document for each number of facts, with four questions each."""
+    """Write data for fixed-context: a document for each number of facts, with four questions each."""
     return write_json(
         path,
         [
@@ -94,10 +96,10 @@ def documents_of(path, *sizes):
 
 
 def evaluation(llama, folder, task="agreement", progress=None, notice=None, **settings):
-    """An evaluation of the tiny model: two samples at 300 tokens, by dense attention, unless something else is said."""
-    chosen = TASKS[task]()
-    given = {"attentions": ["dense"], "budgets": [0.8], "depths": [300], "n_samples": 2, "seed": 0}
-    settings = Settings(**{**given, "data": chosen.data, **settings})
+    """Return an evaluation of a model: by default two samples at 300 tokens under dense attention."""
+    chosen = task_class(task)()
+    default = {"attentions": ["dense"], "budgets": [0.8], "depths": [300], "n_samples": 2, "seed": 0}
+    settings = Settings(**{**default, "data": chosen.data, **settings})
     library = Library.of(llama.model_path, folder)
     return Evaluation(llama, library, chosen, settings, progress or Silent(), notice or (lambda sentence: None))
 
@@ -107,5 +109,5 @@ def evaluate(llama, folder, *arguments, **settings):
 
 
 def timeless(result):
-    """The rows, without what differs between any two runs."""
+    """Return the rows without the figures that differ between any two runs."""
     return [{name: value for name, value in row.items() if name not in TIMES} for row in result["results"]]

@@ -1,28 +1,29 @@
-"""A stand-in for the `Metal` module of pyobjc-framework-Metal (12.2), for tests on Linux.
+"""Stand in for the `Metal` module of pyobjc-framework-Metal (12.2), for tests on Linux.
 
 It has the selectors that octavo uses, under their Python names: methods with an NSError out parameter take None for it
-and return (object, error). What Apple's Metal would refuse, or what it would let pass and go wrong, raises Violation:
+and return (object, error). Whatever Apple's Metal would refuse, or would accept and then fail on, raises Violation:
 memory that is not whole pages, buffers that are not exactly as long as said, objects outside an autorelease pool,
 use of encoders and command buffers out of order, missing arguments, too many threads, memory that was unmapped, and
 addresses in records that are of no resident buffer.
 
 A GPU has addresses of its own for shared memory: here a second mapping of the same pages. Kernels run when a command
-buffer is committed, in the order in which they were encoded, by an `Executor`.
+buffer is committed, in the order in which they were encoded, by an executor (see metal_executors.py).
 """
 
 import ctypes
 import mmap
 import os
-import re
 import time
 from collections import namedtuple
 from contextlib import contextmanager
 
 import numpy as np
 
-from octavo.cpu_kernels.spans import HEAD
+from octavo.cpu_kernels.head import HEAD
 from octavo.metal.gpu import Frameworks
-from octavo.metal.records import STEP, Method
+from octavo.metal.parts import method_names
+from octavo.metal.records import GPU_STEP
+from octavo.runtime.methods import method_class
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mremap.restype = ctypes.c_void_p
@@ -50,12 +51,21 @@ class NSError:
 
 
 class FakeMetal:
-    """The module. One GPU, which tests can have fail.
+    """The module, with one GPU, which tests can have fail.
 
-    executor : runs kernels
-    max_threads : of a threadgroup, by kernel; 1024 where it says nothing
-    fail : message of the error with which the next command buffer ends
-    runs : (kernel, threadgroups, threads) of all dispatches that ran, a list for each command buffer
+    Parameters
+    ----------
+    executor : Recorder or Simulator
+        Runs kernels (see metal_executors.py).
+
+    Attributes
+    ----------
+    max_threads : dict
+        Most threads of a threadgroup, by kernel; 1024 by default.
+    fail : str or None
+        Message of the error with which the next command buffer ends.
+    runs : list
+        (kernel, threadgroups, threads) of all dispatches that ran: a list for each command buffer.
     """
 
     MTLGPUFamilyApple7, MTLGPUFamilyMetal3 = 1007, 5001
@@ -75,7 +85,7 @@ class FakeMetal:
         self.waits = 0
         self.families = {self.MTLGPUFamilyApple7, self.MTLGPUFamilyMetal3}
         self.max_buffer_length = 1 << 34
-        self.problems = []  # of objects that went too early
+        self.problems = []  # of objects that were freed too early
         self.has_device = True
         self.MTLCompileOptions = type("MTLCompileOptions", (CompileOptions,), {})
 
@@ -100,7 +110,7 @@ class FakeMetal:
 
 
 class CompileOptions:
-    """settings : what was set"""
+    """MTLCompileOptions, whose `settings` hold what was set."""
 
     @classmethod
     def alloc(cls):
@@ -168,7 +178,7 @@ class Device:
 
 
 class CompileError(Exception):
-    """What the compiler says."""
+    """The compiler's message."""
 
 
 class Library:
@@ -218,7 +228,7 @@ class Buffer:
 
     @property
     def is_mapped(self):
-        """Whether the CPU's memory is still there."""
+        """Return whether the CPU's memory is still mapped."""
         pages = np.empty(self.n_bytes // mmap.PAGESIZE, np.uint8)
         return _LIBC.mincore(self.start, self.n_bytes, pages.ctypes.data) == 0
 
@@ -365,24 +375,29 @@ class Dispatch(namedtuple("Dispatch", ["function", "groups", "threads", "bound",
         self.function.program.run(self.function.name, addresses, tuple(self.groups), tuple(self.threads))
 
     def _check_addresses(self):
-        """That all addresses in the layer's records are the GPU's, of resident memory."""
+        """Check that all addresses in the layer's records are the GPU's, of resident memory."""
         starts = sorted((buffer.gpuAddress(), buffer.gpuAddress() + buffer.n_bytes) for buffer in self.resident)
 
         def check(address, what):
             inside = any(start <= address < stop for start, stop in starts)
             demand(inside, f"{what} is at {address:#x}, which is no resident memory of the GPU")
 
-        (buffer, offset), step = self.bound[0], np.frombuffer(self.bound[1], STEP)[0]
+        (buffer, offset), step = self.bound[0], np.frombuffer(self.bound[1], GPU_STEP)[0]
         n_heads = int(step["n_kv_head"])
         for head in self._read(buffer.gpuAddress() + offset, HEAD, n_heads):
-            demand(int(head["select"]) in set(Method), f"{head['select']} is no method")
-            exists = {"document_keys": "n_document", "centroids": "n_clusters", "coarse_centroids": "n_coarse"}
-            exists |= {"document_values": "n_document", "cluster_starts": "n_document", "coarse_starts": "n_document"}
-            for name, count in exists.items():
-                if head[count]:
-                    check(int(head[name]), name)
-            if head["reallocation"]:
-                check(int(head["reallocation"]), "reallocation")
+            for name in ("select", "append"):
+                demand(0 <= int(head[name]) < len(method_names()), f"{head[name]} is no method")
+            if head["n_document"]:
+                check(int(head["document_keys"]), "document_keys")
+                check(int(head["document_values"]), "document_values")
+            method = method_class(method_names()[int(head["select"])])
+            if method.state.itemsize:
+                check(int(head["state"]), "state")
+                state = self._read(int(head["state"]), method.state, 1)[0]
+                counts = {"centroids": "n_clusters", "coarse_centroids": "n_coarse"}
+                for name in method.document_arrays:
+                    if state[counts[name]] if name in counts else head["n_document"]:
+                        check(int(state[name]), name)
             check(int(head["scratch"]), "scratch")
             check(int(head["tail_chunks"]), "tail_chunks")
             for chunk in self._read(int(head["tail_chunks"]), np.int64, -(-int(head["n_tail"]) // 256)).tolist():
@@ -393,66 +408,3 @@ class Dispatch(namedtuple("Dispatch", ["function", "groups", "threads", "bound",
     def _read(address, dtype, count):
         dtype = np.dtype(dtype)
         return np.frombuffer((ctypes.c_ubyte * (count * dtype.itemsize)).from_address(address), dtype)
-
-
-class Recorder:
-    """An executor that computes nothing. `text` of the last source; `broken` is what the compiler says, if anything."""
-
-    simd_width = 32
-
-    def __init__(self, broken=None):
-        self.text, self.broken = None, broken
-        self.on_run = lambda name, addresses, groups, threads: None
-
-    def compile(self, source):
-        if self.broken:
-            raise CompileError(self.broken)
-        self.text = source
-        return self
-
-    @property
-    def kernels(self):
-        return {name: set() for name in re.findall(r"kernel void (\w+)", self.text)}
-
-    def run(self, name, addresses, groups, threads):
-        self.on_run(name, addresses, groups, threads)
-
-
-class Simulator:
-    """An executor that runs the shaders (tests/metal_simulator), in the memory where it is."""
-
-    def compile(self, source):
-        from metal_simulator import simulator
-
-        try:
-            return SimulatedProgram(simulator.Library(source, checked=False))
-        except simulator.MSLError as problem:
-            raise CompileError(str(problem)) from problem
-
-
-class SimulatedProgram:
-    simd_width = 32
-
-    def __init__(self, library):
-        self._library = library
-        self.kernels = {}
-        for name, (function, _) in library.program.kernels.items():
-            self.kernels[name] = {parameter.index_of("buffer") for parameter in function.parameters} - {None}
-
-    def run(self, name, addresses, groups, threads):
-        from metal_simulator import simulator
-
-        loaded, number = self._library.in_process, list(self.kernels).index(name)
-        bound = (ctypes.c_void_p * 64)(*(addresses.get(index) for index in range(64)))
-        sizes = (ctypes.c_uint64 * 32)()
-        launch = simulator.Launch(
-            ctypes.cast(getattr(loaded, f"msl_kernel_{number}"), ctypes.c_void_p),
-            ctypes.addressof(bound),
-            ctypes.addressof(sizes),
-            (ctypes.c_uint32 * 3)(*groups),
-            (ctypes.c_uint32 * 3)(*threads),
-            0,
-            60,
-        )
-        if simulator.engine().msl_run(ctypes.byref(launch)):
-            raise Violation(f"{name}: {simulator.engine().msl_error().decode()}")

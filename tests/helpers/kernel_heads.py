@@ -1,17 +1,15 @@
-"""One KV head as selectors see it: a document, a tail in chunks, what is kept beside them, and room to select in."""
+"""One KV head as methods see it: a document, a tail in chunks with extras, a state, and room to select in."""
 
 import numpy as np
 from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
 
-from octavo.cpu_kernels.methods.h2o import SLOT_BYTES, slots_of
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.scores import padded, selection_scratch_bytes
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
-from octavo.cpu_kernels.tail_clusters import cluster_bytes
-
-_LEAD_BYTES = 64  # of a chunk, before this head's keys
+from octavo.cpu_kernels.spans import SPAN
 
 
 def page_bounds(keys):
@@ -37,24 +35,41 @@ def moments_of_chunks(keys):
     return np.stack([sums_of_chunks(keys), sums_of_chunks(keys**2)], axis=1)
 
 
+def extras_of(method, keys, values):
+    """The extras of one chunk that a method's `append` hook makes of rows, as they are stored: a list of arrays."""
+    if method is quest:
+        return [page_bounds(keys)]
+    if method is sparq:
+        return [transposed(keys), moments_of_chunks(keys), sums_of_chunks(values)]
+    return []
+
+
 class Head:
     """A KV head: its rows, numbered from 0, are those of the document and then those of the tail.
 
     keys, values : (n_rows, head_dim)    n_document : how many of them are the document's
-    fields : of its HEAD record    n_items : what there is scratch for, or None for as many as there are rows in chunks
+    method : kernel module whose STATE and extras it has; None for neither
+    fields : of its HEAD record or of its state    n_items : what there is scratch for, or None for as many as there are
+    rows in chunks
     """
 
-    def __init__(self, shape, keys, values=None, n_document=0, n_items=None, document_position=ANY_ORDER, **fields):
+    def __init__(
+        self, shape, keys, values=None, n_document=0, n_items=None, document_position=ANY_ORDER, method=None, **fields
+    ):
         self.shape, self.n_document, self.n_tail = shape, n_document, len(keys) - n_document
+        self.method = method
+        self._extras_bytes = method.extras_bytes(shape) if hasattr(method, "extras_bytes") else 0
         stored = [store_rows(shape, rows) for rows in (keys, keys if values is None else values)]
         self.keys, self.values = (read_rows(shape, rows) for rows in stored)
         self.document = [before_a_hole(rows[:n_document]) for rows in stored]
         self._tail(*(rows[n_document:] for rows in stored))
         self.record = np.zeros(1, HEAD)
         self.address = address(self.record)
+        self.state = np.zeros(1, getattr(method, "STATE", np.dtype([("unused", "i8")])))
         self.n_items = len(self.chunks) * CHUNK_ROWS if n_items is None else padded(n_items)
         self.scratch = Room(selection_scratch_bytes(shape.group, self.n_items))
         self.set(
+            state=address(self.state),
             document_keys=address(self.document[0]),
             document_values=address(self.document[1]),
             n_document=n_document,
@@ -62,45 +77,30 @@ class Head:
             tail_position=n_document + max(document_position, 0),
             n_tail=self.n_tail,
             tail_chunks=address(self._table),
-            key_offset=_LEAD_BYTES,
-            value_offset=self._value_offset,
-            page_offset=self._page_offset,
-            column_offset=self._column_offset,
-            moment_offset=self._moment_offset,
-            sum_offset=self._sum_offset,
-            slot_offset=self._slot_offset,
-            cluster_offset=self._cluster_offset,
             scratch=self.scratch.address,
             scratch_items=self.n_items,
         )
         self.set(**fields)
 
     def set(self, **fields):
+        """Set fields of the HEAD record, or of the method's state."""
         for name, value in fields.items():
-            self.record[name] = value
+            (self.record if name in HEAD.names else self.state)[name] = value
 
     def _tail(self, keys, values):
         """Lay the tail out in chunks; what no row fills is poisoned."""
-        rows_bytes, page_bytes = CHUNK_ROWS * self.shape.row_bytes, 4 * self.shape.head_dim
-        self._value_offset = _LEAD_BYTES + rows_bytes + 32
-        self._page_offset = self._value_offset + rows_bytes
-        self._column_offset = self._page_offset + CHUNK_ROWS // PAGE_ROWS * page_bytes
-        self._moment_offset = self._column_offset + 2 * CHUNK_ROWS * self.shape.head_dim
-        self._sum_offset = self._moment_offset + 8 * self.shape.head_dim
-        self._slot_offset = self._sum_offset + 4 * self.shape.head_dim
-        self._cluster_offset = self._slot_offset + CHUNK_ROWS * SLOT_BYTES
-        size = self._cluster_offset + cluster_bytes(self.shape.head_dim)
+        self._value_offset = CHUNK_ROWS * self.shape.row_bytes
+        self._extras_offset = extras_offset(self.shape)
+        size = chunk_bytes(self.shape, self._extras_bytes)
         self.chunks = []
         for first in range(0, len(keys), CHUNK_ROWS):
             chunk, own = Room(size), slice(first, first + CHUNK_ROWS)
-            for offset, stored in (
-                (_LEAD_BYTES, keys[own]),
-                (self._value_offset, values[own]),
-                (self._page_offset, page_bounds(read_rows(self.shape, keys[own]))),
-                (self._column_offset, transposed(read_rows(self.shape, keys[own]))),
-                (self._moment_offset, moments_of_chunks(read_rows(self.shape, keys[own]))),
-                (self._sum_offset, sums_of_chunks(read_rows(self.shape, values[own]))),
-            ):
+            parts = [(0, keys[own]), (self._value_offset, values[own])]
+            offset = self._extras_offset
+            for array in extras_of(self.method, *(read_rows(self.shape, rows[own]) for rows in (keys, values))):
+                parts.append((offset, array))
+                offset += array.nbytes
+            for offset, stored in parts:
                 chunk.bytes[offset : offset + stored.nbytes] = np.ascontiguousarray(stored).view(np.uint8).ravel()
             self.chunks.append(chunk)
         self._table = np.array([chunk.address for chunk in self.chunks], np.int64)
@@ -152,7 +152,7 @@ class Head:
         for i, chunk in enumerate(self.chunks):
             first = self.n_document + i * CHUNK_ROWS
             n_rows = min(CHUNK_ROWS, self.n_document + self.n_tail - first)
-            places.append((chunk.address + _LEAD_BYTES, chunk.address + self._value_offset, first, n_rows))
+            places.append((chunk.address, chunk.address + self._value_offset, first, n_rows))
         for first_key, first_value, first, n_rows in places:
             within, rest = divmod(int(keys) - first_key, row_bytes)
             if rest == 0 and 0 <= within < n_rows:
@@ -167,7 +167,7 @@ class Head:
 
     def slots(self, chunk):
         """Positions and attention of a chunk's rows, views."""
-        return slots_of(self.chunks[chunk].bytes[self._slot_offset :])
+        return h2o.positions_and_attention(self.shape, self.chunks[chunk].bytes)
 
 
 def int32_at(address_of_first, n):
@@ -201,7 +201,7 @@ def head_with_constant_components(rng, shape, n_rows, **fields):
     queries = np.zeros((1, shape.group, shape.head_dim), np.float32)
     queries[..., :n] = 3 * rng.choice([-1, 1], queries[..., :n].shape)
     queries[..., -n:] = rng.choice([-1, 1], queries[..., -n:].shape) / np.sqrt(n)
-    return Head(shape, keys, n_components=n, **fields), queries
+    return Head(shape, keys, method=sparq, n_components=n, **fields), queries
 
 
 def head_of_unlike_chunks(rng, shape, n_rows, **fields):
@@ -209,7 +209,7 @@ def head_of_unlike_chunks(rng, shape, n_rows, **fields):
     n_chunks = -(-n_rows // CHUNK_ROWS)
     spreads = np.exp(normal(rng, n_chunks, shape.head_dim))
     keys = normal(rng, n_rows, shape.head_dim) * np.repeat(spreads, CHUNK_ROWS, axis=0)[:n_rows]
-    return Head(shape, keys + normal(rng, shape.head_dim, spread=3), **fields)
+    return Head(shape, keys + normal(rng, shape.head_dim, spread=3), method=sparq, **fields)
 
 
 def assert_largest(chosen, values, k):

@@ -1,16 +1,18 @@
-"""Heads of a layer on the shaders, through the simulator: the dispatches of a step, as the host makes them."""
+"""Run heads of a layer on the shaders, through the simulator: the dispatches of a step, as the host makes them."""
 
 import ctypes
 from functools import cache
 
 import numpy as np
-from helpers.kernel_inputs import Room, address
+from helpers.kernel_inputs import address
 from metal_simulator.simulator import Address, Library
 
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, HEAD, SPAN
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD
+from octavo.cpu_kernels.spans import SPAN
 from octavo.metal.library import source
-from octavo.metal.records import SELECTED_BYTES, STEP, Method
+from octavo.metal.parts import defines, method_names
+from octavo.metal.records import GPU_STEP, SELECTED_BYTES
 
 #: A Span of the shaders (metal/common.metal).
 GPU_SPAN = np.dtype(
@@ -25,58 +27,59 @@ GPU_SPAN = np.dtype(
     ]
 )
 
-#: Fields of HEAD that are addresses of data.
-POINTERS = ("document_keys", "document_values", "tail_chunks", "centroids", "cluster_starts", "coarse_centroids",
-            "coarse_starts", "scratch", "reallocation")  # fmt: skip
-SCORING = (Method.PAGES, Method.ROWS, Method.CLUSTERS, Method.COARSE)
+#: Fields of HEAD, and of the methods' states, that are addresses of data.
+POINTERS = ("document_keys", "document_values", "tail_chunks", "scratch", "state")
+STATE_POINTERS = ("centroids", "cluster_starts", "coarse_centroids", "coarse_starts")
 
 
 def memory_of(head):
-    """What a head's record and its table point at."""
+    """Return the memory that a head's records and its table point at."""
     clusters = ("centroids", "starts", "coarse_centroids", "coarse_starts")
     rooms = [*head.chunks, head.scratch]
-    return [*head.document, head._table, *(room.bytes for room in rooms), *(vars(head)[name] for name in clusters
-            if name in vars(head))]  # fmt: skip
+    return [*head.document, head._table, head.state, *(room.bytes for room in rooms), *(vars(head)[name]
+            for name in clusters if name in vars(head))]  # fmt: skip
 
 
 @cache
 def library(shape: Shape, sanitizer=None) -> Library:
-    """The shaders of a shape."""
+    """Compile the shaders of a shape."""
     return Library(source(shape), sanitizer=sanitizer, name="octavo.metal")
 
 
 class Layer:
     """Heads (see kernel_heads.py) that attend by methods.
 
-    n_parts, n_shares, threads : of a step's dispatches; small, so that few items make many parts
-    sanitizer : that looks on (see metal_simulator/simulator.py)
+    Parameters
+    ----------
+    heads : list of Head
+        The heads, all of one shape.
+    methods : list of str
+        Name of each head's method, whose STATE the head has.
+    n_score_shares, n_shares, threads : int
+        Sizes of the dispatches: small, so that few items make many shares.
+    sanitizer : str or None
+        The sanitizer that checks each dispatch (see metal_simulator/simulator.py).
     """
 
-    def __init__(self, heads, methods, *, softcap=0.0, sinks=None, n_parts=3, n_shares=5, threads=64, schedule=0,
+    def __init__(self, heads, methods, *, softcap=0.0, sinks=None, n_score_shares=3, n_shares=5, threads=64, schedule=0,
                  sanitizer=None):  # fmt: skip
         self.heads, self.methods, self.shape = heads, methods, heads[0].shape
         self.softcap, self.sinks = softcap, sinks
-        self.n_parts, self.n_shares, self.threads, self.schedule = n_parts, n_shares, threads, schedule
-        self.rest = [Room(4 * (self.shape.group + self.shape.head_dim)) for _ in heads]
-        capacity = max(len(head.chunks) * 24 + int(head.record["n_clusters"][0]) + 32 for head in heads)
+        self.n_score_shares, self.n_shares, self.threads, self.schedule = n_score_shares, n_shares, threads, schedule
+        capacity = max(len(head.chunks) * 24 + len(getattr(head, "sizes", ())) + 32 for head in heads)
         self.spans = np.zeros((len(heads), capacity), GPU_SPAN)
         self.selected = np.full((len(heads), 2), -1, np.int32)
         self.records = np.zeros(len(heads), HEAD)
         self.sanitizer = sanitizer
 
-    def reallocates(self):
-        """Leave the mean value what is not selected."""
-        for head, rest in zip(self.heads, self.rest, strict=True):
-            head.set(reallocation=rest.address)
-
     def _start(self, queries, n_new, new=None):
-        """The buffers of a step of queries, (n_kv_head, n_tokens, group, head_dim)."""
+        """Prepare the buffers of a step of queries, (n_kv_head, n_tokens, group, head_dim)."""
         n_heads, n_tokens = queries.shape[:2]
         self.n_tokens = n_tokens
         for i, head in enumerate(self.heads):
             self.records[i] = head.record[0]
-        self.records["select"] = self.methods
-        step = np.zeros(1, STEP)
+        self.records["select"] = self.records["append"] = [method_names().index(name) for name in self.methods]
+        step = np.zeros(1, GPU_STEP)
         step[0] = (n_heads, n_tokens, self.n_shares, self.spans.shape[1], self.softcap, self.sinks is not None)
         shape, n_partials = self.shape, self.n_shares + n_heads
         self.out = np.full((n_tokens, n_heads * shape.group, shape.head_dim), np.nan, np.float32)
@@ -99,7 +102,7 @@ class Layer:
         assert self.selected.itemsize * 2 == SELECTED_BYTES
 
     def dispatch(self, kernel, threadgroups, threads=None):
-        """One kernel on this schedule; before that a sanitizer sees it run on copies of everything."""
+        """Run one kernel on this schedule. If there is a sanitizer, it runs on copies of everything first."""
         threads = threads or self.threads
         if self.sanitizer:
             buffers, addresses = self._copies()
@@ -107,8 +110,8 @@ class Layer:
         library(self.shape).run(kernel, self.buffers, threadgroups, threads, schedule=self.schedule)
 
     def _copies(self):
-        """The buffers, and all memory that records, tables and spans point at, apart from each other."""
-        regions = [memory for head in self.heads for memory in memory_of(head)] + [rest.bytes for rest in self.rest]
+        """Copy the buffers, and all memory that records, tables and spans point at, apart from each other."""
+        regions = [memory for head in self.heads for memory in memory_of(head)]
         regions = [memory.reshape(-1).view(np.uint8) for memory in regions if memory.size]
         starts = np.array([address(memory) for memory in regions])
         buffers = {index: buffer.copy() if isinstance(buffer, np.ndarray) else buffer
@@ -126,6 +129,9 @@ class Layer:
                     offset = number * records.itemsize + records.dtype.fields[field][1]
                     point(buffer, offset, int(record[field]))
         for i, memory in enumerate(regions):
+            for state in (head.state for head in self.heads if memory.ctypes.data == address(head.state)):
+                for field in set(STATE_POINTERS) & set(state.dtype.names):
+                    point(100 + i, state.dtype.fields[field][1], int(state[field][0]))
             if any(memory.ctypes.data == address(head._table) for head in self.heads):
                 for number, value in enumerate(memory.view(np.int64)):
                     point(100 + i, 8 * number, int(value))
@@ -141,7 +147,7 @@ class Layer:
         self.check()
 
     def select(self, queries):
-        """What each head selects: SPAN records, as the CPU's selectors write them."""
+        """Return what each head selects: SPAN records, as the CPU's methods write them."""
         self._start(queries, 0)
         self._select()
         self.check()
@@ -149,21 +155,21 @@ class Layer:
 
     def _select(self):
         n_heads = len(self.heads)
-        if self.n_tokens == 1 and any(method in SCORING for method in self.methods):
-            self.dispatch("score_items", (self.n_parts, n_heads))
-            if Method.COARSE in self.methods:
-                self.dispatch("keep_clusters", n_heads)
-                self.dispatch("score_kept", (self.n_parts, n_heads))
+        if self.n_tokens == 1 and any(defines(name, "score") for name in self.methods):
+            self.dispatch("score_items", (self.n_score_shares, n_heads))
+            if any(defines(name, "narrow") for name in self.methods):
+                self.dispatch("narrow_items", n_heads)
+                self.dispatch("score_narrowed", (self.n_score_shares, n_heads))
         self.dispatch("select_spans", n_heads)
 
     def attend(self, queries):
-        """The attention of (n_kv_head, n_tokens, group, head_dim): (n_tokens, n_kv_head, group, head_dim)."""
+        """Return the attention of (n_kv_head, n_tokens, group, head_dim): (n_tokens, n_kv_head, group, head_dim)."""
         self._start(queries, 0)
         self._select()
         return self._attend()
 
     def attend_spans(self, queries, spans):
-        """The attention of one token over spans for each head: (address of keys, of values, of rows or 0, n_rows)."""
+        """Return the attention of one token over spans: of each, address of keys, values, rows or 0; and n_rows."""
         self._start(queries, 0)
         for i, own in enumerate(spans):
             first = 0
@@ -184,16 +190,14 @@ class Layer:
         return self.out.reshape(self.n_tokens, n_heads, group, -1)
 
     def check(self):
-        """That nothing was written outside of its room."""
+        """Check that nothing was written outside of its room."""
         for head in self.heads:
             head.scratch.check()
             for chunk in head.chunks:
                 chunk.check()
-        for rest in self.rest:
-            rest.check()
 
     def _spans_of(self, i):
-        """A head's spans; checks that they count their rows."""
+        """Read a head's spans, and check that they count their rows."""
         n_spans, n_rows = self.selected[i]
         own = self.spans[i, :n_spans]
         assert own["first"].tolist() == np.cumsum([0, *own["n_rows"]])[:-1].tolist()
@@ -203,7 +207,7 @@ class Layer:
         for record, span in zip(records, own, strict=True):
             for name in ("keys", "values", "n_rows", "position", "window"):
                 record[name] = span[name]
-            if span["rows"]:  # the shaders list rows of the tail, the CPU's lists are of rows in the chunk
+            if span["rows"]:  # the shaders list rows of the tail, the CPU rows of the chunk
                 listed = (ctypes.c_int32 * int(span["n_rows"])).from_address(int(span["rows"]))
                 self.lists.append(np.frombuffer(listed, np.int32) % CHUNK_ROWS)
                 record["rows"] = address(self.lists[-1])

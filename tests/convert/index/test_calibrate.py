@@ -21,8 +21,9 @@ from octavo.convert.calibrate import (
 )
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.methods.squeezed import score_coarse_clusters, select_clusters_of_clusters
-from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.cpu_kernels.head import ANY_ORDER
+from octavo.cpu_kernels.methods import squeezed2
+from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.cache.tail import CacheLayer
@@ -43,7 +44,7 @@ def last_queries(llama, tokens):
 # Thresholds in two levels.
 
 
-def test_a_case_that_can_be_reckoned_by_hand():
+def test_a_case_that_can_be_computed_by_hand():
     """Coarse clusters with half of the keys each, and shares of 3:1 for a key. In the first, clusters of 4:1."""
     settings = ClusterSettings(exact_first=0, exact_last=4, shortest=1)
     layer = random_layer(CacheLayer(1, 8, 0), 16, settings, np.random.default_rng(0))
@@ -99,6 +100,7 @@ def read_share(layer, head, queries, thresholds, softcap):
         values.astype(np.float32),
         n_document=layer.keys.shape[1],
         n_items=layer.n_clusters,
+        method=squeezed2,
         centroids=address(layer.centroids[head]),
         cluster_starts=address(layer.cluster_starts[head]),
         n_clusters=layer.n_clusters,

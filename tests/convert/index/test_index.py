@@ -21,7 +21,7 @@ from helpers.index_builds import (
 from octavo import OctavoError
 from octavo.convert.calibrate import NodeQueries, one_level_curve
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
-from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import ThresholdCurve
 from octavo.runtime.cache.tail import CacheLayer
@@ -81,12 +81,13 @@ def test_each_head_has_its_own_thresholds(llama, index, model_hash, attention):
     llama.set_attention(attention, 0.3)
     llama.attach(document)
     llama.eval(QUESTION)
-    heads, two_level = llama.context.cache.heads, document.two_level
+    [served], two_level = llama.context.cache.served, document.two_level
+    state = served.heads.state
     curve = document.curve if attention == "squeezed" else two_level.curve
-    np.testing.assert_allclose(heads["threshold"], thresholds_of(curve, 0.3), rtol=1e-6)
-    assert len(set(heads["threshold"])) == len(heads)
+    np.testing.assert_allclose(state["threshold"], thresholds_of(curve, 0.3), rtol=1e-6)
+    assert len(set(state["threshold"])) == len(state) == len(llama.context.cache.heads)
     if attention == "squeezed2":
-        np.testing.assert_allclose(heads["coarse_threshold"], two_level.coarse_thresholds, rtol=1e-6)
+        np.testing.assert_allclose(state["coarse_threshold"], two_level.coarse_thresholds, rtol=1e-6)
 
 
 def test_an_index_opened_twice_serves_two_contexts(llama, index, model_hash, direct_logits):

@@ -1,4 +1,4 @@
-"""How layers are judged (SqueezeAttention, algorithm 1), and in which order heads fall."""
+"""How layers are ranked (SqueezeAttention, algorithm 1), and in which order heads are eliminated."""
 
 import numpy as np
 import pytest
@@ -111,12 +111,12 @@ def test_rounds_shrink_evenly():
     assert round_sizes(1, 6) == [1]
     for n_heads in (2, 5, 30):
         sizes = round_sizes(n_heads, 1000)
-        assert sizes == sorted(set(sizes), reverse=True)  # one falls at least
+        assert sizes == sorted(set(sizes), reverse=True)  # each round eliminates one at least
         assert (sizes[0], sizes[-1]) == (n_heads, 1)
 
 
 @pytest.mark.parametrize("rounds", [1, 4, 100])
-def test_heads_fall_by_what_they_change(rounds):
+def test_heads_are_eliminated_by_what_they_change(rounds):
     cost = dict(zip(HEADS, draw().permutation(30) + 1.0, strict=True))
 
     def measure(number, streams, candidates):
@@ -124,12 +124,12 @@ def test_heads_fall_by_what_they_change(rounds):
         assert len(streams) + len(candidates) == 30
         return [sum(cost[head] for head in (*streams, candidate)) for candidate in candidates]
 
-    falls = eliminate(HEADS, rounds, measure)
-    assert [fall.head for fall in falls] == sorted(HEADS, key=lambda head: cost[head])
-    assert [fall.round for fall in falls] == sorted(fall.round for fall in falls)
-    assert falls[0].loss == 1.0
+    eliminated = eliminate(HEADS, rounds, measure)
+    assert [each.head for each in eliminated] == sorted(HEADS, key=lambda head: cost[head])
+    assert [each.round for each in eliminated] == sorted(each.round for each in eliminated)
+    assert eliminated[0].loss == 1.0
     if rounds == 100:
-        assert falls[-1].loss == pytest.approx(sum(cost.values()))
+        assert eliminated[-1].loss == pytest.approx(sum(cost.values()))
 
 
 def test_of_two_heads_that_stand_in_for_each_other_one_stays():
@@ -141,9 +141,9 @@ def test_of_two_heads_that_stand_in_for_each_other_one_stays():
 
         return [lost([*streams, candidate]) + 0.01 * candidate[0] for candidate in candidates]
 
-    at_once = [fall.head for fall in eliminate(HEADS, 1, measure)]
+    at_once = [each.head for each in eliminate(HEADS, 1, measure)]
     assert at_once[-1] not in twins
-    in_rounds = [fall.head for fall in eliminate(HEADS, 6, measure)]
+    in_rounds = [each.head for each in eliminate(HEADS, 6, measure)]
     assert in_rounds[-1] in twins
 
 

@@ -82,7 +82,7 @@ def test_the_runtime_reads_a_plan(llama, plan, folder):
     assert (read.n_sinks, read.n_recent, read.model) == (16, 32, plan["model"]["sha256"])
     own = octavo.Llama(llama.model_path, attention="duo", plan=read, retrieval_heads=0.5, n_threads=2)
     own.eval(list(range(100)))
-    streams = [tail.keeps is Keeps.RECENT for tail in own.context.cache.tails]
+    streams = [tail.method.keeps is Keeps.RECENT for tail in own.context.cache.tails]
     assert sum(streams) == 3
     assert all(streams[2 * layer + head] for layer, head in read.elimination[:3])
     assert np.isfinite(own.logits()).all()
@@ -155,9 +155,9 @@ def test_an_interrupted_profile_goes_on_to_the_same_plan(llama, plan, tmp_path, 
 def test_what_was_measured_is_not_measured_again(llama, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measure(llama, tmp_path, progress=Recorded(at=14))  # after five trials
-    rest = reports_of(llama, tmp_path)
-    assert rest[0] == ("Letting heads stream", 16, "trials", 5)
-    assert rest[1:] == [1] * 11
+    reports = reports_of(llama, tmp_path)
+    assert reports[0] == ("Letting heads stream", 16, "trials", 5)
+    assert reports[1:] == [1] * 11
 
 
 def test_other_settings_are_measured_anew(llama, tmp_path):

@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.methods.h2o import score_kept, select_kept, settle_heavy
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.methods import h2o
+from octavo.cpu_kernels.methods.h2o import evict, score_kept, select_kept
 
 MASSES = {
     "random": lambda rng, n: rng.random(n),
@@ -38,7 +39,7 @@ class HeavyHead(Head):
     """A head with room for so many rows, which begins with none."""
 
     def __init__(self, shape, capacity, **fields):
-        super().__init__(shape, np.zeros((capacity, shape.head_dim)), **fields)
+        super().__init__(shape, np.zeros((capacity, shape.head_dim)), method=h2o, **fields)
         self.set(n_tail=0)
         self.n_tail = 0
         for chunk in self.chunks:
@@ -48,12 +49,12 @@ class HeavyHead(Head):
         """Rows of a step, as `append_rows` stores them."""
         stored = [store_rows(self.shape, rows) for rows in (keys, keys if values is None else values)]
         for row, key, value in zip(range(self.n_tail, self.n_tail + len(keys)), *stored, strict=True):
-            self._stored(row, "key_offset")[:], self._stored(row, "value_offset")[:] = key, value
+            self._stored(row, 0)[:], self._stored(row, self._value_offset)[:] = key, value
         self.n_tail += len(keys)
         self.set(n_tail=self.n_tail)
 
     def _stored(self, row, offset):
-        first = int(self.record[offset][0]) + row % CHUNK_ROWS * self.shape.row_bytes
+        first = offset + row % CHUNK_ROWS * self.shape.row_bytes
         return self.chunks[row // CHUNK_ROWS].bytes[first : first + self.shape.row_bytes]
 
     def select(self, queries, n_parts=1):
@@ -61,8 +62,8 @@ class HeavyHead(Head):
             self.score(score_kept, queries, n_parts)
         return super().select(select_kept, queries, 2 * len(self.chunks) + 1)
 
-    def settle(self):
-        settle_heavy(self.shape, self.address)
+    def evict(self):
+        evict(self.shape, self.address, 1)
         self.n_tail = int(self.record["n_tail"][0])
         for room in (self.scratch, *self.chunks):
             room.check()
@@ -87,7 +88,7 @@ class HeavyHead(Head):
     def contents(self):
         """Keys and values, as they are stored, and attention, by position."""
         rows = range(self.n_tail)
-        stored = [b"".join(self._stored(row, at).tobytes() for at in ("key_offset", "value_offset")) for row in rows]
+        stored = [b"".join(self._stored(row, at).tobytes() for at in (0, self._value_offset)) for row in rows]
         return {
             int(position): (row, mass.tobytes())
             for position, row, mass in zip(self.positions, stored, self.masses, strict=True)
@@ -163,7 +164,7 @@ def test_all_that_is_kept_is_attended_whatever_its_position(shape, n_old, n_toke
     if n_tokens == 1:
         queries = loaded(shape, queries).astype(np.float32)
     mask = oracle.visible(n_old + np.arange(n_tokens), np.arange(n_old + n_tokens))
-    values = np.array([head._stored(row, "value_offset") for row in range(head.n_tail)])
+    values = np.array([head._stored(row, head._value_offset) for row in range(head.n_tail)])
     rows = np.vstack([old, new]), read_rows(shape, values)
     expected = [oracle.attention(queries[:, g], *rows, visible=mask) for g in range(3)]
     actual = attend_spans(shape, queries, spans, 4000 + n_old)
@@ -174,14 +175,14 @@ def test_all_that_is_kept_is_attended_whatever_its_position(shape, n_old, n_toke
 def test_a_query_that_is_not_a_number_leaves_as_many_rows(n_tokens):
     """What it gave is not a number from then on; how many rows stay does not depend on it."""
     rng = np.random.default_rng(3)
-    head = HeavyHead(SHAPE, 40, n_selected=20, n_recent=4)
+    head = HeavyHead(SHAPE, 40, n_rows=20, n_recent=4)
     random_step(rng, head, 40 - n_tokens)
     head.fill_slots(np.arange(40), np.ones(40))
     queries = random_step(rng, head, n_tokens)[0]
     queries[0, 1, 5] = np.nan
     head.select(queries)
     assert np.isnan(head.masses[: 41 - n_tokens]).all()
-    head.settle()
+    head.evict()
     assert head.n_tail == 20
     assert set(range(36, 40)) <= set(head.positions.tolist())
 
@@ -202,7 +203,7 @@ def test_the_newest_rows_and_the_heaviest_stay_as_they_are(shape, n_rows, n_gone
     rng = np.random.default_rng(seed)
     n_kept = max(n_rows - n_gone, 1)
     n_recent = int(recent_share * n_kept)
-    head = HeavyHead(shape, n_rows, n_selected=n_kept, n_recent=n_recent)
+    head = HeavyHead(shape, n_rows, n_rows=n_kept, n_recent=n_recent)
     random_step(rng, head, n_rows)
     newest = n_rows + 1000
     first_recent = newest + 1 - max(n_recent, 1)
@@ -212,7 +213,7 @@ def test_the_newest_rows_and_the_heaviest_stay_as_they_are(shape, n_rows, n_gone
     head.set(tail_position=newest + 1 - n_rows)
     head.fill_slots(positions, mass)
     before = head.contents()
-    head.settle()
+    head.evict()
 
     assert head.n_tail == n_kept
     assert head.record["tail_position"] == newest + 1 - n_kept
@@ -228,35 +229,35 @@ def test_the_newest_rows_and_the_heaviest_stay_as_they_are(shape, n_rows, n_gone
 
 def test_nothing_is_moved_while_all_fits():
     rng = np.random.default_rng(4)
-    head = HeavyHead(SHAPE, 300, n_selected=300, n_recent=100)
+    head = HeavyHead(SHAPE, 300, n_rows=300, n_recent=100)
     random_step(rng, head, 300)
     head.fill_slots(np.arange(300), rng.random(300))
     before = [chunk.bytes.copy() for chunk in head.chunks]
     for n_selected in (300, 301, 9999):
-        head.set(n_selected=n_selected)
-        head.settle()
+        head.set(n_rows=n_selected)
+        head.evict()
         assert head.n_tail == 300
     assert all((chunk.bytes == copy).all() for chunk, copy in zip(head.chunks, before, strict=True))
 
 
 def test_the_newest_stay_even_where_fewer_rows_are_asked_for():
     rng = np.random.default_rng(5)
-    head = HeavyHead(SHAPE, 50, n_selected=5, n_recent=9)
+    head = HeavyHead(SHAPE, 50, n_rows=5, n_recent=9)
     random_step(rng, head, 50)
     head.fill_slots(rng.permutation(50), np.full(50, 7))
-    head.settle()
+    head.evict()
     assert sorted(head.positions) == list(range(41, 50))
 
 
 def test_rows_that_stay_where_they_are_are_not_copied():
     """One row goes, and the last takes its place."""
     rng = np.random.default_rng(6)
-    head = HeavyHead(SHAPE, 600, n_selected=599, n_recent=100)
+    head = HeavyHead(SHAPE, 600, n_rows=599, n_recent=100)
     random_step(rng, head, 600)
     masses = 1 + rng.random(600)
     masses[77] = 0.5
     head.fill_slots(np.arange(600), masses)
-    head.settle()
+    head.evict()
     assert head.positions.tolist() == [*range(77), 599, *range(78, 599)]
 
 
@@ -274,14 +275,14 @@ def test_many_steps_keep_what_the_paper_keeps(sizes, recent_share, budget):
     for n_tokens in [30, *[1] * 150, 40, 2, *[1] * 150, 5, 1, 1]:
         n_read = paper.n_tokens + n_tokens
         n_kept = min(50, n_read) if budget == "fixed" else -(-n_read * 3 // 4)
-        head.set(n_selected=n_kept, n_recent=int(recent_share * n_kept))
+        head.set(n_rows=n_kept, n_recent=int(recent_share * n_kept))
         queries, keys = random_step(rng, head, n_tokens, 0.2)
         head.select(queries)
-        head.settle()
+        head.evict()
         queries = loaded(shape, queries) * np.sqrt(shape.head_dim)
         expected = paper.step(queries, keys, n_kept, int(recent_share * n_kept))
         order = head.positions.argsort()
         assert head.positions[order].tolist() == expected.tolist()
         np.testing.assert_allclose(head.masses[order], paper.mass, rtol=1e-3)
-    stored = np.array([head._stored(row, "key_offset") for row in order])
+    stored = np.array([head._stored(row, 0) for row in order])
     np.testing.assert_array_equal(read_rows(shape, stored), paper.keys)

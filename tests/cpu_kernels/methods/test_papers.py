@@ -14,15 +14,12 @@ from helpers.kernel_heads import Head, queries_of, random_head
 from helpers.kernel_inputs import SAME, address, relative_error
 
 from octavo.cpu_kernels.compile import Shape
+from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.methods import quest, sparq, squeezed2
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_pages
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, reallocate, score_rows, select_rows
-from octavo.cpu_kernels.methods.squeezed import (
-    score_clusters,
-    score_coarse_clusters,
-    select_clusters,
-    select_clusters_of_clusters,
-)
-from octavo.cpu_kernels.spans import CHUNK_ROWS
+from octavo.cpu_kernels.methods.squeezed import score_clusters, select_clusters
+from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")
 N_ROWS, N_QUERIES = 700, 8
@@ -63,7 +60,7 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize("n_pages", [1, 6, 20])
 def test_quest(shape, kind, n_pages):
     keys, values, queries = inputs(kind, shape.group)
-    head = Head(shape, keys, values, n_selected=n_pages)
+    head = Head(shape, keys, values, method=quest, n_pages=n_pages)
     for query in queries:
         actual = select_and_attend(head, score_pages, select_pages, query, n_pages)
         assert_same(actual, papers.quest(query * SCALE, keys, values, PAGE_ROWS, n_pages))
@@ -76,14 +73,12 @@ def test_quest(shape, kind, n_pages):
 def test_sparq(shape, kind, n_selected, reallocates):
     keys, values, queries = inputs(kind, shape.group)
     n_components, n_recent = 16, n_selected // 4
-    head = Head(shape, keys, values, n_selected=n_selected, n_components=n_components, n_recent=n_recent)
+    state = {"n_rows": n_selected, "n_components": n_components, "n_recent": n_recent, "reallocates": reallocates}
+    head = Head(shape, keys, values, method=sparq, **state)
     spread = oracle.spread(keys, CHUNK_ROWS, MEASURED_CHUNKS)
-    left = np.zeros(shape.group + 64, np.float32)
-    head.set(reallocation=address(left) if reallocates else 0)
     for query in queries:
         actual = select_and_attend(head, score_rows, select_rows, query, len(head.chunks))
-        if reallocates:
-            reallocate(shape, address(left), address(actual[1]), 64 * 4)
+        reallocate(shape, head.address, address(actual[1]), 64 * 4)
         sizes = n_components, n_selected, n_recent
         expected = papers.sparq(query * SCALE, keys, values, *sizes, reallocates, spread)
         assert_same(actual, expected)
@@ -111,7 +106,7 @@ class Clustered:
         self.clusters = [np.arange(a, b) for a, b in pairwise(starts)]
         self.coarse = [np.arange(a, b) for a, b in pairwise(coarse_starts)]
         self.exact = np.arange(n_clustered, N_ROWS)
-        self.head = Head(shape, self.keys, self.values, N_ROWS - n_tail, n_items=len(self.clusters))
+        self.head = Head(shape, self.keys, self.values, N_ROWS - n_tail, n_items=len(self.clusters), method=squeezed2)
         self.head.set(
             n_clusters=len(self.clusters),
             centroids=address(self.centroids),

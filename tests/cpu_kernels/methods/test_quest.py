@@ -9,8 +9,6 @@ from helpers.kernel_inputs import (
     QUANTISED,
     SHAPE,
     THREADS,
-    Room,
-    address,
     halves,
     normal,
     read_rows,
@@ -22,16 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_page, score_pages, select_pages
-from octavo.cpu_kernels.scores import select_all
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.methods import quest
+from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_pages, score_pages, select_pages
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)
 
 
 def paged_head(rng, shape, n_rows, **fields):
-    return random_head(rng, shape, 0, n_rows, n_items=-(-n_rows // PAGE_ROWS), **fields)
+    return random_head(rng, shape, 0, n_rows, n_items=-(-n_rows // PAGE_ROWS), method=quest, **fields)
 
 
 def oracle_scores(head, query):
@@ -41,7 +40,7 @@ def oracle_scores(head, query):
 
 def select(head, queries, n_selected):
     """The pages that are selected, by their number; checks that all their rows are, in order."""
-    head.set(n_selected=n_selected)
+    head.set(n_pages=n_selected)
     spans = head.score_and_select(score_pages, select_pages, queries, max(n_selected, 1))
     assert (spans["position"] == ANY_ORDER).all()
     rows, pages = head.rows(spans), head.pages()
@@ -53,19 +52,39 @@ def select(head, queries, n_selected):
 # Bounds.
 
 
+class Pages:
+    """The bounds of one chunk's pages, as rows are appended one by one."""
+
+    def __init__(self, shape, keys):
+        self.head = Head(shape, np.zeros((CHUNK_ROWS, shape.head_dim)), method=quest)
+        self.chunk = self.head.chunks[0]
+        self.chunk.bytes[:] = 0xFF
+        self.rows = keys
+
+    def append(self, row):
+        n_bytes = self.head.shape.row_bytes
+        self.chunk.bytes[row * n_bytes : (row + 1) * n_bytes] = self.rows[row].view(np.uint8)
+        append_to_pages(self.head.shape, self.head.address, row, row + 1)
+        self.chunk.check()
+
+    @property
+    def bounds(self):
+        return self.chunk.view(
+            np.float16, CHUNK_ROWS // PAGE_ROWS, 2, self.head.shape.head_dim, at=self.head._extras_offset
+        )
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bounds_are_the_least_and_the_largest_of_their_page(shape):
     rng = np.random.default_rng(0)
     keys = store_rows(shape, normal(rng, 40, shape.head_dim))
-    room = Room(3 * 4 * shape.head_dim)
-    floats = read_rows(shape, keys).astype(np.float32)
+    pages, floats = Pages(shape, keys), read_rows(shape, keys).astype(np.float32)
     for row in range(40):
-        append_to_page(shape, address(keys) + row * shape.row_bytes, room.address, row)
-        room.check()
+        pages.append(row)
         n_pages = row // PAGE_ROWS + 1
-        bounds = room.view(np.float16, 3, 2, shape.head_dim)
-        assert (bounds[:n_pages] == oracle.page_bounds(floats[: row + 1], PAGE_ROWS).astype(np.float16)).all()
-        assert np.isnan(bounds[n_pages:]).all(), "later pages are not touched"
+        expected = oracle.page_bounds(floats[: row + 1], PAGE_ROWS).astype(np.float16)
+        assert (pages.bounds[:n_pages] == expected).all()
+        assert np.isnan(pages.bounds[n_pages:]).all(), "later pages are not touched"
 
 
 @settings(max_examples=60, deadline=None)
@@ -76,7 +95,8 @@ def test_bounds_are_the_least_and_the_largest_of_their_page(shape):
 def test_no_key_scores_above_its_page_after_any_appends_and_truncations(appends, seed):
     """Each of `appends` truncates to so many rows, if there are as many, and appends some."""
     rng = np.random.default_rng(seed)
-    keys, room = np.zeros((68, 72), np.float16), Room(5 * 4 * 72)
+    keys = np.zeros((68, 72), np.float16)
+    pages = Pages(ONE_HEAD, keys)
     query, n_rows, restarted = normal(rng, 1, 72), 0, True
     for truncated, n_new in appends:
         if truncated < n_rows and truncated % PAGE_ROWS:
@@ -84,10 +104,10 @@ def test_no_key_scores_above_its_page_after_any_appends_and_truncations(appends,
         n_rows = min(n_rows, truncated)
         for row in range(n_rows, min(n_rows + n_new, len(keys))):
             keys[row] = halves(rng, 72)
-            append_to_page(ONE_HEAD, address(keys[row]), room.address, row)
+            pages.append(row)
             n_rows = row + 1
     n_pages = -(-n_rows // PAGE_ROWS)
-    bounds = room.view(np.float16, 5, 2, 72)[:n_pages]
+    bounds = pages.bounds[:n_pages]
     if restarted:
         assert (bounds == oracle.page_bounds(keys[:n_rows], PAGE_ROWS)).all()
     scores = (query.astype(np.float64) @ keys[:n_rows].astype(np.float64).T)[0]
@@ -197,14 +217,14 @@ def test_what_fills_up_a_vector_takes_no_pages_place(shape):
 
 def test_neighbouring_pages_are_one_span():
     rng = np.random.default_rng(5)
-    head = paged_head(rng, SHAPE, 700, n_selected=99)
+    head = paged_head(rng, SHAPE, 700, n_pages=99)
     spans = head.score_and_select(score_pages, select_pages, queries_of(rng, SHAPE), 99)
     assert spans["n_rows"].tolist() == [CHUNK_ROWS, CHUNK_ROWS, 700 - 2 * CHUNK_ROWS]
 
 
 def test_the_newest_page_is_selected_however_low_it_scores():
     query, keys = rows_with_scores([10000] * 100 + [-10000], 72)
-    head = Head(ONE_HEAD, keys, n_items=7)
+    head = Head(ONE_HEAD, keys, n_items=7, method=quest)
     for n_selected, expected in ((1, [6]), (2, [0, 6]), (3, [0, 1, 6])):
         assert select(head, query[None, None], n_selected) == expected
 
@@ -216,13 +236,13 @@ def test_the_newest_page_is_selected_however_low_it_scores():
 )
 def test_hostile_scores_select_the_best_page(scores, best):
     query, keys = rows_with_scores(np.repeat(scores, PAGE_ROWS), 72)
-    assert select(Head(ONE_HEAD, keys, n_items=4), query[None, None], 2) == [best, 3]
+    assert select(Head(ONE_HEAD, keys, n_items=4, method=quest), query[None, None], 2) == [best, 3]
 
 
 @pytest.mark.parametrize("n_tokens", [2, 300])
 def test_a_batch_attends_everything(n_tokens):
     rng = np.random.default_rng(6)
-    head = paged_head(rng, SHAPE, 700, n_selected=1, window=0)
+    head = paged_head(rng, SHAPE, 700, n_pages=1, window=0)
     queries = queries_of(rng, SHAPE, n_tokens)
     spans = head.select(select_pages, queries, 5)
     np.testing.assert_array_equal(spans, head.select(select_all, queries, 5))
@@ -233,7 +253,7 @@ def test_a_batch_attends_everything(n_tokens):
 def test_a_query_of_nan_attends_everything(shape):
     """Where the NaN shows."""
     rng = np.random.default_rng(7)
-    head = paged_head(rng, shape, 400, n_selected=3)
+    head = paged_head(rng, shape, 400, n_pages=3)
     queries = queries_of(rng, shape)
     queries[0, 1, 5] = np.nan
     assert head.rows(head.score_and_select(score_pages, select_pages, queries, 3)) == list(range(400))
@@ -244,10 +264,10 @@ def test_a_query_of_nan_attends_everything(shape):
 def test_a_key_of_nan_shows_in_the_bounds_of_its_page(shape, row):
     keys = halves(np.random.default_rng(8), 16, 64)
     keys[row, 3] = np.nan
-    keys, room = store_rows(shape, keys), Room(4 * 64)
+    pages = Pages(shape, store_rows(shape, keys))
     for i in range(16):
-        append_to_page(shape, address(keys) + i * shape.row_bytes, room.address, i)
-    assert np.isnan(room.view(np.float16, 2, 64)[:, 3]).all()
+        pages.append(i)
+    assert np.isnan(pages.bounds[0, :, 3]).all()
 
 
 @pytest.mark.parametrize("shape", BOTH)
@@ -255,8 +275,8 @@ def test_a_key_of_nan_shows_in_the_bounds_of_its_page(shape, row):
 def test_bounds_of_nan_attend_everything(shape, chunk):
     """Where the NaN shows: their page is not passed over."""
     head = paged_head(np.random.default_rng(9), shape, 400)
-    bounds = head.chunks[chunk].view(np.float16, 16, 2, 64, at=head._page_offset)
+    bounds = head.chunks[chunk].view(np.float16, 16, 2, 64, at=head._extras_offset)
     bounds[3, :, 7] = np.nan
-    head.set(n_selected=4)
+    head.set(n_pages=4)
     spans = head.score_and_select(score_pages, select_pages, queries_of(np.random.default_rng(9), shape), 4)
     assert head.rows(spans) == list(range(400))

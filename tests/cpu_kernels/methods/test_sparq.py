@@ -34,17 +34,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.methods.sparq import (
-    MEASURED_CHUNKS,
-    append_to_columns,
-    append_to_moments,
-    append_to_sum,
-    reallocate,
-    score_rows,
-    select_rows,
-)
-from octavo.cpu_kernels.scores import select_all
-from octavo.cpu_kernels.spans import CHUNK_ROWS
+from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.methods import sparq
+from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, append_to_extras, reallocate, score_rows, select_rows
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)
@@ -60,7 +53,7 @@ def bytes_of_moments(head):
 
 def select(head, queries, n_selected):
     """The rows that are selected; there is a list of rows for each chunk."""
-    head.set(n_selected=n_selected)
+    head.set(n_rows=n_selected)
     spans = head.score_and_select(score_rows, select_rows, queries, len(head.chunks))
     assert (spans["rows"] != 0).all()
     return head.rows(spans)
@@ -71,69 +64,94 @@ def with_newest(importance, n_recent):
     return importance
 
 
-# The transposed copy.
+# Extras.
+
+
+class Extras:
+    """The extras of two chunks, as rows are appended."""
+
+    def __init__(self, shape, keys, values=None):
+        n_rows = 2 * CHUNK_ROWS
+        self.shape = shape
+        self.head = Head(shape, np.zeros((n_rows, shape.head_dim)), method=sparq)
+        for chunk in self.head.chunks:
+            chunk.bytes[:] = 0xFF
+        self.keys, self.values = keys, keys if values is None else values
+
+    def append(self, rows, first=None):
+        """Append these rows, from row `first` of the tail on; by default each where its number says."""
+        first = rows[0] if first is None else first
+        n_bytes = self.shape.row_bytes
+        for place, row in enumerate(rows, first):
+            chunk, at = self.head.chunks[place // CHUNK_ROWS].bytes, place % CHUNK_ROWS * n_bytes
+            chunk[at : at + n_bytes] = self.keys[row].view(np.uint8)
+            chunk[self.head._value_offset + at :][:n_bytes] = self.values[row].view(np.uint8)
+        append_to_extras(self.shape, self.head.address, first, first + len(rows))
+        for chunk in self.head.chunks:
+            chunk.check()
+
+    def _part(self, offset, dtype, *shape):
+        start = self.head._extras_offset + offset
+        return np.stack([chunk.view(dtype, *shape, at=start) for chunk in self.head.chunks])
+
+    @property
+    def columns(self):
+        return self._part(0, np.float16, self.shape.head_dim, CHUNK_ROWS)
+
+    @property
+    def moments(self):
+        return self._part(2 * CHUNK_ROWS * self.shape.head_dim, np.float32, 2, self.shape.head_dim)
+
+    @property
+    def sums(self):
+        return self._part((2 * CHUNK_ROWS + 8) * self.shape.head_dim, np.float32, self.shape.head_dim)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_columns_are_those_of_the_keys(shape):
     n_rows, rng = CHUNK_ROWS + 20, np.random.default_rng(0)
     keys = store_rows(shape, normal(rng, n_rows, shape.head_dim))
-    floats = read_rows(shape, keys).astype(np.float32)
-    room = Room(2 * 2 * CHUNK_ROWS * shape.head_dim)
+    floats, extras = read_rows(shape, keys).astype(np.float32), Extras(shape, keys)
     for row in range(n_rows):
-        append_to_columns(shape, address(keys) + row * shape.row_bytes, room.address, row)
+        extras.append([row])
         if row in (0, 5, CHUNK_ROWS - 1, CHUNK_ROWS, n_rows - 1):
-            room.check()
-            columns = room.view(np.float16, 2, shape.head_dim, CHUNK_ROWS)
-            expected = np.full_like(columns, np.nan)
+            expected = np.full_like(extras.columns, np.nan)
             filled = transposed(floats[: row + 1])
             expected[: len(filled)] = filled
-            np.testing.assert_array_equal(columns, expected)  # what no row fills is not touched
+            np.testing.assert_array_equal(extras.columns, expected)  # what no row fills is not touched
 
 
 def test_a_row_may_be_written_again():
     """As where the tail was truncated and goes on otherwise."""
-    rng, room = np.random.default_rng(1), Room(2 * CHUNK_ROWS * 64)
+    rng = np.random.default_rng(1)
     keys = store_rows(SHAPE, normal(rng, 30, 64))
+    extras = Extras(SHAPE, keys)
     for row in [*range(20), *range(9, 30)]:
-        append_to_columns(SHAPE, address(keys) + row * SHAPE.row_bytes, room.address, row)
-    np.testing.assert_array_equal(
-        room.view(np.float16, 1, 64, CHUNK_ROWS), transposed(read_rows(SHAPE, keys).astype(np.float32))
-    )
+        extras.append([row])
+    np.testing.assert_array_equal(extras.columns[:1], transposed(read_rows(SHAPE, keys).astype(np.float32)))
 
 
 @pytest.mark.parametrize("shape", BOTH)
 def test_columns_show_a_nan(shape):
     keys = normal(np.random.default_rng(2), 1, 64)
     keys[0, 9] = np.nan
-    keys, room = store_rows(shape, keys), Room(2 * CHUNK_ROWS * 64)
-    append_to_columns(shape, address(keys), room.address, 4)
-    column = room.view(np.float16, 64, CHUNK_ROWS)[:, 4]
-    assert (np.isnan(column) == np.isnan(read_rows(shape, keys)[0])).all()
-
-
-@pytest.mark.parametrize("shape", BOTH)
-def test_a_chunks_first_row_starts_its_sum(shape):
-    rng, room = np.random.default_rng(17), Room(4 * 64)
-    values = store_rows(shape, normal(rng, 20, 64))
-    for rows in (range(5), range(5, 20)):
-        for i, row in enumerate(rows):
-            append_to_sum(shape, address(values) + row * shape.row_bytes, room.address, i)
-        room.check()
-        expected = read_rows(shape, values)[rows].sum(axis=0)
-        np.testing.assert_allclose(room.floats(), expected, rtol=1e-5, atol=1e-5)
+    keys = store_rows(shape, keys)
+    extras = Extras(shape, keys)
+    extras.append([0], first=4)
+    assert (np.isnan(extras.columns[0, :, 4]) == np.isnan(read_rows(shape, keys)[0])).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_chunks_first_row_starts_its_moments(shape):
-    rng, room = np.random.default_rng(22), Room(8 * shape.head_dim)
-    keys = store_rows(shape, normal(rng, 20, shape.head_dim) + 2)
+def test_a_chunks_first_row_starts_its_moments_and_its_sum(shape):
+    rng = np.random.default_rng(17)
+    keys, values = (store_rows(shape, normal(rng, 20, shape.head_dim) + 2) for _ in range(2))
+    extras = Extras(shape, keys, values)
     for rows in (range(5), range(5, 20)):
-        for i, row in enumerate(rows):
-            append_to_moments(shape, address(keys) + row * shape.row_bytes, room.address, i)
-        room.check()
-        expected = moments_of_chunks(read_rows(shape, keys)[rows])
-        np.testing.assert_allclose(room.floats(1, 2, shape.head_dim), expected, rtol=1e-5, atol=1e-5)
+        extras.append(rows, first=0)
+        read = [read_rows(shape, stored)[rows] for stored in (keys, values)]
+        np.testing.assert_allclose(extras.moments[:1], moments_of_chunks(read[0]), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(extras.sums[0], read[1].sum(axis=0), rtol=1e-5, atol=1e-5)
+        assert np.isnan(extras.moments[1]).all()
 
 
 # Scores.
@@ -143,7 +161,7 @@ def test_a_chunks_first_row_starts_its_moments(shape):
 @pytest.mark.parametrize("n_rows", [2, 3, 255, 256, 257, 300, 512, 850, 1000])
 def test_scores_are_those_of_the_oracle_whoever_computes_them(shape, n_rows):
     rng = np.random.default_rng(3)
-    head = random_head(rng, shape, 0, n_rows)
+    head = random_head(rng, shape, 0, n_rows, method=sparq)
     query = queries_of(rng, shape)[0]
     for n_components in (1, 3, shape.head_dim // 2, shape.head_dim, 10 * shape.head_dim):
         head.set(n_components=n_components)
@@ -169,7 +187,7 @@ def test_the_spread_is_that_of_some_full_chunks(shape, n_chunks):
 @pytest.mark.parametrize("n_rows", [1, 2, 256])
 def test_where_no_component_varies_the_first_score_as_they_are(n_rows):
     rng = np.random.default_rng(26)
-    head = Head(SHAPE, np.repeat(rng.integers(-9, 9, (1, 64)), n_rows, axis=0), n_components=5)
+    head = Head(SHAPE, method=sparq, keys=np.repeat(rng.integers(-9, 9, (1, 64)), n_rows, axis=0), n_components=5)
     query = queries_of(rng, SHAPE)[0]
     scores = head.score(score_rows, query)[:, :n_rows]
     np.testing.assert_allclose(scores, query[:, :5] @ head.keys[:, :5].T, rtol=1e-5, atol=1e-5)
@@ -181,7 +199,7 @@ def test_components_are_chosen_by_their_sum_over_the_group():
     query[[0, 1, 2], [1, 2, 3]] = 3, -3, 3
     query[:, 5] = 2, -2, 2
     rng = np.random.default_rng(4)
-    head = random_head(rng, SHAPE, 0, 30, n_components=1)
+    head = random_head(rng, SHAPE, 0, 30, method=sparq, n_components=1)
     scores = head.score(score_rows, query)[:, :30]
     variances = spread_of(head) ** 2
     share = 4 * variances[5] / (9 * variances[[1, 2, 3]] + 4 * variances[5])
@@ -192,7 +210,7 @@ def test_components_are_chosen_by_their_sum_over_the_group():
 def test_of_equal_components_the_first_are_chosen():
     rng = np.random.default_rng(5)
     signs = rng.permuted(np.repeat([[-1], [1]], 15, axis=0) * np.ones(64), axis=0)  # of each component, half are 1
-    head = Head(SHAPE, signs, n_components=4)
+    head = Head(SHAPE, method=sparq, keys=signs, n_components=4)
     scores = head.score(score_rows, np.ones((3, 64), np.float32))[:, :30]
     expected = np.sqrt(64 / 4) * head.keys[:, :4].sum(axis=1)
     np.testing.assert_allclose(scores, np.tile(expected, (3, 1)), rtol=1e-5, atol=1e-5)
@@ -201,7 +219,7 @@ def test_of_equal_components_the_first_are_chosen():
 @pytest.mark.parametrize(("query", "n_components"), [(0.0, 4), (1.0, 0)])
 def test_a_query_of_zeros_and_no_components_score_0(query, n_components):
     rng = np.random.default_rng(6)
-    head = random_head(rng, SHAPE, 0, 30, n_components=n_components, n_recent=2)
+    head = random_head(rng, SHAPE, 0, 30, method=sparq, n_components=n_components, n_recent=2)
     queries = np.full((1, 3, 64), query, np.float32)
     assert (head.score(score_rows, queries)[:, :30] == 0).all()
     assert select(head, queries, 5) == [0, 1, 2, 28, 29]  # of equal ones the first
@@ -212,7 +230,7 @@ def test_a_head_of_zeros_among_others_scores_0():
     rng = np.random.default_rng(7)
     queries = queries_of(rng, SHAPE)
     queries[0, 1] = 0
-    head = random_head(rng, SHAPE, 0, 30, n_components=4)
+    head = random_head(rng, SHAPE, 0, 30, method=sparq, n_components=4)
     scores = head.score(score_rows, queries)[:, :30]
     assert np.isfinite(scores).all()
     assert (scores[1] == 0).all()
@@ -226,7 +244,7 @@ def test_a_head_of_zeros_among_others_scores_0():
 def test_the_best_rows_of_the_group_are_selected(shape, softcap):
     rng = np.random.default_rng(8)
     n_components = shape.head_dim // 4
-    head = random_head(rng, shape, 0, 1000, softcap=softcap, n_components=n_components, n_recent=3)
+    head = random_head(rng, shape, 0, 1000, method=sparq, softcap=softcap, n_components=n_components, n_recent=3)
     queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
     importance = oracle.shares(oracle.capped(partial_scores(head, queries[0], n_components), softcap))
     importance = with_newest(importance, 3)
@@ -264,7 +282,9 @@ def test_components_that_are_the_same_in_all_keys_choose_nothing(shape, n_rows):
 )
 def test_rows_of_any_head(shape, n_rows, n_recent, n_more, n_components, spread, softcap, seed):
     rng = np.random.default_rng(seed)
-    head = random_head(rng, shape, 0, n_rows, softcap=softcap, n_components=n_components, n_recent=n_recent)
+    head = random_head(
+        rng, shape, 0, n_rows, method=sparq, softcap=softcap, n_components=n_components, n_recent=n_recent
+    )
     queries, n_selected = queries_of(rng, shape, spread=spread), n_recent + n_more
     chosen = select(head, queries, n_selected)
     assert len(chosen) == min(n_selected, n_rows)
@@ -280,14 +300,14 @@ def test_rows_of_any_head(shape, n_rows, n_recent, n_more, n_components, spread,
 @pytest.mark.parametrize("n_rows", [1, 2, 33, 255, 256, 257, 512, 1300])
 def test_all_rows_are_selected(shape, n_rows):
     rng = np.random.default_rng(9)
-    head = random_head(rng, shape, 0, n_rows, n_components=9)
+    head = random_head(rng, shape, 0, n_rows, method=sparq, n_components=9)
     for n_selected in (n_rows, n_rows + 1, 10 * n_rows):
         assert select(head, queries_of(rng, shape), n_selected) == list(range(n_rows))
 
 
 def test_the_newest_rows_are_selected_even_where_fewer_are_asked_for():
     rng = np.random.default_rng(16)
-    head = random_head(rng, SHAPE, 0, 30, n_recent=15)
+    head = random_head(rng, SHAPE, 0, 30, method=sparq, n_recent=15)
     assert select(head, queries_of(rng, SHAPE), 4) == list(range(15, 30))
 
 
@@ -295,7 +315,7 @@ def test_the_newest_rows_are_selected_even_where_fewer_are_asked_for():
 def test_what_fills_up_a_chunk_takes_no_rows_place(shape):
     """Not even where most rows get a share of 0, as it does."""
     rng = np.random.default_rng(15)
-    head = random_head(rng, shape, 0, 600, n_components=9, n_recent=1)
+    head = random_head(rng, shape, 0, 600, method=sparq, n_components=9, n_recent=1)
     queries = queries_of(rng, shape, spread=100)
     for n_selected in range(1, 600, 17):
         assert len(select(head, queries, n_selected)) == n_selected
@@ -308,7 +328,7 @@ def test_lists_name_rows_of_several_chunks(n_rows, n_recent):
     borders = {*range(0, n_rows, CHUNK_ROWS), n_rows}
     high = sorted({row for border in borders for row in (border - 1, border) if 0 <= row < n_rows})
     query, keys = rows_with_scores(np.isin(np.arange(n_rows), high) * 10, 72)
-    head = Head(ONE_HEAD, keys, n_components=1, n_recent=n_recent)
+    head = Head(ONE_HEAD, method=sparq, keys=keys, n_components=1, n_recent=n_recent)
     newest = set(range(max(0, n_rows - n_recent), n_rows))
     expected = sorted(newest | set(high))
     assert select(head, query[None, None], len(expected)) == expected
@@ -316,7 +336,7 @@ def test_lists_name_rows_of_several_chunks(n_rows, n_recent):
 
 def test_recent_rows_go_on_into_the_chunk_before():
     rng = np.random.default_rng(10)
-    head = random_head(rng, SHAPE, 0, 260, n_components=9, n_recent=10)
+    head = random_head(rng, SHAPE, 0, 260, method=sparq, n_components=9, n_recent=10)
     assert select(head, queries_of(rng, SHAPE), 10) == list(range(250, 260))
     head.set(n_recent=1000)
     assert select(head, queries_of(rng, SHAPE), 1000) == list(range(260))
@@ -324,7 +344,7 @@ def test_recent_rows_go_on_into_the_chunk_before():
 
 def test_nothing_is_selected_of_nothing():
     rng = np.random.default_rng(11)
-    assert select(random_head(rng, SHAPE, 0, 34, n_components=9), queries_of(rng, SHAPE), 0) == []
+    assert select(random_head(rng, SHAPE, 0, 34, method=sparq, n_components=9), queries_of(rng, SHAPE), 0) == []
 
 
 @pytest.mark.parametrize(
@@ -339,14 +359,14 @@ def test_nothing_is_selected_of_nothing():
 )
 def test_hostile_scores_select_the_best_row(scores, best):
     query, keys = rows_with_scores(scores, 72)
-    head = Head(ONE_HEAD, keys, n_components=1, n_recent=1)
+    head = Head(ONE_HEAD, method=sparq, keys=keys, n_components=1, n_recent=1)
     assert select(head, query[None, None], 2) == [*best, 3]
 
 
 @pytest.mark.parametrize("n_tokens", [2, 300])
 def test_a_batch_attends_everything(n_tokens):
     rng = np.random.default_rng(12)
-    head = random_head(rng, SHAPE, 0, 700, n_selected=1)
+    head = random_head(rng, SHAPE, 0, 700, method=sparq, n_rows=1)
     queries = queries_of(rng, SHAPE, n_tokens)
     spans = head.select(select_rows, queries, 5)
     np.testing.assert_array_equal(spans, head.select(select_all, queries, 5))
@@ -357,7 +377,7 @@ def test_a_batch_attends_everything(n_tokens):
 def test_a_query_of_nan_attends_everything(shape):
     """Where the NaN shows."""
     rng = np.random.default_rng(13)
-    head = random_head(rng, shape, 0, 400, n_components=9, n_recent=2, n_selected=5)
+    head = random_head(rng, shape, 0, 400, method=sparq, n_components=9, n_recent=2, n_rows=5)
     queries = queries_of(rng, shape)
     queries[0, 1, 5] = np.nan
     assert head.rows(head.score_and_select(score_rows, select_rows, queries, 3)) == list(range(400))
@@ -370,7 +390,7 @@ def test_a_key_of_nan_attends_everything(shape, row):
     rng = np.random.default_rng(14)
     keys = normal(rng, 400, 64)
     keys[row] = np.nan
-    head = Head(shape, keys, n_components=9, n_recent=2, n_selected=5)
+    head = Head(shape, method=sparq, keys=keys, n_components=9, n_recent=2, n_rows=5)
     spans = head.score_and_select(score_rows, select_rows, queries_of(rng, shape), 3)
     assert head.rows(spans) == list(range(400))
 
@@ -384,7 +404,7 @@ def test_one_component_of_one_key_that_is_not_finite_attends_everything(bad, n_c
     rng = np.random.default_rng(25)
     keys, queries = normal(rng, n_rows, 64), queries_of(rng, SHAPE)
     keys[50, 30], queries[..., 30] = bad, weight
-    head = Head(SHAPE, keys, n_components=n_components, n_recent=2, n_selected=5)
+    head = Head(SHAPE, method=sparq, keys=keys, n_components=n_components, n_recent=2, n_rows=5)
     spans = head.score_and_select(score_rows, select_rows, queries, 3)
     assert head.rows(spans) == list(range(n_rows))
 
@@ -392,14 +412,13 @@ def test_one_component_of_one_key_that_is_not_finite_attends_everything(bad, n_c
 # The mean value.
 
 
-def rest_of(head, queries, n_selected):
-    """The rows that are selected, and what is left for the mean value: each query head's share, and the mean."""
+def left_to_the_mean(head, queries, n_selected):
+    """The rows that are selected, and what the mean value gets: each query head's share of them, and the mean."""
     group, head_dim = head.shape.group, head.shape.head_dim
-    room = Room(4 * (group + head_dim))
-    head.set(reallocation=room.address)
+    head.set(reallocates=True)
     rows = select(head, queries, n_selected)
-    room.check()
-    return rows, room.floats()[:group], room.floats()[group:]
+    left = head.scratch.floats(group + head_dim).copy()
+    return rows, left[:group], left[group:]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -407,11 +426,13 @@ def rest_of(head, queries, n_selected):
 @pytest.mark.parametrize("softcap", [0.0, 1.0])
 def test_rows_that_are_left_out_leave_their_scores_to_the_mean(shape, n_rows, softcap):
     rng = np.random.default_rng(18)
-    head = random_head(rng, shape, 0, n_rows, n_components=shape.head_dim // 4, n_recent=3, softcap=softcap)
+    head = random_head(
+        rng, shape, 0, n_rows, method=sparq, n_components=shape.head_dim // 4, n_recent=3, softcap=softcap
+    )
     queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
     for n_selected in (1, 30, n_rows):
         head.set(bytes_read=0)
-        rows, kept, mean = rest_of(head, queries, n_selected)
+        rows, kept, mean = left_to_the_mean(head, queries, n_selected)
         scores = oracle.capped(partial_scores(head, queries[0], shape.head_dim // 4), softcap)
         np.testing.assert_allclose(kept, papers.softmax(scores)[:, rows].sum(axis=1), rtol=1e-4)
         np.testing.assert_allclose(mean, head.values.mean(axis=0), rtol=1e-4, atol=1e-5)
@@ -420,21 +441,16 @@ def test_rows_that_are_left_out_leave_their_scores_to_the_mean(shape, n_rows, so
         assert head.record["bytes_read"] == of_scores + of_sums
 
 
-@pytest.mark.parametrize("n_tokens", [1, 5])
-def test_where_everything_is_attended_nothing_is_left(n_tokens):
+def test_where_everything_is_attended_nothing_is_left():
     rng = np.random.default_rng(19)
-    head = random_head(rng, SHAPE, 0, 300, n_components=9, n_recent=2, n_selected=5)
-    queries, room = queries_of(rng, SHAPE, n_tokens), Room(4 * (3 + 64))
-    if n_tokens == 1:
-        queries[0, 1, 5] = np.nan
-    head.set(reallocation=room.address)
+    head = random_head(rng, SHAPE, 0, 300, method=sparq, n_components=9, n_recent=2, n_rows=5, reallocates=True)
+    queries = queries_of(rng, SHAPE)
+    queries[0, 1, 5] = np.nan
     head.score_and_select(score_rows, select_rows, queries, 4)
-    room.check()
-    assert room.floats()[:3].tolist() == [1, 1, 1]
-    assert np.isnan(room.floats()[3:]).all()
+    assert head.scratch.floats(3).tolist() == [1, 1, 1]
     before = normal(rng, 3, 64)
     out = Room(filled=before)
-    reallocate(SHAPE, room.address, out.address, 64 * 4)
+    reallocate(SHAPE, head.address, out.address, 64 * 4)
     assert (out.floats(3, 64) == before).all(), "the mean is not there, and not used"
 
 
@@ -443,8 +459,8 @@ def test_a_value_of_nan_shows_in_the_mean(shape):
     rng = np.random.default_rng(20)
     values = normal(rng, 300, 64)
     values[40, 7] = np.nan
-    head = Head(shape, normal(rng, 300, 64), values, n_components=9, n_recent=2)
-    mean = rest_of(head, queries_of(rng, shape), 5)[2]
+    head = Head(shape, method=sparq, keys=normal(rng, 300, 64), values=values, n_components=9, n_recent=2)
+    mean = left_to_the_mean(head, queries_of(rng, shape), 5)[2]
     assert (np.isnan(mean) == np.isnan(head.values[40])).all()
 
 
@@ -453,15 +469,13 @@ def test_a_value_of_nan_shows_in_the_mean(shape):
 @pytest.mark.parametrize("n_rows", [30, 256, 600])
 def test_output_is_that_of_algorithm_1(shape, reallocates, n_rows):
     rng, n_components, n_selected = np.random.default_rng(21), shape.head_dim // 4, 24
-    head = random_head(rng, shape, 0, n_rows, n_components=n_components, n_recent=6)
+    head = random_head(rng, shape, 0, n_rows, method=sparq, n_components=n_components, n_recent=6)
     queries = queries_of(rng, shape, spread=1 / shape.head_dim)
-    room = Room(4 * (shape.group + shape.head_dim))
-    head.set(n_selected=n_selected, reallocation=room.address)
+    head.set(n_rows=n_selected, reallocates=reallocates)
     spans = head.score_and_select(score_rows, select_rows, queries, len(head.chunks))
     rows = head.rows(spans)
     out = attend_spans(shape, queries, spans, n_rows - 1)[0]
-    if reallocates:
-        reallocate(shape, room.address, address(out), shape.head_dim * 4)
+    reallocate(shape, head.address, address(out), shape.head_dim * 4)
     query = queries[0].astype(np.float64) * np.sqrt(shape.head_dim)
     expected = papers.sparq(query, head.keys, head.values, n_components, n_selected, 6, reallocates, spread_of(head))
     assert rows == expected[0].tolist()

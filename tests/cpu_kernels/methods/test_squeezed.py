@@ -13,14 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.methods.squeezed import (
-    score_clusters,
-    score_coarse_clusters,
-    select_clusters,
-    select_clusters_of_clusters,
-)
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.methods.squeezed import score_clusters, select_clusters
+from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.scores import ITEMS_STEP, padded
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
@@ -269,7 +265,7 @@ def test_clusters_of_the_tail_are_looked_up_with_those_of_the_document(shape, do
             assert head.record["bytes_read"] == len(importance) * shape.head_dim * 2
             own = importance[len(sizes) :] > threshold
             n_selected = np.diff(head.tail_starts()).ravel()[own].sum() if n_tokens == 1 else -1
-            assert head.record["n_selected"] == n_selected
+            assert head.state["n_tail_selected"] == n_selected
 
 
 @pytest.mark.parametrize("shape", TAIL_SHAPES)
@@ -337,5 +333,5 @@ def test_sinks_are_attended_and_neighbours_are_one_span(kernels):
 def test_a_nan_in_a_centroid_of_the_tail_attends_everything(shape, kernels):
     rng = np.random.default_rng(25)
     head = Clustered(rng, shape, [9, 0, 9], 6, TAILS[0], coarse=[1, 2], coarse_threshold=-1, threshold=1e30)
-    head._beside()[0][2 * shape.head_dim :][:2] = 0xFF
+    head._extras()[0][2 * shape.head_dim :][:2] = 0xFF
     assert head.selected(kernels, queries_of(rng, shape)) == list(range(24 + TAILS[0]))

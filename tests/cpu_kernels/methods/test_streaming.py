@@ -9,14 +9,18 @@ from helpers.kernel_inputs import BOTH, QUANTISED, SAME, SHAPE, LoadedQuery, add
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.methods.streaming import native_select_recent, select_recent
-from octavo.cpu_kernels.scores import select_all
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS, SPAN
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.hooks import native
+from octavo.cpu_kernels.methods import streaming
+from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.methods.streaming import select_recent
+from octavo.cpu_kernels.spans import SPAN
 
 
 def streaming_head(rng, shape, n_rows, n_sinks, n_recent, n_dropped=0, **fields):
     """A head whose first chunks are dropped, but that of the sinks."""
-    head = random_head(rng, shape, 0, n_rows, n_sinks=n_sinks, n_recent=n_recent, n_dropped=n_dropped, **fields)
+    fields |= {"n_sinks": n_sinks, "n_recent": n_recent, "n_dropped": n_dropped}
+    head = random_head(rng, shape, 0, n_rows, method=streaming, **fields)
     for chunk in range(1 if n_sinks else 0, n_dropped // CHUNK_ROWS):
         head._table[chunk] = 0
         head.chunks[chunk].bytes[:] = 0xFF
@@ -131,7 +135,7 @@ def test_tokens_attend_the_same_one_by_one_and_in_a_batch(shape, n_past, n_sinks
 @pytest.mark.parametrize("n_recent", [1, 100, 256, 1000])
 def test_without_sinks_it_is_a_sliding_window(n_tokens, n_recent):
     rng = np.random.default_rng(1)
-    head = random_head(rng, SHAPE, 0, 600, n_recent=n_recent, window=n_recent)
+    head = random_head(rng, SHAPE, 0, 600, method=streaming, n_recent=n_recent, window=n_recent)
     queries = queries_of(rng, SHAPE, n_tokens)
     np.testing.assert_array_equal(select(head, queries), head.select(select_all, queries, 4))
 
@@ -163,5 +167,5 @@ def test_nothing_is_read_to_select():
 def test_the_native_function_is_the_kernel():
     rng, spans = np.random.default_rng(5), np.zeros(4, SPAN)
     head, queries = streaming_head(rng, SHAPE, 600, 4, 300), queries_of(rng, SHAPE)
-    n_spans = native_select_recent(SHAPE).ctypes(head.address, address(queries), 1, address(spans))
+    n_spans = native(select_recent, SHAPE).ctypes(head.address, address(queries), 1, address(spans))
     np.testing.assert_array_equal(spans[:n_spans], select(head, queries))

@@ -1,4 +1,4 @@
-"""`octavo doctor --metal` on the fake GPU: what it compares, times and reports, and what it finds wrong."""
+"""Test `octavo doctor --metal` on the fake GPU: what it compares, times and reports, and which errors it finds."""
 
 import json
 from dataclasses import replace
@@ -11,11 +11,14 @@ from octavo.cli import main as cli_main
 from octavo.convert.progress import Silent
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.evaluation import doctor
+from octavo.evaluation.device_layer import largest_error
 from octavo.metal import gpu
 
 HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
-PLAN = doctor.Plan((HALVES, BYTES), (HALVES, BYTES), (HALVES,), n_kv_head=1, n_rows=256, bandwidth_bytes=1 << 16)
-KERNELS = {"append_rows", "score_items", "keep_clusters", "score_kept", "select_spans", "attend_shares"}
+EXAMINATION = doctor.Examination(
+    (HALVES, BYTES), (HALVES, BYTES), (HALVES,), n_kv_head=1, n_rows=256, bandwidth_bytes=1 << 16
+)
+KERNELS = {"append_rows", "score_items", "narrow_items", "score_narrowed", "select_spans", "attend_shares"}
 KERNELS |= {"merge_shares", "attend_tiles"}
 
 
@@ -30,7 +33,7 @@ def _quick():
 
 @pytest.fixture(scope="module")
 def report(simulated):
-    return doctor.Doctor(Silent(), PLAN).run()
+    return doctor.Doctor(Silent(), EXAMINATION).run()
 
 
 def test_a_sound_gpu_has_no_problems(report):
@@ -49,16 +52,16 @@ def test_every_kernel_of_every_shape_is_compiled(report):
 
 def test_every_method_is_compared_step_by_step(report):
     compared = {(row["kv_type"], row["attention"], row["tokens"]) for row in report["comparisons"]}
-    assert compared == {(t, name, n) for t in (F16, Q8_0) for name in doctor.SELECTORS for n in (1, 20, 300)}
+    assert compared == {(t, name, n) for t in (F16, Q8_0) for name in doctor.methods() for n in (1, 20, 300)}
     for row in report["comparisons"]:
         assert row["largest_error"] < doctor.TOLERANCE[row["kv_type"]] / 2, row
 
 
 def test_every_kernel_is_timed(report):
     timed = {(row["attention"], row["kernel"]) for row in report["times"]}
-    for name in doctor.SELECTORS:
+    for name in doctor.methods():
         assert {(name, "all"), (name, "attend_shares"), (name, "select_spans")} <= timed
-    assert ("squeezed2", "score_kept") in timed
+    assert ("squeezed2", "score_narrowed") in timed
     assert ("dense", "score_items") not in timed
     [dense] = [
         row["bytes"] for row in report["times"] if (row["attention"], row["kernel"]) == ("dense", "attend_shares")
@@ -66,31 +69,37 @@ def test_every_kernel_is_timed(report):
     assert dense == 257 * 2 * 128
 
 
+def examine_only(monkeypatch, name):
+    """Have the doctor examine one method."""
+    only = {name: doctor.methods()[name]}
+    monkeypatch.setattr(doctor, "methods", lambda: only)
+
+
 def test_a_wrong_result_is_found(simulated, monkeypatch):
-    attend_alone = doctor.MetalAttention.attend_alone
-    monkeypatch.setattr(doctor.MetalAttention, "attend_alone", lambda *arguments: attend_alone(*arguments) * 1.01)
-    monkeypatch.setattr(doctor, "SELECTORS", {"dense": doctor.SELECTORS["dense"]})
-    found = doctor.Doctor(Silent(), replace(PLAN, shapes=(), compared=(HALVES,), timed=())).run()
+    attend_alone = doctor.MetalExecutor.attend_alone
+    monkeypatch.setattr(doctor.MetalExecutor, "attend_alone", lambda *arguments: attend_alone(*arguments) * 1.01)
+    examine_only(monkeypatch, "dense")
+    found = doctor.Doctor(Silent(), replace(EXAMINATION, shapes=(), compared=(HALVES,), timed=())).run()
     assert not found["ok"]
     assert {row["problem"] for row in found["comparisons"]} == {"The GPU's output differs from the CPU's."}
 
 
 def test_a_result_that_is_not_a_number_is_found():
     ones = np.ones((1, 2, 4))
-    assert doctor.largest_error(ones, ones) == 0
-    assert doctor.largest_error(np.where(np.arange(4) == 2, np.nan, ones), ones) == np.inf
+    assert largest_error(ones, ones) == 0
+    assert largest_error(np.where(np.arange(4) == 2, np.nan, ones), ones) == np.inf
 
 
 def test_what_does_not_compile_is_reported(metal, monkeypatch):
     metal.executor.broken = "no such thing as a half"
-    rows = doctor.Doctor(Silent(), PLAN)._kernels()
+    rows = doctor.Doctor(Silent(), EXAMINATION)._kernels()
     assert [row["kernel"] for row in rows] == ["all", "all"]
     assert all("no such thing as a half" in row["problem"] for row in rows)
 
 
 def test_the_command_writes_its_report(simulated, monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "PLAN", replace(PLAN, shapes=(HALVES,), compared=(HALVES,)))
-    monkeypatch.setattr(doctor, "SELECTORS", {"quest": doctor.SELECTORS["quest"]})
+    monkeypatch.setattr(doctor, "EXAMINATION", replace(EXAMINATION, shapes=(HALVES,), compared=(HALVES,)))
+    examine_only(monkeypatch, "quest")
     path = tmp_path / "report.json"
     shown = CliRunner().invoke(cli_main.cli, ["doctor", "--metal", "--report", str(path)])
     assert shown.exit_code == 0, shown.output

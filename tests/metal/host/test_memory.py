@@ -1,4 +1,4 @@
-"""Memory that CPU and GPU share: arenas, mapped files, and the GPU's addresses."""
+"""Test memory that CPU and GPU share: arenas, mapped files, and the GPU's addresses."""
 
 import ctypes
 import gc
@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from octavo import OctavoError
-from octavo.cpu_kernels.spans import HEAD
+from octavo.cpu_kernels.head import HEAD
 from octavo.metal import memory as shared
 from octavo.metal.gpu import open_gpu
-from octavo.metal.memory import ALIGNMENT, ARENA_BYTES, Memory
-from octavo.metal.records import GpuHeads
+from octavo.metal.memory import ALIGNMENT, ARENA_BYTES, SharedMemory
+from octavo.metal.records import GpuHeads, State
 from octavo.runtime.store.files import map_arrays, write_arrays
 
 
 @pytest.fixture
 def memory(metal):
-    return Memory(open_gpu())
+    return SharedMemory(open_gpu())
 
 
 def seen_by_gpu(memory, array):
-    """A copy of an array's bytes, read where the GPU has them."""
+    """Copy an array's bytes from where the GPU has them."""
     address = int(memory.on_gpu(np.array([array.ctypes.data]))[0])
     assert address != array.ctypes.data
     return np.frombuffer((ctypes.c_ubyte * array.nbytes).from_address(address), np.uint8).copy()
@@ -86,7 +86,7 @@ def test_an_address_that_the_gpu_does_not_see_is_an_error(memory):
         with pytest.raises(OctavoError, match="an address that it does not see"):
             memory.on_gpu(np.array([array.ctypes.data, address]))
     with pytest.raises(OctavoError, match="an address that it does not see"):
-        Memory(open_gpu()).on_gpu(np.array([8]))
+        SharedMemory(open_gpu()).on_gpu(np.array([8]))
 
 
 def test_a_mapped_file_is_shared_without_a_copy(memory, tmp_path):
@@ -137,23 +137,33 @@ def test_what_metal_does_not_take_is_a_clear_error(memory, metal, monkeypatch):
         memory.allocate(10)
 
 
+STATE = np.dtype([("place", "i8"), ("n", "i8")])
+
+
+def read_gpu(address, dtype, n=1):
+    """Read records where the GPU has them."""
+    dtype = np.dtype(dtype)
+    return np.frombuffer((ctypes.c_ubyte * (n * dtype.itemsize)).from_address(int(address)), dtype)
+
+
 def test_records_get_the_gpus_addresses(memory, monkeypatch):
     monkeypatch.setattr(shared, "ARENA_BYTES", 1 << 16)
     heads, tables = np.zeros(3, HEAD), np.zeros((3, 5), np.int64)
-    methods, gpu_heads = np.array([0, 4, 2]), GpuHeads(memory, 3, 5)
+    methods, appending, gpu_heads = np.array([0, 4, 2]), np.array([3, 4, 1]), GpuHeads(memory, 3, 5)
     chunks = [memory.allocate(1 << 15) for _ in range(6)]
     heads["scratch"] = [chunk.ctypes.data for chunk in chunks[:3]]
-    heads["select"], heads["settle"], heads["n_selected"], heads["bytes_read"] = 1234, 99, 5, 10
+    heads["select"], heads["finish"], heads["state"], heads["bytes_read"] = 1234, 99, 77, 10
     tables[0, 0], tables[2, 3] = chunks[4].ctypes.data, chunks[5].ctypes.data + 64
     heads["document_keys"], heads["n_document"] = [0, chunks[3].ctypes.data, 12345], [0, 7, 0]
 
     def check():
-        gpu_heads.update(heads, tables, methods)
+        gpu_heads.update(heads, tables, methods, appending)
         assert gpu_heads.records["select"].tolist() == [0, 4, 2]
+        assert gpu_heads.records["append"].tolist() == [3, 4, 1]
+        assert gpu_heads.records["state"].tolist() == [0, 0, 0]
         assert gpu_heads.records["document_keys"].tolist() == [0, memory.on_gpu(heads["document_keys"][1:2])[0], 0]
         for row, start in zip(tables, gpu_heads.records["tail_chunks"].tolist(), strict=True):
-            there = np.frombuffer((ctypes.c_ubyte * 40).from_address(start), np.int64)
-            np.testing.assert_array_equal(there, memory.on_gpu(row))
+            np.testing.assert_array_equal(read_gpu(start, np.int64, 5), memory.on_gpu(row))
 
     check()
     tables[0, 0], tables[1, 1] = 0, chunks[3].ctypes.data
@@ -162,8 +172,25 @@ def test_records_get_the_gpus_addresses(memory, monkeypatch):
     del kept
     memory.tidy()  # moves nothing, but what was translated is not trusted any more
     check()
-    gpu_heads.records["bytes_read"], gpu_heads.records["n_selected"] = [1, 2, 3], [11, 12, 13]
+    gpu_heads.records["bytes_read"] = [1, 2, 3]
     gpu_heads.take_back(heads)
     assert heads["bytes_read"].tolist() == [1, 2, 3]
-    assert heads["n_selected"].tolist() == [5, 12, 5]  # only clusters are counted there
     assert heads["select"].tolist() == [1234] * 3
+
+
+def test_methods_records_get_the_gpus_addresses_and_give_their_numbers_back(memory):
+    heads, tables, methods = np.zeros(3, HEAD), np.zeros((3, 5), np.int64), np.arange(3)
+    gpu_heads = GpuHeads(memory, 3, 5)
+    array = memory.allocate(100)
+    states = np.array([(array.ctypes.data, 5), (0, 6)], STATE)
+    own = State(np.array([2, 0]), states, ("place",))
+    empty = State(np.array([1]), np.zeros(1, np.dtype([])), ())
+    gpu_heads.serve([own, empty])
+    gpu_heads.update(heads, tables, methods, methods)
+    first, second, third = gpu_heads.records["state"].tolist()
+    assert second == 0
+    assert read_gpu(third, STATE).tolist() == [(memory.on_gpu(states["place"][:1])[0], 5)]
+    assert read_gpu(first, STATE).tolist() == [(0, 6)]
+    (ctypes.c_int64 * 2).from_address(third)[:] = 9, 11  # as the GPU does it
+    gpu_heads.take_back(heads)
+    assert states.tolist() == [(array.ctypes.data, 11), (0, 6)]

@@ -1,4 +1,4 @@
-"""What the host asks of Metal in a step, on a GPU that computes nothing; and what it makes of errors."""
+"""Test which kernels the host runs in a step, on a GPU that computes nothing, and how it reports errors."""
 
 import gc
 import signal
@@ -10,10 +10,12 @@ from helpers import fake_metal
 
 import octavo
 from octavo import OctavoError
+from octavo.convert.plan.heads import streaming
 from octavo.cpu_kernels.compile import Shape
 from octavo.metal import gpu, memory
-from octavo.metal.library import FILES, THREADS, library, source
-from octavo.runtime.devices import device as devices
+from octavo.metal.library import HELPERS, KERNELS, THREADS, library, source
+from octavo.metal.parts import FUNCTIONS, defines, method_names, part_text
+from octavo.runtime.devices import choose as devices
 
 LAYERS, KV_HEADS, GROUP = 3, 2, 2
 TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()
@@ -30,7 +32,7 @@ def names(run):
 PREFILL = ["append_rows", "select_spans", "attend_tiles"]
 DECODE = ["append_rows", "select_spans", "attend_shares", "merge_shares"]
 SCORES = ["append_rows", "score_items", "select_spans", "attend_shares", "merge_shares"]
-COARSE = ["append_rows", "score_items", "keep_clusters", "score_kept", "select_spans", "attend_shares", "merge_shares"]
+TWO_LEVELS = ["append_rows", "score_items", "narrow_items", "score_narrowed", *DECODE[1:]]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ COARSE = ["append_rows", "score_items", "keep_clusters", "score_kept", "select_s
         ("quest", [DECODE, DECODE, SCORES]),  # its first two layers are dense
         ("sparq", [SCORES] * 3),
         ("squeezed", [SCORES] * 3),
-        ("squeezed2", [COARSE] * 3),
+        ("squeezed2", [TWO_LEVELS] * 3),
     ],
 )
 def test_each_layer_is_one_command_buffer_and_one_wait(tiny_model, metal, attention, steps):
@@ -84,7 +86,30 @@ def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
     assert first.startswith("#define HEAD_DIM 64\n#define GROUP 2\n#define QUANTISED 0\n")
     assert "#define QUANTISED 1\n" in source(Shape(64, 2, "q8_0"))
     assert [first.count(f"kernel void {name}(") for name in THREADS] == [1] * len(THREADS)
-    assert len(FILES) == 6
+    assert len((*HELPERS, *KERNELS)) == 6
+
+
+def test_every_methods_part_is_in_the_text_before_the_calls_of_its_functions():
+    text = source(Shape(64, 2))
+    assert method_names() == ("dense", "quest", "sparq", "squeezed", "squeezed2", "streaming")
+    for number, name in enumerate(method_names()):
+        assert text.count(part_text(name)) == 1
+        assert defines(name, "select")
+        for function in FUNCTIONS:
+            call = f"case {number}: {name}_{function}(__VA_ARGS__); break;"
+            assert (call in text) == defines(name, function)
+            assert call not in text or text.index(part_text(name)) < text.index(call)
+
+
+def test_a_method_that_serves_heads_for_a_while_leaves_their_extras_to_the_first(tiny_model, metal):
+    llama = new_llama(tiny_model, "quest")
+    llama.eval(TOKENS[:40])
+    with streaming(llama.context.cache, [(2, 1)], 4, 32):
+        llama.eval(TOKENS[40:50])
+    records = llama.context._executor._heads.records
+    dense, quest, recent = (method_names().index(name) for name in ("dense", "quest", "streaming"))
+    assert records["select"].tolist() == [dense] * 4 + [quest, recent]
+    assert records["append"].tolist() == [dense] * 4 + [quest, quest]
 
 
 # What goes wrong
@@ -154,8 +179,8 @@ def test_a_dropped_model_frees_its_memory_at_once(tiny_model, metal):
     try:
         model = new_llama(tiny_model)
         model.eval(TOKENS[:50])
-        left = [weakref.ref(each) for each in (model, model.context, model.context.cache, model.context._attention)]
-        buffers = [weakref.ref(buffer) for buffer in model.context._attention.memory.buffers]
+        left = [weakref.ref(each) for each in (model, model.context, model.context.cache, model.context._executor)]
+        buffers = [weakref.ref(buffer) for buffer in model.context._executor.memory.buffers]
         del model
         assert [each() for each in left + buffers] == [None] * (4 + len(buffers))
     finally:
@@ -166,11 +191,11 @@ def test_memory_that_is_given_back_is_not_looked_for(tiny_model, metal, monkeypa
     monkeypatch.setattr(memory, "ARENA_BYTES", 1 << 18)
     llama = new_llama(tiny_model)
     llama.eval(TOKENS)
-    most = len(llama.context._attention.memory.buffers)
+    most = len(llama.context._executor.memory.buffers)
     for n_tokens in (1, 300, 1, 500):
         llama.reset()
         llama.eval(TOKENS[:n_tokens])
-        assert len(llama.context._attention.memory.buffers) < most
+        assert len(llama.context._executor.memory.buffers) < most
 
 
 # Which device there is
@@ -273,9 +298,9 @@ def test_the_fake_notices_what_is_out_of_order(metal):
 
 
 def test_the_fake_notices_an_address_of_the_cpu(tiny_model, metal, monkeypatch):
-    from octavo.metal.memory import Memory
+    from octavo.metal.memory import SharedMemory
 
     llama = new_llama(tiny_model)
-    monkeypatch.setattr(Memory, "on_gpu", lambda self, addresses: addresses)
+    monkeypatch.setattr(SharedMemory, "on_gpu", lambda self, addresses: addresses)
     with pytest.raises(fake_metal.Violation, match="no resident memory of the GPU"):
         llama.eval(TOKENS[:20])

@@ -1,4 +1,4 @@
-"""The shaders against the oracle, on the simulator: every kernel, every shape, in several schedules."""
+"""Test the shaders against the oracle, on the simulator: every kernel, every shape, in several schedules."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.spans import CHUNK_ROWS
-from octavo.metal.records import Method
+from octavo.cpu_kernels.head import CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.methods import dense, quest, sparq
 
 simulator.require()
 
@@ -35,24 +35,28 @@ def queries_of(rng, shape, n_heads, n_tokens=1, spread=0.3):
 
 
 def parts_of(head):
-    """What lies in a head's chunks: keys, values, page bounds, columns, moments and sums of the rows that there are."""
+    """Yield what lies in a head's chunks of the rows that there are: name, array, and how much it may differ."""
     shape, n_tail = head.shape, head.n_tail
     for i, chunk in enumerate(head.chunks):
         n_rows, n_bytes = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS), shape.row_bytes
-        for name in ("key_offset", "value_offset"):
-            yield name, chunk.view(np.uint8, n_rows, n_bytes, at=int(head.record[name][0])), 0
-        n_pages = -(-n_rows // 16)
-        yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=int(head.record["page_offset"][0])), 0
-        columns = chunk.view(np.float16, shape.head_dim, CHUNK_ROWS, at=int(head.record["column_offset"][0]))
-        yield "columns", columns[:, :n_rows], 0
-        yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=int(head.record["moment_offset"][0])), 1e-4
-        yield "sums", chunk.view(np.float32, shape.head_dim, at=int(head.record["sum_offset"][0])), 1e-4
+        for number, name in enumerate(("keys", "values")):
+            yield name, chunk.view(np.uint8, n_rows, n_bytes, at=number * CHUNK_ROWS * n_bytes), 0
+        extras = extras_offset(shape)
+        if head.method is quest:
+            n_pages = -(-n_rows // 16)
+            yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=extras), 0
+        if head.method is sparq:
+            columns = chunk.view(np.float16, shape.head_dim, CHUNK_ROWS, at=extras)
+            yield "columns", columns[:, :n_rows], 0
+            moments = extras + 2 * shape.head_dim * CHUNK_ROWS
+            yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=moments), 1e-4
+            yield "sums", chunk.view(np.float32, shape.head_dim, at=moments + 8 * shape.head_dim), 1e-4
 
 
 def shortened(head, n_new):
-    """The same head before its newest rows came: room for them, and nothing of them beside the others."""
+    """Return the same head before its newest rows came: room for them, and nothing of them in the extras."""
     stored = head.keys[: head.n_tail - n_new], head.values[: head.n_tail - n_new]
-    before = Head(head.shape, *stored)
+    before = Head(head.shape, *stored, method=head.method)
     for i, chunk in enumerate(head.chunks):
         chunk.bytes[:] = before.chunks[i].bytes if i < len(before.chunks) else 0xFF
     return head
@@ -62,11 +66,11 @@ def shortened(head, n_new):
 @pytest.mark.parametrize(("n_old", "n_new"), [(0, 1), (5, 1), (250, 300), (256, 2), (255, 1), (100, 31)])
 def test_append_is_what_the_cpu_stores(shape, n_old, n_new):
     rng = np.random.default_rng(0)
-    n_rows = n_old + n_new
-    rows = [[halves(rng, n_rows, shape.head_dim) for _ in range(2)] for _ in range(2)]  # of two heads: keys, values
-    expected = [Head(shape, *own) for own in rows]
-    heads = [shortened(Head(shape, *own), n_new) for own in rows]
-    layer = Layer(heads, [Method.ALL] * 2, schedule=n_old % 4)
+    n_rows, methods = n_old + n_new, (dense, quest, sparq)
+    rows = [[halves(rng, n_rows, shape.head_dim) for _ in range(2)] for _ in methods]  # of each head: keys, values
+    expected = [Head(shape, *own, method=method) for own, method in zip(rows, methods, strict=True)]
+    heads = [shortened(Head(shape, *own, method=each), n_new) for own, each in zip(rows, methods, strict=True)]
+    layer = Layer(heads, ["dense", "quest", "sparq"], schedule=n_old % 4)
     layer.append(*(np.stack([own[kind][n_old:] for own in rows]) for kind in range(2)))
     for head, other in zip(heads, expected, strict=True):
         for (name, actual, tolerance), (_, stored, _) in zip(parts_of(head), parts_of(other), strict=True):
@@ -85,7 +89,7 @@ def test_decode_is_softmax_attention(shape):
     for i, n_rows in enumerate(N_ROWS):
         heads = [random_head(rng, shape, n_document, n_rows) for n_document in (0, 300, 17)]
         queries = queries_of(rng, shape, len(heads))
-        out = Layer(heads, [Method.ALL] * 3, schedule=SCHEDULES[i]).attend(queries)[0]
+        out = Layer(heads, ["dense"] * 3, schedule=SCHEDULES[i]).attend(queries)[0]
         for head, query, actual in zip(heads, queries, out, strict=True):
             assert relative_error(actual, oracle.attention(query[0], head.keys, head.values)) < SAME, n_rows
 
@@ -96,7 +100,7 @@ def test_prefill_is_causal_softmax_attention(shape):
     for i, (n_document, n_tail, n_tokens) in enumerate([(0, 2, 2), (0, 33, 33), (40, 300, 31), (0, 290, 3)]):
         heads = [random_head(rng, shape, n_document, n_tail) for _ in range(2)]
         queries = queries_of(rng, shape, 2, n_tokens)
-        out = Layer(heads, [Method.ALL] * 2, schedule=SCHEDULES[i]).attend(queries)
+        out = Layer(heads, ["dense"] * 2, schedule=SCHEDULES[i]).attend(queries)
         seen = np.ones((n_tokens, n_document + n_tail), bool)
         seen[:, n_document:] = oracle.visible(n_tail - n_tokens + np.arange(n_tokens), np.arange(n_tail))
         for number, head in enumerate(heads):
@@ -113,7 +117,8 @@ def test_runs_and_lists_in_any_order_and_rows_more_than_once(shape):
     """Lists number the rows of the tail, in the chunk that they are read from."""
     rng = np.random.default_rng(3)
     head = random_head(rng, shape, 0, CHUNK_ROWS)
-    key, value = (head.chunks[0].address + int(head.record[name][0]) for name in ("key_offset", "value_offset"))
+    key = head.chunks[0].address
+    value = key + CHUNK_ROWS * shape.row_bytes
     rows, spans, lists = [], [], []
     for i in range(30):
         if i % 3:
@@ -126,7 +131,7 @@ def test_runs_and_lists_in_any_order_and_rows_more_than_once(shape):
             spans.append((key, value, address(lists[-1]), len(lists[-1])))
     queries = queries_of(rng, shape, 1)
     for n_shares in (1, 6, 100):
-        out = Layer([head], [Method.ALL], n_shares=n_shares).attend_spans(queries, [spans])[0, 0]
+        out = Layer([head], ["dense"], n_shares=n_shares).attend_spans(queries, [spans])[0, 0]
         assert relative_error(out, oracle.attention(queries[0, 0], head.keys[rows], head.values[rows])) < SAME
 
 
@@ -136,8 +141,9 @@ def test_a_head_without_rows_leaves_the_others_alone(shape):
     rng = np.random.default_rng(4)
     heads = [random_head(rng, shape, 0, n_rows) for n_rows in (5, 40)]
     queries, sinks = queries_of(rng, shape, 2), normal(rng, 2 * shape.group)
-    key, value = (heads[1].chunks[0].address + int(heads[1].record[name][0]) for name in ("key_offset", "value_offset"))
-    out = Layer(heads, [Method.ALL] * 2, sinks=sinks).attend_spans(queries, [[], [(key, value, 0, 40)]])[0]
+    key = heads[1].chunks[0].address
+    value = key + CHUNK_ROWS * shape.row_bytes
+    out = Layer(heads, ["dense"] * 2, sinks=sinks).attend_spans(queries, [[], [(key, value, 0, 40)]])[0]
     assert (out[0] == 0).all()
     options = {"sinks": sinks[shape.group :]}
     assert relative_error(out[1], oracle.attention(queries[1, 0], heads[1].keys, heads[1].values, **options)) < SAME

@@ -10,7 +10,7 @@ from helpers.kernel_heads import moments_of_chunks
 from helpers.kernel_inputs import normal, store_rows
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.spans import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, extras_offset
 from octavo.errors import OctavoError
 from octavo.runtime.cache.index import Index, IndexLayer
 from octavo.runtime.cache.kv_cache import KVCache
@@ -28,9 +28,9 @@ def cache(request):
     return new_cache(request.param)
 
 
-def new_cache(kv_type):
+def new_cache(kv_type, attention="dense"):
     layers = [CacheLayer(*shape, kv_type) for shape in SHAPES]
-    return KVCache(layers, 1000, assign("dense", 1.0, layers, None))
+    return KVCache(layers, 1000, assign(attention, 1.0, layers, None))
 
 
 def row_bytes(cache):
@@ -87,8 +87,8 @@ def test_new_cache_is_empty_and_takes_no_memory(cache):
 
 def test_layers_own_their_heads(cache):
     assert [len(cache.layer_heads(i)) for i in range(3)] == [2, 3, 1]
-    cache.layer_heads(1)["threshold"] = 7
-    assert cache.heads["threshold"].tolist() == [0, 0, 7, 7, 7, 0]
+    cache.layer_heads(1)["n_dropped"] = 7
+    assert cache.heads["n_dropped"].tolist() == [0, 0, 7, 7, 7, 0]
     assert cache.heads["window"].tolist() == [0, 0, 20, 20, 20, 0]
 
 
@@ -129,7 +129,7 @@ def test_rows_are_copies(cache):
 
 
 def test_head_records_lead_to_each_row(cache):
-    """A kernel finds row r of a head in chunk r // CHUNK_ROWS, at the head's offset."""
+    """A kernel finds row r of a head in chunk r // CHUNK_ROWS: its key, and behind all keys its value."""
     rows = random_rows(cache, 600)
     cache.append_rows(rows)
     tables = iter(cache.tables)
@@ -140,8 +140,8 @@ def test_head_records_lead_to_each_row(cache):
             for row in (0, 255, 256, 511, 512, 599):
                 keys, values = rows[i][0][h], rows[i][1][h]
                 chunk = table[row // CHUNK_ROWS] + row % CHUNK_ROWS * keys[0].nbytes
-                assert_at(chunk + head["key_offset"], keys[row])
-                assert_at(chunk + head["value_offset"], values[row])
+                assert_at(chunk, keys[row])
+                assert_at(chunk + CHUNK_ROWS * keys[0].nbytes, values[row])
 
 
 @pytest.mark.parametrize("n_left", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 1, 599, 600])
@@ -176,7 +176,8 @@ def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
         append(n_rows, mean=1)
     keys = as_floats(cache.rows(0)[0]).astype(np.float64)
     for tail, own in zip(cache.tails, keys, strict=True):
-        moments = [tail.chunk_part(i, "moment_offset")[: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
+        first = extras_offset(shape) + 2 * CHUNK_ROWS * 64  # behind the columns
+        moments = [tail.chunk(i)[first:][: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
         np.testing.assert_allclose(moments, moments_of_chunks(own), rtol=1e-5, atol=1e-3)
 
 
@@ -214,14 +215,26 @@ def test_attach_starts_over_with_the_document(cache):
     assert cache.heads["tail_position"].tolist() == [40] * 6
     assert cache.heads["n_document"].tolist() == [40, 40, 20, 20, 20, 40]
     assert cache.heads["document_position"].tolist() == [ANY_ORDER, ANY_ORDER, 20, 20, 20, ANY_ORDER]
-    assert cache.heads["n_clusters"].tolist() == [3, 3, 0, 0, 0, 3]
-    for i, shape in enumerate(cache.layers):
+    for i in range(len(cache.layers)):
         layer = document.layers[i]
         for h, head in enumerate(cache.layer_heads(i)):
-            stored = {"document_keys": layer.keys, "document_values": layer.values, "centroids": layer.centroids}
-            for name, array in stored.items():
+            for name, array in {"document_keys": layer.keys, "document_values": layer.values}.items():
                 assert_at(head[name], array[h])
-            assert head["cluster_starts"] == layer.cluster_starts[h].ctypes.data, shape
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+def test_a_method_takes_in_the_arrays_of_a_document_that_it_declares(kv_type):
+    cache = new_cache(kv_type, "squeezed")
+    document = random_document(cache, 40, n_clusters=3)
+    cache.attach(document)
+    for number, (i, h) in {0: (0, 0), 1: (0, 1), 5: (2, 0)}.items():
+        state, layer = cache.tails[number].state, document.layers[i]
+        assert cache.heads["state"][number] == state.__array_interface__["data"][0]
+        assert state["n_clusters"] == 3
+        assert_at(state["centroids"], layer.centroids[h])
+        assert state["cluster_starts"] == layer.cluster_starts[h].ctypes.data
+    cache.attach(None)
+    assert [cache.tails[number].state["n_clusters"] for number in (0, 1, 5)] == [0, 0, 0]
 
 
 def test_detach_forgets_the_document(cache):

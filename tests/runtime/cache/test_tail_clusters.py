@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from octavo.cpu_kernels.compile import F16, Q8_0
-from octavo.cpu_kernels.spans import CHUNK_ROWS
-from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, cluster_bytes
+from octavo.cpu_kernels.head import CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.index import Index, IndexLayer
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
@@ -49,15 +49,21 @@ def assert_holds(cache, layers, start=0):
 
 def n_clustered(cache):
     """Of each layer's first head."""
-    return [int(cache.layer_heads(i)["n_clustered"][0]) for i in range(len(SHAPES))]
+    firsts = [cache.tails[number] for number in cache.first_heads]
+    return [count_clustered(tail) for tail in firsts]
+
+
+def count_clustered(tail):
+    """Chunks of a tail that are clustered; a method without clusters has none."""
+    return int(tail.state["n_clustered_chunks"]) if "n_clustered_chunks" in (tail.state.dtype.names or ()) else 0
 
 
 def contents(cache):
     """The bytes of all clustered chunks."""
     parts = []
     for tail in cache.tails:
-        end = int(tail.record["cluster_offset"][0]) + cluster_bytes(tail.shape.head_dim)
-        parts += [chunk[:end].tobytes() for chunk in tail.chunks[: int(tail.record["n_clustered"][0])]]
+        end = extras_offset(tail.shape) + tail.method.extras_bytes(tail.shape)
+        parts += [chunk[:end].tobytes() for chunk in tail.chunks[: count_clustered(tail)]]
     return parts
 
 

@@ -1,6 +1,6 @@
 """Selection in whole steps of a model: what is selected, what that counts as read, and how thresholds are measured.
 
-What each selector's kernels select is tested in kernels/.
+What each method's kernels select is tested in tests/cpu_kernels/methods/.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from helpers import oracle
 
 import octavo
 from octavo.convert.calibrate import cluster_importance
-from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.runtime.cache.index import Index, IndexLayer, ThresholdCurve
 
 HEAD_DIM, N_KV_HEAD = 64, 2

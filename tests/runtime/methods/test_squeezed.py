@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
+from octavo.convert.clusters import ClusterSettings
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
-from octavo.cpu_kernels.spans import CHUNK_ROWS, HEAD
+from octavo.cpu_kernels.head import CHUNK_ROWS, HEAD
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
+from octavo.evaluation.synthetic import random_layer
+from octavo.runtime.cache.index import Index, ThresholdCurve
+from octavo.runtime.cache.kv_cache import KVCache
+from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.methods.compose import assign
 from octavo.runtime.methods.method import Heads
-from octavo.runtime.methods.squeezed import Squeezed, Squeezed2
+from octavo.runtime.methods.squeezed import Squeezed
+from octavo.runtime.methods.squeezed2 import Squeezed2
 
 HEAD_DIM, N_HEADS = 64, 6
 
@@ -15,44 +22,42 @@ HEAD_DIM, N_HEADS = 64, 6
 class Chat:
     """Heads of which some attend sharply, and a sequence that grows by a token, or a batch, at a time."""
 
-    def __init__(self, selector, kv_type=F16, seed=0):
-        self.selector, self.rng, self.n_rows = selector, np.random.default_rng(seed), 0
-        self.row_bytes = Shape(HEAD_DIM, 1, kv_type).row_bytes
-        self.records = np.zeros(N_HEADS, HEAD)
-        self.records["value_offset"] = CHUNK_ROWS * self.row_bytes
-        arrays = dict.fromkeys(Heads.__dataclass_fields__, np.zeros(N_HEADS))  # those that no Squeezed looks at
-        arrays |= {"records": self.records, "numbers": np.arange(N_HEADS)}
-        self.own = Heads(**arrays | {"scale": np.ones(N_HEADS), "head_dim": np.full(N_HEADS, HEAD_DIM)})
+    def __init__(self, method, kv_type=F16, seed=0):
+        self.method, self.rng, self.n_rows = method, np.random.default_rng(seed), 0
+        shape = Shape(HEAD_DIM, 1, kv_type)
+        self.row_bytes = shape.row_bytes
+        self.records, self.state = np.zeros(N_HEADS, HEAD), np.zeros(N_HEADS, method.state)
+        self.own = Heads(self.records, np.arange(N_HEADS), np.ones(N_HEADS), [shape] * N_HEADS, self.state)
         self.sharpness = np.linspace(0.5, 3, N_HEADS)
 
     def step(self, n_tokens=1):
         """Returns the bytes that were read, as a share of all."""
-        self.selector.prepare(self.own, self.n_rows + n_tokens, None)
-        records = self.records
+        self.method.before_step(self.own, None, self.n_rows + n_tokens)
+        records, state = self.records, self.state
         self.n_rows += n_tokens
         records["n_tail"] = self.n_rows
-        n_clustered = int(records["n_clustered"][0])
+        n_clustered = int(state["n_clustered_chunks"][0])
         importance = np.exp(self.sharpness[:, None] * self.rng.standard_normal((N_HEADS, n_clustered * 13)))
         importance /= np.maximum(importance.sum(axis=1, keepdims=True), 1) * (CHUNK_ROWS / 13)
-        rows = (importance > records["threshold"][:, None]).sum(axis=1) * CHUNK_ROWS / 13
-        records["n_selected"] = np.where(n_tokens == 1, rows, -1) if n_clustered else 0
+        rows = (importance > state["threshold"][:, None]).sum(axis=1) * CHUNK_ROWS / 13
+        state["n_tail_selected"] = np.where(n_tokens == 1, rows, -1) if n_clustered else 0
         exact = self.n_rows - CHUNK_ROWS * n_clustered
         lookup = n_clustered * CHUNK_CLUSTERS * HEAD_DIM * 2
-        records["n_clustered"] = max(0, self.n_rows - RECENT) // CHUNK_ROWS
+        state["n_clustered_chunks"] = max(0, self.n_rows - RECENT) // CHUNK_ROWS
         read = rows * (n_clustered > 0) + exact + lookup / (2 * self.row_bytes)
         return read.mean() / self.n_rows
 
     @property
     def factor(self):
         """Of each head."""
-        return self.records["threshold"] * self.n_rows
+        return self.state["threshold"] * self.n_rows
 
 
 @pytest.mark.parametrize("kv_type", [F16, Q8_0])
 @pytest.mark.parametrize("budget", [0.15, 0.25, 0.5])
-@pytest.mark.parametrize("selector", [Squeezed, Squeezed2])
-def test_what_is_read_follows_the_budget(selector, budget, kv_type):
-    chat = Chat(selector(budget), kv_type)
+@pytest.mark.parametrize("method", [Squeezed, Squeezed2])
+def test_what_is_read_follows_the_budget(method, budget, kv_type):
+    chat = Chat(method(budget), kv_type)
     for _ in range(8):
         chat.step(512)
     read = [chat.step() for _ in range(300)]
@@ -64,7 +69,7 @@ def test_heads_that_focus_read_as_much_as_those_that_spread():
     chat, selected = Chat(Squeezed(0.2)), []
     for n_tokens in [512] * 8 + [1] * 200:
         chat.step(n_tokens)
-        selected.append(chat.records["n_selected"].copy())
+        selected.append(chat.state["n_tail_selected"].copy())
     of_heads = np.mean(selected[-150:], axis=0)
     assert of_heads == pytest.approx(np.full(N_HEADS, of_heads.mean()), rel=0.1)
     assert chat.factor.max() > 3 * chat.factor.min()
@@ -93,7 +98,7 @@ def test_a_threshold_that_selects_nothing_recovers():
     chat = Chat(Squeezed(0.3))
     for _ in range(6):
         chat.step(512)
-    chat.records["threshold"] = 1
+    chat.state["threshold"] = 1
     read = [chat.step() for _ in range(60)]
     assert read[-1] == pytest.approx(0.3, rel=0.2)
 
@@ -115,9 +120,38 @@ def test_of_a_short_document_all_is_exact():
     chat = Chat(Squeezed(0.9))
     chat.records["n_document"] = 1000
     chat.records["n_tail"] = 2000
-    chat.records["n_clustered"] = 7
+    chat.state["n_clustered_chunks"] = 7
     clustered = 7 * CHUNK_ROWS
-    chat.records["threshold"] = 1 / 3000
-    chat.records["n_selected"] = round(0.9 * 3000 - (3000 - clustered) - 7 * CHUNK_CLUSTERS / 2)
-    chat.selector.prepare(chat.own, 3000, None)
-    assert chat.records["threshold"][0] * 3000 == pytest.approx(1, rel=1e-2)
+    chat.state["threshold"] = 1 / 3000
+    chat.state["n_tail_selected"] = round(0.9 * 3000 - (3000 - clustered) - 7 * CHUNK_CLUSTERS / 2)
+    chat.method.before_step(chat.own, None, 3000)
+    assert chat.state["threshold"][0] * 3000 == pytest.approx(1, rel=1e-2)
+
+
+class CountingCurve(ThresholdCurve):
+    """Counts how often thresholds are computed."""
+
+    calls = 0
+
+    def at(self, budget, heads, scale):
+        type(self).calls += 1
+        return super().at(budget, heads, scale)
+
+
+def test_a_documents_thresholds_are_computed_when_it_is_attached_and_not_at_each_token():
+    layer = CacheLayer(2, HEAD_DIM, 0)
+    cache = KVCache([layer], 1000, assign("squeezed", 0.5, [layer], None))
+    rng = np.random.default_rng(0)
+    stored = random_layer(layer, 600, ClusterSettings(shortest=500), rng)
+    curve = CountingCurve(np.array([0.1, 1.0]), np.array([[0.4, 0.01], [0.3, 0.02]]))
+    index = Index(np.zeros(600, np.int32), [stored], curve, None)
+    for n_attached in (1, 2):
+        cache.attach(index)
+        before = [float(tail.state["threshold"]) for tail in cache.tails]
+        for _ in range(3):
+            cache.reserve(1)
+            cache.finish_step()
+        assert CountingCurve.calls == n_attached
+        assert [float(tail.state["threshold"]) for tail in cache.tails] == before
+        assert before == pytest.approx(curve.at(0.5, np.arange(2), np.ones(2)))
+        CountingCurve.calls = n_attached

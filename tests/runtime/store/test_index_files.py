@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 import octavo
 from octavo import OctavoError
 from octavo.convert.index import identity
-from octavo.cpu_kernels.spans import ANY_ORDER
+from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.runtime.cache.index import IndexLayer
 from octavo.runtime.store import files, index_files
 from octavo.runtime.store.files import read_json, sha256_of, write_json

@@ -1,7 +1,5 @@
 """What tasks make of outcomes: by hand, by chance, and where all is right."""
 
-from math import log
-
 import numpy as np
 import pytest
 from helpers.evaluation_runs import (
@@ -16,23 +14,23 @@ from helpers.evaluation_runs import (
     random_log_probs,
 )
 
-from octavo.evaluation.samples import Sample, divergence, log_softmax
-from octavo.evaluation.tasks import contains
+from octavo.evaluation.samples import Sample
 from octavo.evaluation.tasks.agreement import Agreement, output_errors
 from octavo.evaluation.tasks.fixed_context import FixedContext
 from octavo.evaluation.tasks.needle import Needle
 from octavo.evaluation.tasks.passkey import Passkey
 from octavo.evaluation.tasks.perplexity import Perplexity
-from octavo.evaluation.tasks.qa import QA, answer_scores, words
+from octavo.evaluation.tasks.qa import QA
 from octavo.evaluation.tasks.repetition import Repetition
+from octavo.evaluation.tasks.scores import contains, squad_scores, words
 
 # By hand.
 
 
 def test_perplexity_is_bits_over_characters():
     sample = Sample([7], continuation=[1, 0, 2], answers=("four",))
-    given = outcome(log_probs=distributions([[0.25, 0.5, 0.25], [0.125, 0.5, 0.375], [0.25, 0.25, 0.5]]))
-    assert Perplexity().score(sample, given, given)["score"] == pytest.approx((1 + 3 + 1) / 4)
+    predicted = outcome(log_probs=distributions([[0.25, 0.5, 0.25], [0.125, 0.5, 0.375], [0.25, 0.25, 0.5]]))
+    assert Perplexity().score(sample, predicted, predicted)["score"] == pytest.approx((1 + 3 + 1) / 4)
     assert not Perplexity.higher_is_better
 
 
@@ -117,7 +115,7 @@ def test_words_are_those_of_squad():
 )
 def test_qa_has_the_measures_of_squad(written, answers, f1, exact):
     expected = {"score": pytest.approx(f1), "exact_match": exact}
-    assert answer_scores(written, answers) == expected
+    assert squad_scores(written, answers) == expected
     sample = Sample([1], n_predict=8, answers=answers)
     assert QA().score(sample, outcome(written), outcome()) == expected
 
@@ -161,15 +159,8 @@ def test_output_errors_of_nothing_are_finite():
     assert output_errors(outcome(attention=nothing), outcome(attention=nothing)) == [0]
 
 
-def test_divergence_is_from_dense():
-    dense = outcome(log_probs=distributions([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]]))
-    other = outcome(log_probs=distributions([[0.25, 0.75], [0.9, 0.1], [0.1, 0.9]]))
-    expected = [0.5 * log(0.5 / 0.25) + 0.5 * log(0.5 / 0.75), 0]
-    np.testing.assert_allclose(divergence(dense, other, 2), expected, atol=1e-7)
-
-
 def steps(own, dense, forced=False, own_steps=None, dense_steps=None):
-    """How many steps two answers have in common. ..._steps : one more than tokens where the last one ended it"""
+    """Count the comparable steps of two answers. ..._steps : one more than tokens if the last step ended the answer"""
     outcomes = (
         outcome(tokens=tokens, log_probs=np.zeros((n or len(tokens), 2)))
         for tokens, n in ((own, own_steps), (dense, dense_steps))
@@ -192,11 +183,6 @@ def test_answers_of_different_lengths_are_comparable_up_to_the_shorter_end():
     assert steps([1, 2, 3, 4], [1, 2], dense_steps=3) == 3
     assert steps([], [1, 2], own_steps=1) == 1
     assert steps([1, 5], [1, 2, 3, 4], own_steps=3) == 2
-
-
-def test_log_softmax():
-    logits = np.array([1e4, 1e4 + log(3), -1e4], np.float32)
-    np.testing.assert_allclose(np.exp(log_softmax(logits)), [0.25, 0.75, 0], atol=1e-3)
 
 
 # By chance, and where all is right.

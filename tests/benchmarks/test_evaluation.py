@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from octavo.evaluation.evaluate import TASKS
+from octavo.evaluation.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 

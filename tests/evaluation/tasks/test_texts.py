@@ -8,8 +8,8 @@ from helpers.evaluation_runs import PROSE, WRITTEN, decoded, documents_of, fact,
 from octavo.convert.texts import read_document
 from octavo.errors import OctavoError
 from octavo.evaluation.prose import BORDER
-from octavo.evaluation.tasks import articles, novel
 from octavo.evaluation.tasks.agreement import Agreement
+from octavo.evaluation.tasks.data import ARTICLES, NOVEL
 from octavo.evaluation.tasks.fixed_context import FixedContext, read_documents
 from octavo.evaluation.tasks.needle import Needle
 from octavo.evaluation.tasks.passkey import Passkey
@@ -26,8 +26,8 @@ def samples_of(texts):
 
 
 def assert_in_the_novel(text):
-    """A text is a run of the novel, whose end is followed by its beginning."""
-    whole = novel.read_text("utf-8")
+    """A text is a run of the NOVEL, whose end is followed by its beginning."""
+    whole = NOVEL.read_text("utf-8")
     assert text in whole + BORDER + whole
 
 
@@ -84,15 +84,15 @@ def test_samples_go_on_where_the_text_ends(llama, task):
 def test_passages_are_the_texts_own(llama):
     task = Repetition()
     border = llama.tokenize(BORDER.encode(), add_bos=False)
-    for text in task.texts(llama, novel, 1600, 11, 3):
+    for text in task.texts(llama, NOVEL, 1600, 11, 3):
         assert_in_the_novel(decoded(llama, text.tokens))
         for sample in text.samples:
             start = round(sample.position * 1600)
             cue = text.tokens[start : start + task.n_cue]
             assert sample.prompt == border + cue
-            rest = text.tokens[start + task.n_cue : start + task.n_cue + task.n_tokens]
-            assert len(rest) == task.n_tokens
-            assert sample.answers == (decoded(llama, rest),)
+            repeated = text.tokens[start + task.n_cue : start + task.n_cue + task.n_tokens]
+            assert len(repeated) == task.n_tokens
+            assert sample.answers == (decoded(llama, repeated),)
         positions = [sample.position for sample in text.samples]
         assert [int(2 * at * len(positions)) for at in positions] == list(range(len(positions)))  # one in each part
 
@@ -110,7 +110,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("task", HIDDEN, **BY_NAME)
 def test_what_is_asked_for_is_in_the_text_near_its_place(words, task):
-    for text in task.texts(words, novel, 4000, 13, 0):
+    for text in task.texts(words, NOVEL, 4000, 13, 0):
         whole = decoded(words, text.tokens)
         found = {match[2]: match for match in HIDDEN[task].finditer("\n\n" + whole)}
         assert len(found) == len(text.samples)
@@ -126,14 +126,14 @@ def test_what_is_asked_for_is_in_the_text_near_its_place(words, task):
 
 @pytest.mark.parametrize("task", HIDDEN, **BY_NAME)
 def test_prose_is_around_what_is_hidden(llama, task):
-    [text] = task.texts(llama, novel, 1000, 2, 0)
+    [text] = task.texts(llama, NOVEL, 1000, 2, 0)
     whole = decoded(llama, text.tokens)
     prose = whole.split("Answer the question about it.\n\n")[1]
     assert_in_the_novel(HIDDEN[task].sub("\0", prose).replace("\0\n\n", ""))
 
 
 def test_a_key_is_of_one_person(words):
-    for text in Passkey().texts(words, novel, DEPTH, 10, 0):
+    for text in Passkey().texts(words, NOVEL, DEPTH, 10, 0):
         found = HIDDEN[Passkey()].findall(decoded(words, text.tokens))
         assert len({person for person, _ in found}) == len({key for _, key in found}) == 10
 
@@ -143,26 +143,28 @@ def test_a_key_is_of_one_person(words):
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_questions_are_about_paragraphs_in_the_text(llama, chat):
-    whole_data = read_articles(articles)
-    for text in QA(chat=chat).texts(llama, articles, 9000, 7, 0):
+    whole_data = read_articles(ARTICLES)
+    for text in QA(chat=chat).texts(llama, ARTICLES, 9000, 7, 0):
         assert 0.8 * 9000 <= len(text.tokens) <= 9000
         whole = decoded(llama, text.tokens)
         for sample in text.samples:
             prompt = decoded(llama, sample.prompt)
-            asked = [p for p in whole_data for q in p.questions if q.text in prompt and q.answers == sample.answers]
-            assert asked
+            questioned = [
+                p for p in whole_data for q in p.questions if q.text in prompt and q.answers == sample.answers
+            ]
+            assert questioned
             start = round(sample.position * len(text.tokens))
-            places = [whole.find(f"Background: {paragraph.context}\n\n") for paragraph in asked]
+            places = [whole.find(f"Background: {paragraph.context}\n\n") for paragraph in questioned]
             assert max(places) >= 0
             assert abs(len(decoded(llama, text.tokens[:start])) - max(places)) < 60  # its title is before it
             assert ("Answer:" in prompt) == (not chat)
 
 
 def test_the_example_is_of_another_paragraph(llama):
-    whole_data = read_articles(articles)
+    whole_data = read_articles(ARTICLES)
     of_question = {question.text: paragraph for paragraph in whole_data for question in paragraph.questions}
     examples = set()
-    texts = [text for seed in range(8) for text in QA().texts(llama, articles, 5000, 10, seed)]
+    texts = [text for seed in range(8) for text in QA().texts(llama, ARTICLES, 5000, 10, seed)]
     for text in texts:
         whole = decoded(llama, text.tokens)
         for sample in text.samples:
@@ -170,11 +172,11 @@ def test_the_example_is_of_another_paragraph(llama):
                 r"Title: .*\nQuestion: (.*)\nAnswer: (.*)\n\nTitle: (.*)\nQuestion: (.*)\nAnswer:",
                 decoded(llama, sample.prompt),
             )
-            example, asked = of_question[one_shot[1]], of_question[one_shot[4]]
+            example, questioned = of_question[one_shot[1]], of_question[one_shot[4]]
             assert example.context in whole
-            assert example.context != asked.context
+            assert example.context != questioned.context
             assert any(question.answers[0] == one_shot[2] for question in example.questions)
-            assert one_shot[3] == asked.title
+            assert one_shot[3] == questioned.title
             examples.add(one_shot[1])
     assert 1 < len(examples) <= len(texts)  # one for each text
 
@@ -236,18 +238,18 @@ def test_too_short_a_text_is_refused(words, task, tmp_path):
 
 
 def test_too_few_paragraphs_are_refused(words):
-    sentence = refusal(lambda: QA().texts(words, articles, 200_000, 1, 0))
+    sentence = refusal(lambda: QA().texts(words, ARTICLES, 200_000, 1, 0))
     assert re.fullmatch(
-        rf"{re.escape(str(articles))} makes a text of [\d,]+ tokens and 80 paragraphs, and 200,000 tokens were asked "
+        rf"{re.escape(str(ARTICLES))} makes a text of [\d,]+ tokens and 80 paragraphs, and 200,000 tokens were asked "
         r"for: give more with --data, or other --depths\.",
         sentence,
     )
-    assert "and 0 paragraphs" in refusal(lambda: QA().texts(words, articles, 20, 1, 0))
+    assert "and 0 paragraphs" in refusal(lambda: QA().texts(words, ARTICLES, 20, 1, 0))
 
 
 def test_too_much_to_hide_is_refused(words):
     for task in (Passkey(), Needle()):
-        sentence = refusal(lambda task=task: task.texts(words, novel, 200, 20, 0))
+        sentence = refusal(lambda task=task: task.texts(words, NOVEL, 200, 20, 0))
         assert re.fullmatch(
             r"10 paragraphs are too much to hide in so few tokens \(1\d\d beside the prompt's\): give larger --depths "
             r"or fewer --samples\.",
@@ -256,11 +258,11 @@ def test_too_much_to_hide_is_refused(words):
 
 
 def test_passages_that_do_not_fit_are_refused(words):
-    assert refusal(lambda: Repetition().texts(words, novel, 1295, 8, 0)) == (
+    assert refusal(lambda: Repetition().texts(words, NOVEL, 1295, 8, 0)) == (
         "8 passages of 80 tokens are too much for the first half of 1,295 tokens: give larger --depths or fewer "
         "--samples."
     )
-    [text] = Repetition().texts(words, novel, 1296, 8, 0)
+    [text] = Repetition().texts(words, NOVEL, 1296, 8, 0)
     assert [round(1296 * sample.position) for sample in text.samples] == list(range(0, 648, 81))
 
 
@@ -325,7 +327,7 @@ def test_what_is_of_the_right_form_is_taken(tmp_path):
 
 
 def test_shipped_data_are_of_the_right_form():
-    assert len(read_articles(articles)) == 80
-    [(name, text, asked)] = read_documents(FixedContext.data)
-    assert text == read_document(articles.with_name(name))
-    assert len(asked) > 100
+    assert len(read_articles(ARTICLES)) == 80
+    [document] = read_documents(FixedContext.data)
+    assert document.text == read_document(ARTICLES.with_name(document.name))
+    assert len(document.questions) > 100

@@ -1,0 +1,91 @@
+"""Types of option values, each of which refuses a wrong value with a sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+from ..runtime.methods import LLAMA_CPP
+
+
+class Number(click.FloatRange):
+    """A float in a range; `nan` and `inf` are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+class AttentionType(click.ParamType[str]):
+    """A method, a composition of methods, or llama.cpp's own attention."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..errors import OctavoError
+        from ..runtime.methods.compose import parse
+
+        if value != LLAMA_CPP:
+            try:
+                parse(value)
+            except OctavoError as problem:
+                self.fail(str(problem), param, ctx)
+        return str(value)
+
+
+class AttentionListType(click.ParamType[list[str]]):
+    """Comma-separated methods."""
+
+    name = "NAME,NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        one = AttentionType()
+        return [one.convert(name, param, ctx) for name in str(value).split(",")]
+
+
+class DepthListType(click.ParamType[list[int]]):
+    """Comma-separated numbers of tokens.
+
+    Parameters
+    ----------
+    least : int
+        Smallest number.
+    """
+
+    name = "N,N,..."
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        try:
+            depths = [int(part) for part in str(value).split(",")]
+        except ValueError:
+            depths = []
+        if not depths or min(depths) < self.least:
+            self.fail(f"'{value}' is not a list of token counts, such as {self.least},2048,8000.", param, ctx)
+        return depths
+
+
+class BudgetListType(click.ParamType[list[float]]):
+    """Comma-separated shares, above 0 and at most 1."""
+
+    name = "SHARE,SHARE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        one = Number(0, 1, min_open=True)
+        return [one.convert(part, param, ctx) for part in str(value).split(",")]
+
+
+class TokenLimit(click.IntRange):
+    """A number of tokens: at least 1, or -1 for no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if number == 0:
+            self.fail("0 tokens are no answer: give 1 or more, or -1 for no limit.", param, ctx)
+        return number

@@ -1,0 +1,163 @@
+"""Write what was measured as a plan file. `runtime/store/plan.py` reads it, and docs/plans.md describes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ... import __version__
+from ...runtime.store.files import write_bytes
+from ...runtime.store.library import Library
+from ...runtime.store.plan import PLAN_VERSION
+from .heads import Elimination
+from .layers import budget_scales
+
+#: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
+ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What was measured of a model.
+
+    Parameters
+    ----------
+    settings : dict
+        Settings of the profile and the texts; a plan with the same ones is not measured again.
+    n_sinks, n_recent : int
+        First and newest rows that a streaming head sees.
+    slides : sequence of bool
+        Whether the window of each cached layer slides.
+    similarity : sequence of float, optional
+        Similarity of the residual stream before and after the attention of each cached layer.
+    groups : sequence of int or None
+        Group of each cached layer (see `importance_groups`).
+    eliminated : sequence of Elimination
+        All heads that see everything, in the order of their elimination.
+    task : str
+        Task that the heads were measured on: PASSKEYS or REPETITION.
+    accuracy : float
+        Share of the recalled tokens that the model predicts with full attention.
+    passkey_accuracy : float
+        The same for the first text with passkeys.
+    passkey_words : int
+        Words of a passkey; 0 for REPETITION.
+    """
+
+    settings: dict[str, Any]
+    n_sinks: int
+    n_recent: int
+    slides: Sequence[bool]
+    similarity: Sequence[float] | None
+    groups: Sequence[int | None]
+    eliminated: Sequence[Elimination]
+    task: str
+    accuracy: float
+    passkey_accuracy: float
+    passkey_words: int
+
+
+def plan_content(library: Library, measured: Measurements, squeeze: float) -> dict[str, Any]:
+    """Return the content of a plan file.
+
+    Parameters
+    ----------
+    library : Library
+        Names the model.
+    measured : Measurements
+        What was measured of it.
+    squeeze : float
+        Share of their budget that the least important layers keep.
+
+    Returns
+    -------
+    dict
+    """
+    layers = {"slides": measured.slides, "similarity": measured.similarity, "group": measured.groups}
+    return {
+        "format_version": PLAN_VERSION,
+        "octavo": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": {"name": library.model_path.name, "sha256": library.model_hash},
+        "attention": ATTENTION,
+        "retrieval_heads": RETRIEVAL_HEADS,
+        "layers": with_budgets(layers, squeeze),
+        "heads": {
+            "n_sinks": measured.n_sinks,
+            "n_recent": measured.n_recent,
+            "elimination": [list(each.head) for each in measured.eliminated],
+            "round": [each.round for each in measured.eliminated],
+            "loss": [float(f"{each.loss:.6g}") for each in measured.eliminated],
+        },
+        "measured_with": measured.settings,
+        "task": measured.task,
+        "accuracy": round(measured.accuracy, 4),
+        "passkey_accuracy": round(measured.passkey_accuracy, 4),
+        "passkey_words": measured.passkey_words,
+    }
+
+
+def with_budgets(layers: dict[str, Any], squeeze: float) -> dict[str, Any]:
+    """Add the layers' budgets to the part "layers" of a plan.
+
+    Parameters
+    ----------
+    layers : dict
+        The part "layers", with or without budgets.
+    squeeze : float
+        Share of their budget that the least important layers keep.
+
+    Returns
+    -------
+    dict
+        The part with "squeeze" and "budget_scale".
+    """
+    scales = [round(scale, 6) for scale in budget_scales(layers["group"], squeeze)]
+    return {**layers, "squeeze": squeeze, "budget_scale": scales}
+
+
+def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Read the plan that is there, if it was measured on this model with these settings.
+
+    Parameters
+    ----------
+    library : Library
+        Names the model and its plan file.
+    settings : dict
+        Settings of the profile and the texts.
+
+    Returns
+    -------
+    dict or None
+        Content of the file.
+    """
+    try:
+        plan: dict[str, Any] = json.loads(library.plan_path.read_text("utf-8"))
+        same = plan["model"]["sha256"] == library.model_hash and plan["format_version"] == PLAN_VERSION
+        return plan if same and plan["measured_with"] == settings else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_plan(library: Library, plan: dict[str, Any]) -> None:
+    """Write a plan file that people can read and edit: each list of numbers is on one line.
+
+    Parameters
+    ----------
+    library : Library
+        Names the file.
+    plan : dict
+        Its content.
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be written.
+    """
+    text = json.dumps(plan, indent=1)
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
+    write_bytes(library.plan_path, (text + "\n").encode())

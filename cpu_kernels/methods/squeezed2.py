@@ -1,0 +1,130 @@
+"""Squeezed2: `squeezed` with a lookup in two levels (Squeezed Attention, Hooper et al. 2024, section 3.3).
+
+First the coarse clusters of a document's clusters are looked up, and then the clusters in those that were kept. The
+denominator of the second lookup runs over these alone. Coarse clusters are of a document only: the tail's clusters are
+looked up on the second level.
+
+In the second lookup, the items of the head's scratch are the clusters that were kept, in place of the document's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32
+
+from ..compile import kernel
+from ..decode import fill_list
+from ..head import head_at
+from ..hooks import Hooks
+from ..memory import write_int64
+from ..rows import dot_listed
+from ..scores import LIST_ROOM, importance_of, list_address, scores_address, share_of, sizes_of
+from ..spans import spans_to_fill
+from ..tail_clusters import CHUNK_CLUSTERS
+from ..views import array_at, record_at
+from . import squeezed
+from .squeezed import (
+    add_cluster,
+    add_exact_rows,
+    add_tail_clusters,
+    cluster_tail,
+    first_tail_item,
+    raise_importance,
+    score_centroids,
+    score_tail,
+    start_items,
+    starts_of,
+    state_of,
+)
+
+#: What a head keeps: that of the lookup in one level first, so that both share its kernels.
+STATE = np.dtype(
+    [
+        *((name, squeezed.STATE[name]) for name in squeezed.STATE.names or ()),
+        ("coarse_centroids", "i8"),  # address of (n_coarse, head_dim) f16
+        ("coarse_starts", "i8"),  # address of (n_coarse + 1,) int32: clusters, sorted by coarse cluster
+        ("n_coarse", "i8"),
+        ("coarse_threshold", "f4"),  # of a coarse cluster's S_i, averaged over the group
+    ],
+    align=True,
+)
+
+#: A chunk's extras are its clusters.
+extras_bytes = squeezed.extras_bytes
+
+
+@kernel
+def score_coarse_clusters(shape, head_address, query, part, n_parts):
+    """Compute q . C_i for a share of the coarse clusters, and one token: a `score` hook (see hooks.py)."""
+    head = head_at(head_address)
+    coarse = record_at(head.state, STATE)
+    start, stop = share_of(coarse.n_coarse, part, n_parts)
+    score_centroids(shape, head, query, coarse.coarse_centroids, start, stop)
+    return 0
+
+
+@kernel
+def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_address):
+    """Select, in the coarse clusters above their threshold, the clusters above theirs, and all rows that are in none.
+
+    All of the tail's clusters take part in the second lookup. A `select` hook (see hooks.py).
+    """
+    head = head_at(head_address)
+    state = state_of(head)
+    starts, centroid_bytes = starts_of(state), shape.head_dim * 2
+    n_coarse, n_kept = _keep_clusters(shape, head_address, query, n_tokens)
+    listed = list_address(shape, head)
+    kept = array_at(listed, (n_kept,), np.int64)
+    importance, sizes = importance_of(head), sizes_of(head)
+    for i in range(n_kept):
+        cluster = (kept[i] - state.centroids) // centroid_bytes
+        sizes[i] = float32(starts[cluster + 1] - starts[cluster])
+    first_tail, n_items = first_tail_item(n_kept), start_items(shape, head, state, n_kept)
+    for token in range(n_tokens):
+        token_query = query + token * shape.group * shape.head_dim * 4
+        dot_listed(shape.of_halves, token_query, listed, n_kept, scores_address(head, 0), head.scratch_items)
+        score_tail(shape, head, token_query, first_tail, first_tail, n_items)
+        raise_importance(shape, head, n_items)
+    head.bytes_read += (n_coarse + n_kept + state.n_clustered_chunks * CHUNK_CLUSTERS) * centroid_bytes
+
+    least = state.threshold * float32(shape.group)
+    spans, n_spans = spans_to_fill(spans_address), 0
+    for i in range(n_kept):
+        if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
+            cluster = (kept[i] - state.centroids) // centroid_bytes
+            n_spans = add_cluster(shape, head, starts, cluster, spans, n_spans)
+    n_spans = add_exact_rows(shape, head, state, spans, n_spans)
+    return add_tail_clusters(shape, head, state, n_tokens, first_tail, least, spans, n_spans)
+
+
+@kernel
+def _keep_clusters(shape, head_address, query, n_tokens):
+    """List the addresses of the centroids in the coarse clusters above their threshold.
+
+    Returns how many coarse clusters there are, and how many centroids are listed.
+    """
+    head = head_at(head_address)
+    coarse = record_at(head.state, STATE)
+    n_coarse = coarse.n_coarse
+    starts, coarse_starts = starts_of(state_of(head)), array_at(coarse.coarse_starts, (n_coarse + 1,), np.int32)
+    importance, sizes = importance_of(head), sizes_of(head)
+    for i in range(n_coarse):
+        importance[i] = float32(0)
+        sizes[i] = float32(starts[coarse_starts[i + 1]] - starts[coarse_starts[i]])
+    for token in range(n_tokens):
+        if n_tokens > 1:
+            score_coarse_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
+        raise_importance(shape, head, n_coarse)
+    least = coarse.coarse_threshold * float32(shape.group)
+    listed, n_kept = list_address(shape, head), 0
+    for i in range(n_coarse):
+        if not importance[i] <= least:  # keep a NaN, so that it reaches the output
+            for cluster in range(coarse_starts[i], coarse_starts[i + 1]):
+                write_int64(listed + n_kept * 8, coarse.centroids + cluster * shape.head_dim * 2)
+                n_kept += 1
+    if n_kept > 0:
+        fill_list(listed, n_kept, n_kept + LIST_ROOM)
+    return n_coarse, n_kept
+
+
+HOOKS = Hooks(select=select_clusters_of_clusters, score=score_coarse_clusters, after_step=cluster_tail)

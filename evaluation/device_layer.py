@@ -1,0 +1,133 @@
+"""Run one layer on a device, without a model: random rows and queries, and the steps that a model's layer takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..convert.clusters import ClusterSettings
+from ..runtime.cache.index import Index, ThresholdCurve, TwoLevelCurve
+from ..runtime.cache.kv_cache import KVCache
+from ..runtime.cache.tail import CacheLayer
+from ..runtime.devices.protocol import Device, Interruption
+from ..runtime.graph.nodes import AttentionNode
+from ..runtime.methods.method import Assignment, Method
+from .synthetic import random_layer
+
+
+class DeviceLayer:
+    """One layer on a device.
+
+    Parameters
+    ----------
+    device : Device
+        Where it runs.
+    layer : CacheLayer
+        Its shape.
+    method : Method
+        Method of all its heads.
+    n_ctx : int
+        Largest number of rows.
+    n_ubatch : int
+        Largest number of tokens of a step.
+    """
+
+    def __init__(self, device: Device, layer: CacheLayer, method: Method, n_ctx: int, n_ubatch: int) -> None:
+        heads = np.arange(layer.n_kv_head)
+        memory = device.new_memory()
+        self.cache = KVCache([layer], n_ctx, [Assignment(method, heads, np.ones(len(heads)))], memory)
+        node = AttentionNode(layer.head_dim, layer.n_kv_head * layer.group, layer.n_kv_head, 0, 1.0, 0.0, 0, True)
+        arguments = self.cache, memory, [node], layer.kv_type, n_ubatch, 1, Interruption()
+        self.attention = device.new_executor(*arguments)
+
+    def step(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Store new rows, and attend.
+
+        Parameters
+        ----------
+        queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
+            Scaled queries.
+        keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)
+            New rows.
+
+        Returns
+        -------
+        float32 array, shape (n_tokens, n_head, head_dim)
+            Output of the attention.
+
+        Raises
+        ------
+        OctavoError
+            If the GPU reports an error.
+        """
+        n_tokens = queries.shape[1]
+        self.cache.reserve(n_tokens)
+        self.attention.start(n_tokens)
+        out = self.attention.attend_alone(0, queries, keys, values)
+        self.attention.finish()
+        self.cache.finish_step()
+        return out
+
+
+def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) -> Index:
+    """Make a document of one layer, with thresholds that keep some of its clusters.
+
+    Parameters
+    ----------
+    layer : CacheLayer
+        Shape of the layer.
+    n_tokens : int
+        Tokens of the document.
+    rng : numpy.random.Generator
+        Draws keys and values.
+
+    Returns
+    -------
+    Index
+    """
+    stored = random_layer(layer, n_tokens, ClusterSettings(), rng)
+    n_heads = layer.n_kv_head
+    curve = ThresholdCurve(np.array([0.0, 1.0]), np.tile(np.array([4.0, 0.05]) / n_tokens, (n_heads, 1)))
+    return Index(np.zeros(n_tokens, np.int32), [stored], curve, TwoLevelCurve(np.full(n_heads, 0.2 / n_tokens), curve))
+
+
+def random_step(
+    layer: CacheLayer, n_tokens: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw the inputs of a step.
+
+    Parameters
+    ----------
+    layer : CacheLayer
+        Shape of the layer.
+    n_tokens : int
+        Tokens of the step.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
+        Scaled queries.
+    keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)
+        New rows.
+    """
+    queries = rng.standard_normal((layer.n_kv_head, n_tokens, layer.group, layer.head_dim), np.float32)
+    rows = rng.standard_normal((2, layer.n_kv_head, n_tokens, layer.head_dim), np.float32).astype(np.float16)
+    return queries / np.float32(np.sqrt(layer.head_dim)), rows[0], rows[1]
+
+
+def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Compute the largest error of an output, relative to the largest element of its head.
+
+    Parameters
+    ----------
+    actual, expected : float arrays, shape (n_tokens, n_head, head_dim)
+        Outputs of the same step.
+
+    Returns
+    -------
+    float
+        The error; infinite for an output that is not finite.
+    """
+    error = np.abs(actual - expected).max(axis=-1) / np.abs(expected).max(axis=-1)
+    return float(np.where(np.isfinite(error), error, np.inf).max())

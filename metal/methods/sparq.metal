@@ -1,0 +1,273 @@
+// SparQ: the rows that score highest by a few of the query's components. See cpu_kernels/methods/sparq.py.
+
+constant constexpr uint MEASURED_CHUNKS = 8;  // as there
+
+struct SparqState {
+    long n_rows;
+    long n_recent;
+    long n_components;
+    long reallocates;
+};
+
+inline device const SparqState &sparq_state(device const Head &head) {
+    return *reinterpret_cast<device const SparqState *>(head.state);
+}
+
+// A chunk's extras: its keys transposed, (HEAD_DIM, CHUNK_ROWS) f16; the sums of its keys and of their squares,
+// (2, HEAD_DIM) f32; and the sum of its values, (HEAD_DIM) f32.
+inline device half *columns_of(device uchar *chunk) {
+    return reinterpret_cast<device half *>(extras_of(chunk));
+}
+
+inline device float *moments_of(device uchar *chunk) {
+    return reinterpret_cast<device float *>(extras_of(chunk) + 2 * CHUNK_ROWS * HEAD_DIM);
+}
+
+inline device float *value_sum_of(device uchar *chunk) {
+    return moments_of(chunk) + 2 * HEAD_DIM;
+}
+
+inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads) {
+    device float *moments = moments_of(chunk);
+    device float *value_sums = value_sum_of(chunk);
+    for (uint column = index; column < HEAD_DIM; column += n_threads) {
+        float key_sum = start == 0 ? 0.0f : moments[column];
+        float square_sum = start == 0 ? 0.0f : moments[HEAD_DIM + column];
+        float value_sum = start == 0 ? 0.0f : value_sums[column];
+        for (uint row = start; row < stop; row++) {
+            float key = element(key_in(chunk, row), column);
+            columns_of(chunk)[column * CHUNK_ROWS + row] = half(key);
+            key_sum += key;
+            square_sum += key * key;
+            value_sum += element(value_in(chunk, row), column);
+        }
+        moments[column] = key_sum;
+        moments[HEAD_DIM + column] = square_sum;
+        value_sums[column] = value_sum;
+    }
+}
+
+// Over how many chunks the spread of keys is measured, and among how many from the first on: full ones, if any.
+struct Measured {
+    long n;
+    long n_chunks;
+};
+
+inline Measured measured_chunks(device const Head &head) {
+    long n_chunks = max(head.n_tail / CHUNK_ROWS, 1l);
+    Measured measured = {min(n_chunks, long(MEASURED_CHUNKS)), n_chunks};
+    return measured;
+}
+
+// The standard deviation of a component over the keys of some chunks. A NaN stays.
+inline float measure_spread(device const Head &head, uint column) {
+    Measured measured = measured_chunks(head);
+    float sum = 0.0f, square_sum = 0.0f;
+    for (long number = 0; number < measured.n; number++) {
+        device const float *moments = moments_of(chunk_at(head, number * measured.n_chunks / measured.n));
+        sum += moments[column];
+        square_sum += moments[HEAD_DIM + column];
+    }
+    float n_rows = float(measured.n * min(head.n_tail, long(CHUNK_ROWS)));
+    float mean = sum / n_rows;
+    float variance = square_sum / n_rows - mean * mean;
+    return variance < 0.0f ? 0.0f : sqrt(variance);
+}
+
+// The components that score rows, in a team's room.
+struct Components {
+    threadgroup int *columns;     // (HEAD_DIM) those that were chosen
+    threadgroup int *magnitudes;  // (HEAD_DIM) bits of spread * |q|, which sort as the numbers do
+    threadgroup float *spreads;   // (HEAD_DIM) standard deviations over keys
+    threadgroup float *factors;   // (GROUP) of the query heads
+};
+
+inline Components components_in(thread const Team &team) {
+    threadgroup int *columns = reinterpret_cast<threadgroup int *>(team.floats);
+    Components chosen = {columns, columns + HEAD_DIM, team.floats + 2 * HEAD_DIM, team.floats + 3 * HEAD_DIM};
+    return chosen;
+}
+
+// Choose the n components with the largest spread * |q|, |q| summed over the group; of equal ones the first. The
+// factors make up for the other components. If a spread is NaN, all factors are; if a query is, its own factor is.
+inline void choose_components(device const Head &head, device const float *queries, uint n,
+                              thread const Components &chosen, thread const Team &team) {
+    for (uint i = team.index; i < HEAD_DIM; i += team.n_threads) {
+        float sum = 0.0f, spread = measure_spread(head, i);
+        for (uint g = 0; g < GROUP; g++) {
+            sum += fabs(queries[g * HEAD_DIM + i]);
+        }
+        float magnitude = spread * sum;
+        chosen.magnitudes[i] = as_type<int>(magnitude < MAXFLOAT ? magnitude : MAXFLOAT);
+        chosen.spreads[i] = spread;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = team.index; i < HEAD_DIM; i += team.n_threads) {
+        int own = chosen.magnitudes[i];
+        uint rank = 0;
+        for (uint j = 0; j < HEAD_DIM; j++) {
+            int other = chosen.magnitudes[j];
+            rank += uint(other > own || (other == own && j < i));
+        }
+        if (rank < n) {
+            chosen.columns[rank] = int(i);
+        }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint g = team.index; g < GROUP; g += team.n_threads) {
+        float whole = 0.0f, part = 0.0f;
+        for (uint i = 0; i < HEAD_DIM; i++) {
+            float product = queries[g * HEAD_DIM + i] * chosen.spreads[i];
+            whole += product * product;
+        }
+        for (uint i = 0; i < n; i++) {
+            uint column = uint(chosen.columns[i]);
+            float product = queries[g * HEAD_DIM + column] * chosen.spreads[column];
+            part += product * product;
+        }
+        chosen.factors[g] = part == 0.0f ? 1.0f : sqrt(whole / part);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Partial scores of rows. A thread scores one row: neighbours read neighbours of a column.
+inline void sparq_score(device const Head &head, device const float *queries, uint share, uint n_shares,
+                        thread const Team &team) {
+    Range rows = share_of(head.n_tail, share, n_shares);
+    uint n = uint(min(sparq_state(head).n_components, long(HEAD_DIM)));
+    Components chosen = components_in(team);
+    choose_components(head, queries, n, chosen, team);
+    for (long row = rows.start + team.index; row < rows.stop; row += team.n_threads) {
+        device const half *columns = columns_of(chunk_at(head, row / CHUNK_ROWS)) + row % CHUNK_ROWS;
+        float products[GROUP];
+        for (uint g = 0; g < GROUP; g++) {
+            products[g] = 0.0f;
+        }
+        for (uint i = 0; i < n; i++) {
+            uint column = uint(chosen.columns[i]);
+            float key = float(columns[column * CHUNK_ROWS]);
+            for (uint g = 0; g < GROUP; g++) {
+                products[g] = fma(queries[g * HEAD_DIM + column] * chosen.factors[g], key, products[g]);
+            }
+        }
+        write_scores(head, row, products);
+    }
+}
+
+// Once rows are selected, the head's importance is not needed any more. In its place lie each query head's share of
+// attention that the selected rows got, (GROUP) f32, and then the mean of all values, (HEAD_DIM) f32.
+inline device float *kept_shares(device const Head &head) {
+    return importance_of(head);
+}
+
+inline device float *mean_value(device const Head &head) {
+    return importance_of(head) + GROUP;
+}
+
+// Note that all rows are attended: no query head gives anything to the mean value.
+inline void keep_everything(device const Head &head, thread const Team &team) {
+    for (uint g = team.index; g < GROUP; g += team.n_threads) {
+        kept_shares(head)[g] = 1.0f;
+    }
+}
+
+// Note each query head's share of attention that the selected rows got, of which `kept` is what this thread's rows got;
+// and the mean of all values.
+inline void keep_mean(device const Head &head, thread const float (&kept)[GROUP],
+                      thread const Softmax (&softmax)[GROUP], thread Selection &selection, thread const Team &team) {
+    for (uint g = 0; g < GROUP; g++) {
+        float sum = team_sum(kept[g], team);
+        if (team.index == 0) {
+            kept_shares(head)[g] = sum / softmax[g].total;
+        }
+    }
+    long n_chunks = count_chunks(head);
+    for (uint column = team.index; column < HEAD_DIM; column += team.n_threads) {
+        float sum = 0.0f;
+        for (long chunk = 0; chunk < n_chunks; chunk++) {
+            sum += value_sum_of(chunk_at(head, chunk))[column];
+        }
+        mean_value(head)[column] = sum / float(head.n_tail);
+    }
+    selection.n_bytes += n_chunks * HEAD_DIM * 4;
+}
+
+// The first place in a rising list of n rows whose row is not before `row`.
+inline int find_row(device const int *list, int n, long row) {
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (list[middle] < row) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+// The n_rows best rows, the newest n_recent among them: a rising list for each chunk. A batch attends to everything.
+inline void sparq_select(device const Head &head, device const float *queries, uint n_tokens,
+                         thread Selection &selection, thread const Team &team) {
+    device const SparqState &state = sparq_state(head);
+    long n = head.n_tail;
+    Softmax softmax[GROUP];
+    if (n_tokens > 1) {
+        dense_select(head, queries, n_tokens, selection, team);
+        return;
+    }
+    if (!sum_attention(head, n, softmax, team)) {  // attend to all, so that a NaN reaches the output
+        keep_everything(head, team);
+        dense_select(head, queries, n_tokens, selection, team);
+        return;
+    }
+    device float *importance = importance_of(head);
+    long n_recent = min(state.n_recent, n);
+    for (long i = team.index; i < n; i += team.n_threads) {
+        if (i >= n - n_recent) {
+            importance[i] = MAXFLOAT;
+        }
+    }
+    selection.n_bytes += n * min(state.n_components, long(HEAD_DIM)) * 2 + measured_chunks(head).n * HEAD_DIM * 8;
+    Top top = find_top(importance, n, max(state.n_rows, n_recent), team);
+    device int *list = list_of(head);
+    float kept[GROUP];
+    for (uint g = 0; g < GROUP; g++) {
+        kept[g] = 0.0f;
+    }
+    uint2 seen = uint2(0, 0);
+    for (long base = 0; base < n; base += team.n_threads) {
+        long row = base + team.index;
+        Choice choice = choose(row < n ? importance[row] : 0.0f, row < n, top, seen, team);
+        if (choice.taken) {
+            list[choice.before] = int(row);
+            for (uint g = 0; g < GROUP; g++) {
+                kept[g] += exp(scores_of(head, g)[row] - softmax[g].top);
+            }
+        }
+    }
+    int n_listed = int(seen.x + min(seen.y, top.n_equal));
+    threadgroup_barrier(mem_flags::mem_device);
+    if (state.reallocates) {
+        keep_mean(head, kept, softmax, selection, team);
+    }
+    for (long chunk = team.index; chunk < count_chunks(head); chunk += team.n_threads) {
+        int first = find_row(list, n_listed, chunk * long(CHUNK_ROWS));
+        int stop = find_row(list, n_listed, (chunk + 1) * long(CHUNK_ROWS));
+        device uchar *rows = chunk_at(head, chunk);
+        Span span = {key_in(rows, 0), value_in(rows, 0), list + first, first, stop - first, ANY_ORDER, 0};
+        selection.spans[chunk] = span;
+    }
+    selection.selected.n_spans = int(count_chunks(head));
+    selection.selected.n_rows = n_listed;
+}
+
+// Give the attention of the rows that were left out to the mean value.
+inline void sparq_finish(device const Head &head, uint g, uint column, thread float &value) {
+    if (sparq_state(head).reallocates) {
+        float kept = kept_shares(head)[g];
+        if (kept < 1.0f) {
+            value = kept * value + (1.0f - kept) * mean_value(head)[column];
+        }
+    }
+}

@@ -1,0 +1,136 @@
+"""The records of a cache's heads, and the methods that serve them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...cpu_kernels.head import CHUNK_ROWS, HEAD
+from ..methods.method import Assignment, Heads, Keeps, Method
+from .tail import CacheLayer
+
+#: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
+OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "state", "window", "softcap")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A method, and the heads that it serves."""
+
+    method: Method
+    heads: Heads
+
+
+class HeadTable:
+    """Records of all KV heads, layer by layer, and of which method serves which.
+
+    Parameters
+    ----------
+    layers : list of CacheLayer
+        The model's caches.
+    n_ctx : int
+        Most tokens of the sequence.
+
+    Attributes
+    ----------
+    heads : HEAD array, shape (n_heads,)
+        Records of all heads.
+    first_heads : int array, shape (n_layers,)
+        Number of each layer's first head.
+    tables : int64 array, shape (n_heads, n)
+        Addresses of each head's chunks.
+    assignments : list of Assignment
+        Which methods serve which heads.
+    served : list of Served
+        The methods with their heads. Where two serve a head, the later one counts.
+    generation : int
+        Goes up when methods serve other heads.
+    evicts : bool
+        Whether any method forgets rows.
+    """
+
+    def __init__(self, layers: list[CacheLayer], n_ctx: int) -> None:
+        self.layers = layers
+        first = np.cumsum([0] + [layer.n_kv_head for layer in layers])
+        self.heads = np.zeros(first[-1], HEAD)
+        self._layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
+        self.first_heads = first[:-1]
+        self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
+        self.tables = np.zeros((first[-1], -(-n_ctx // CHUNK_ROWS) + 2), np.int64)
+        self.generation = 0
+
+    def serve(self, assignments: Sequence[Assignment]) -> None:
+        """Have these methods serve the heads, each of which is in one assignment. Clears all records."""
+        self.assignments = list(assignments)
+        self.heads[:] = 0
+        for name in ("window", "softcap"):
+            self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self._layer_of]
+        self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
+        self.generation += 1
+        self.evicts = any(a.method.keeps.evicts for a in assignments)
+        self._slides = (self.heads["window"] > 0) & self.evicts
+
+    def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> Served:
+        """Point the records of some heads at a method's hooks, and at a state of their own."""
+        shapes = [self.layers[self._layer_of[number]].shape for number in numbers]
+        state = np.zeros(len(numbers), method.state)
+        self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
+        for shape in set(shapes):
+            own = [number for number, each in zip(numbers, shapes, strict=True) if each == shape]
+            for name, address in method.hooks.addresses(shape).items():
+                self.heads[name][own] = address
+        return Served(method, Heads(self.heads, numbers, scale, shapes, state))
+
+    @contextmanager
+    def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:
+        """Have some heads select by another method for a while. What they store stays as it is.
+
+        Parameters
+        ----------
+        method : Method
+            A method that needs no extras and no document.
+        numbers : sequence of int
+            The heads.
+        """
+        before = {name: self.heads[name].copy() for name in OF_THE_METHOD}
+        served = self._serve(method, np.array(numbers, int), np.ones(len(numbers)))
+        for name in ("append", "after_step"):
+            self.heads[name] = before[name]
+        self.served.append(served)
+        self.generation += 1
+        try:
+            yield
+        finally:
+            self.served.remove(served)
+            self.generation += 1
+            for name, values in before.items():
+                self.heads[name] = values
+
+    def layer_heads(self, layer: int) -> np.ndarray:
+        """View the HEAD records of a layer."""
+        return self._layer_heads[layer]
+
+    def seen(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return which heads see a window only, how many rows it has, and how many sinks they see besides it."""
+        slides, window = self._slides.copy(), self.heads["window"].copy()
+        n_sinks = np.zeros(len(self.heads), np.int64)
+        for each in self.served[: len(self.assignments)]:
+            if each.method.keeps is Keeps.RECENT:
+                numbers = each.heads.numbers
+                n_sinks[numbers], window[numbers] = each.method.kept_window(each.heads)
+                slides[numbers] = True
+        return slides, window, n_sinks
+
+    @property
+    def max_items(self) -> int:
+        """Return the most items (clusters, pages, rows) that are scored in one head, for what is reserved now."""
+        return max(each.method.n_items(each.heads) for each in self.served)
+
+    @property
+    def max_spans(self) -> int:
+        """Return the most spans that a method may select for one head, for what is reserved now."""
+        return self.max_items + 2 + 3 * int(-(-self.heads["n_tail"].max() // CHUNK_ROWS))

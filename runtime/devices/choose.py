@@ -1,0 +1,40 @@
+"""Choose the device that attention runs on."""
+
+from __future__ import annotations
+
+from ...errors import OctavoError
+from ...metal.gpu import is_available
+from ..methods.compose import metal_method
+from ..store.plan import Plan
+from . import AUTO, DEVICES, METAL
+from .cpu import CpuDevice
+from .metal import MetalDevice
+from .protocol import Device
+
+
+def choose(name: str, attention: str, plan: Plan | None) -> Device:
+    """Return the device of a name.
+
+    Parameters
+    ----------
+    name : str
+        One of DEVICES. "auto" is Metal on Apple silicon, for an attention that Metal has, and else the CPU.
+    attention : str
+        What `--attention` says.
+    plan : Plan or None
+        The model's plan.
+
+    Raises
+    ------
+    OctavoError
+        If there is no device of this name, or if it does not have the attention.
+    """
+
+    if name not in DEVICES:
+        raise OctavoError(f"There is no device named '{name}': choose from {', '.join(DEVICES)}.")
+    method, on_metal = metal_method(attention, plan)
+    if name == METAL and not on_metal:
+        raise OctavoError(f"The Metal kernels do not have {method}: use --device cpu, or another attention.")
+    if name == METAL or (name == AUTO and on_metal and is_available()):
+        return MetalDevice()
+    return CpuDevice()

@@ -1,0 +1,110 @@
+"""What a context needs of a device: the protocols `Device` and `Executor`.
+
+A device has memory for the cache, and attends the nodes of one context's graph. llama.cpp computes the rest, on the CPU
+or on its own Metal backend. `cpu.py` runs in the threads of llama.cpp, `metal.py` on a Mac's GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ...errors import OctavoError
+from ..cache.memory import Memory
+
+if TYPE_CHECKING:
+    from ..cache.kv_cache import KVCache
+    from ..graph.nodes import AttentionNode
+    from ..methods.method import Assignment
+
+
+class UnsupportedModel(OctavoError):
+    """The device has no kernels for a model's attention."""
+
+
+@dataclass
+class Interruption:
+    """Whether a Ctrl-C came while a graph was computed. Not a threading.Event: a signal may come inside its lock."""
+
+    came: bool = False
+
+
+class Executor(Protocol):
+    """A device's part of one context: it attends the nodes of the context's graph."""
+
+    @property
+    def step(self) -> np.ndarray:
+        """What `replace_attention` follows: a STEP, an array of one."""
+
+    @property
+    def interruptible(self) -> int:
+        """Return the smallest batch, in tokens, that can be interrupted between two nodes of the graph."""
+
+    def start(self, n_tokens: int) -> None:
+        """Prepare a batch of n_tokens tokens, for which the cache has reserved room."""
+
+    def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Compute one node's step on given inputs, without llama.cpp, between `start` and `finish`: for the doctor.
+
+        Parameters
+        ----------
+        number : int
+            Which node.
+        queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
+            Scaled queries.
+        keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)
+            New rows, C-contiguous.
+
+        Returns
+        -------
+        float32 array, shape (n_tokens, n_head, head_dim)
+        """
+
+    def finish(self) -> None:
+        """End the batch. Raise the exception for which it was abandoned, if there is one."""
+
+    def capture(self, arrays: list[np.ndarray] | None) -> None:
+        """Copy the scaled queries of each step into these arrays, one a node; None stops that.
+
+        Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
+        """
+
+    def rearrange(self) -> None:
+        """Follow the cache: its methods serve other heads."""
+
+
+class Device(Protocol):
+    """Where attention runs, for any number of contexts."""
+
+    @property
+    def name(self) -> str: ...
+
+    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return llama-cpp-python's arguments for a model, from the user's. Raise OctavoError for what does not go."""
+
+    def set_parameters(self, params: Any) -> None:
+        """Fill in what llama.cpp's context must know."""
+
+    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
+        """Raise UnsupportedModel for a model that has attentions that it cannot compute."""
+
+    def check_assignments(self, assignments: Sequence[Assignment]) -> None:
+        """Raise OctavoError for methods that it does not have."""
+
+    def new_memory(self) -> Memory:
+        """Return memory for one context."""
+
+    def new_executor(
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
+        interruption: Interruption,
+    ) -> Executor:
+        """Return the executor of a context whose cache is in `memory`, for batches of at most n_ubatch tokens."""

@@ -1,0 +1,205 @@
+"""A method that is defined in this file alone runs everywhere: no generic code has to know it.
+
+`sixteenth` attends to every sixteenth row of the tail and to the newest ones. Its budget says how many are newest. It
+keeps a number beside each chunk, so that all hooks have something to do.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numba import float32, int64
+
+import octavo
+from octavo.cli.main import cli
+from octavo.cpu_kernels import machine
+from octavo.cpu_kernels.compile import kernel
+from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at
+from octavo.cpu_kernels.hooks import Hooks
+from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.scores import importance_of, scores_of, share_of
+from octavo.cpu_kernels.spans import add_tail_rows, spans_to_fill
+from octavo.cpu_kernels.views import array_at, record_at
+from octavo.evaluation import kernel_bench
+from octavo.runtime.methods import METHODS, words
+from octavo.runtime.methods.method import Keeps, Method, rows_of_budget
+
+STATE = np.dtype([("n_recent", "i8"), ("n_steps", "i8")])
+
+
+@kernel
+def score_rows(shape, head_address, query, part, n_parts):
+    head = head_at(head_address)
+    start, stop = share_of(head.n_tail, part, n_parts)
+    for g in range(shape.group):
+        scores = scores_of(head, g)
+        for row in range(start, stop):
+            scores[row] = float32(row % 16 == 0)
+    return 0
+
+
+@kernel
+def select_rows(shape, head_address, query, n_tokens, spans_address):
+    if n_tokens > 1:
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    head, spans = head_at(head_address), spans_to_fill(spans_address)
+    state, scores, n_spans = record_at(head.state, STATE), scores_of(head, 0), 0
+    for row in range(head.n_tail):
+        if scores[row] > 0 or row >= head.n_tail - state.n_recent:
+            n_spans = add_tail_rows(shape, head, row, row + 1, ANY_ORDER, 0, spans, n_spans)
+    head.bytes_read += head.n_tail
+    importance_of(head)[0] = float32(n_spans)
+    return n_spans
+
+
+@kernel
+def append_rows(shape, head_address, start, stop):
+    head = head_at(head_address)
+    for row in range(start, stop):
+        count = array_at(chunk_extras(shape, chunk_at(head, row // CHUNK_ROWS)), (1,), np.int64)
+        count[0] = row % CHUNK_ROWS + 1
+    return 0
+
+
+@kernel
+def count_step(shape, head_address, n_tokens):
+    record_at(head_at(head_address).state, STATE).n_steps += int64(1)
+    return 0
+
+
+@kernel
+def leave_output(shape, head_address, out, out_stride):
+    return 0
+
+
+@dataclass(frozen=True)
+class Sixteenth(Method):
+    """Attend to every sixteenth row and to the newest ones."""
+
+    budget: float = 0.5
+
+    name = "sixteenth"
+    hooks = Hooks(select_rows, score_rows, leave_output, append_rows, count_step)
+    state = STATE
+    keeps = Keeps.ORDER
+
+    def extras_bytes(self, shape):
+        return 8
+
+    def n_items(self, heads):
+        return heads.n_chunks * CHUNK_ROWS
+
+    def before_step(self, heads, index, n_tokens):
+        rows = rows_of_budget(self.budget, heads.scale, n_tokens, 1)
+        heads.state["n_recent"] = np.maximum(16 * rows - n_tokens, 15) // 15  # a sixteenth of the others is read, too
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(METHODS, "sixteenth", lambda: Sixteenth)
+
+
+def test_it_is_one_of_the_words_of_attention():
+    assert "sixteenth" in words()
+    shown = CliRunner().invoke(cli, ["ask", "x.txt", "?", "--attention", "fift"]).output
+    assert "sixteenth" in shown
+
+
+def test_it_runs_a_model_and_reads_what_its_budget_says(tiny_model):
+    tokens = np.random.default_rng(0).integers(97, 123, 700).tolist()
+    dense, own = (octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=0.5) for name in ("dense", "sixteenth"))
+    for llama in (dense, own):
+        llama.eval(tokens)
+        llama.context.bytes_read = 0
+        llama.eval([65])
+    share = own.context.bytes_read / dense.context.bytes_read
+    assert share == pytest.approx(0.5, abs=0.02), "counted, with a byte a row for the lookup"
+    assert np.isfinite(own.logits()).all()
+    assert not np.array_equal(own.logits(), dense.logits())
+    tail = own.context.cache.tails[0]
+    assert tail.state["n_steps"] == 700 // 512 + 2
+    assert tail.chunk(0)[-64:].view(np.int64)[0] == CHUNK_ROWS
+    own.rewind(300)
+    assert own.context.cache.tails[0].chunk(1)[-64:].view(np.int64)[0] == 300 - CHUNK_ROWS
+
+
+def test_everything_is_read_with_a_budget_of_1(tiny_model):
+    tokens = np.random.default_rng(1).integers(97, 123, 300).tolist()
+    logits = []
+    for name in ("dense", "sixteenth"):
+        llama = octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=1.0)
+        llama.eval(tokens)
+        llama.eval([65])
+        logits.append(llama.logits())
+    np.testing.assert_allclose(logits[1], logits[0], atol=0.01)
+
+
+def test_it_answers_from_an_index_and_composes(tiny_model, tmp_path):
+    document = tmp_path / "document.txt"
+    document.write_text("Some words about nothing. " * 40)
+    for attention in ("sixteenth", "sixteenth+duo"):
+        options = [
+            "-m",
+            str(tiny_model),
+            "--index-dir",
+            str(tmp_path),
+            "-n",
+            "4",
+            "--attention",
+            attention,
+            "--temp",
+            "0",
+        ]
+        outcome = CliRunner().invoke(cli, ["ask", str(document), "What?", "-o", "json", *options])
+        if attention == "sixteenth":
+            assert outcome.exit_code == 0, outcome.output
+            assert json.loads(outcome.stdout)["attention"] == "sixteenth"
+        else:
+            assert "There is no plan" in outcome.output
+
+
+def test_it_is_benchmarked(tiny_model, monkeypatch):
+    command = [
+        "bench",
+        "-m",
+        str(tiny_model),
+        "--depths",
+        "300",
+        "-n",
+        "2",
+        "--attention",
+        "dense,sixteenth",
+        "-o",
+        "json",
+    ]
+    outcome = CliRunner().invoke(cli, command)
+    assert outcome.exit_code == 0, outcome.output
+    rows = {row["attention"]: row for row in json.loads(outcome.stdout)["results"]}
+    assert rows["sixteenth"]["bytes_read_per_token"] < rows["dense"]["bytes_read_per_token"]
+
+    monkeypatch.setattr(kernel_bench, "_BYTES", 1 << 24)
+    monkeypatch.setattr(machine, "_BYTES", 1 << 20)
+    for name, value in {"LENGTHS": (1024, 1024), "DENSE_SHAPES": ((64, 1),), "SPARSE_SHAPES": ((64, 1),)}.items():
+        monkeypatch.setattr(kernel_bench, name, value)
+    own = [
+        case for case in kernel_bench.cases() if case.method in ("dense", "sixteenth") and case.shape.kv_type == "f16"
+    ]
+    monkeypatch.setattr(kernel_bench, "cases", lambda: iter(own))
+    outcome = CliRunner().invoke(cli, ["bench", "--kernels", "-t", "1", "-o", "json"])
+    assert outcome.exit_code == 0, outcome.output
+    assert "sixteenth" in {row["kernel"] for row in json.loads(outcome.stdout)["kernels"]}
+
+
+def test_it_is_evaluated_and_drawn(tiny_model, tmp_path):
+    path = tmp_path / "eval.png"
+    what = ["--attention", "sixteenth", "--budgets", "0.5", "--depths", "300", "--samples", "2", "--plot", str(path)]
+    command = ["eval", "agreement", "-m", str(tiny_model), "--index-dir", str(tmp_path), *what, "-o", "json"]
+    outcome = CliRunner().invoke(cli, command)
+    assert outcome.exit_code == 0, outcome.output
+    [row] = [row for row in json.loads(outcome.stdout)["results"] if row["attention"] == "sixteenth"]
+    assert row["bytes_read_share"] == pytest.approx(0.5, rel=0.1), "the budget was matched"
+    assert path.stat().st_size > 10_000
