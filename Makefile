@@ -22,7 +22,7 @@ test-all: $(VENV)/ready
 
 test-cpus: $(VENV)/ready
 	for cpu in baseline avx2 alderlake skylake; do \
-		OCTAVO_TEST_CPU=$$cpu $(BIN)/python -m pytest -m "not slow" tests/kernels || exit 1; done
+		OCTAVO_TEST_CPU=$$cpu $(BIN)/python -m pytest -m "not slow" tests/cpu_kernels || exit 1; done
 
 bench: $(VENV)/ready
 	$(BIN)/octavo bench --depths 2048,8000

@@ -1,9 +1,9 @@
-"""Measure what docs/evaluation.md shows, and write its tables, each below the command that makes it.
+"""Measure what docs/evaluation.md discusses, and write a page of tables for each model, docs/evaluation/MODEL.md.
 
     python benchmarks/evaluation.py FOLDER [--gemma FILE.gguf] [--long FILE.gguf]
 
 FOLDER keeps the samples, and has the plans (`octavo profile --index-dir FOLDER`). What was measured before is not
-measured again. Tables of models that are not named stay as they are.
+measured again. Pages of models that are not named stay as they are. Each table stands below the command that makes it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,23 @@ from octavo.convert.texts import SHIPPED_NOVEL
 from octavo.evaluation.tasks.needle import FACTS
 from octavo.runtime.models import default_model
 
-PAGE = Path(__file__).parent.parent / "docs" / "evaluation.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = DOCS / "evaluation"
 
-#: End of the place of a table. `<!-- MODEL TASK -->` begins it.
-END = "<!-- end -->"
+#: Title of each model's page, and what a reader must know of the model.
+MODELS = {
+    "smollm2": ("SmolLM2-135M-Instruct (Q4_1)", "The demo's model, with a context of 8K tokens."),
+    "gemma": (
+        "Gemma 3 270M (Q4_K_M)",
+        "15 of its 18 layers slide over 512 tokens. Methods act on the other three, but the shares count all layers.",
+    ),
+    "long": (
+        "A 32K fine-tune of SmolLM2-135M (Q8_0)",
+        "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
+        "\n`emma.txt` was not in its training. The documents of `facts.json` are the shipped novel in two lengths, with"
+        " the\nneedles' ten facts in it (`benchmarks/evaluation.py` makes them).",
+    ),
+}
 
 ALL = "dense,squeezed,squeezed2,quest,sparq,streaming,h2o,duo"
 SOME = "dense,squeezed,squeezed2,quest,sparq,streaming"
@@ -43,7 +56,7 @@ class Run:
     Parameters
     ----------
     model : str
-        "smollm2", "gemma" or "long".
+        A key of MODELS.
     task, depths, attention, budgets : str
         Values of the options of `octavo eval`; empty depths for a task that has its own.
     samples : int
@@ -51,7 +64,7 @@ class Run:
     extra_options : tuple of str
         Further options.
     picture : str
-        Name of the picture in the page's folder; empty for none.
+        Name of a picture to draw in docs/; empty for none.
     """
 
     model: str
@@ -62,11 +75,6 @@ class Run:
     budgets: str = BUDGETS
     extra_options: tuple[str, ...] = ()
     picture: str = ""
-
-    @property
-    def block(self) -> str:
-        """Name of the table's place in the page."""
-        return f"{self.model} {self.task}"
 
     @property
     def arguments(self) -> list[str]:
@@ -139,15 +147,32 @@ def measure(run: Run, model: Path, folder: Path) -> str:
     octavo = Path(sys.executable).with_name("octavo")
     command = [str(octavo), *run.arguments, "-m", str(model), "--index-dir", str(folder)]
     if run.picture:
-        command += ["--plot", str(PAGE.parent / run.picture)]
+        command += ["--plot", str(DOCS / run.picture)]
     print("octavo", *run.arguments, "-m", model.name, file=sys.stderr)
     table = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
-    shown = f"\n![{run.block}]({run.picture})\n" if run.picture else ""
-    return f"```\noctavo {' '.join(run.arguments)} -m {model.name}\n```\n\n{table.strip()}\n{shown}"
+    return f"```\noctavo {' '.join(run.arguments)} -m {model.name}\n```\n\n{table.strip()}\n"
+
+
+def page(model: str, measured: list[tuple[str, str]]) -> str:
+    """Return the text of a model's page.
+
+    Parameters
+    ----------
+    model : str
+        A key of MODELS.
+    measured : list of (task, text)
+        What `measure` returned, in the order of RUNS.
+    """
+    title, note = MODELS[model]
+    said = "[docs/evaluation.md](../evaluation.md) says how this was measured, and what it shows."
+    lines = [f"# {title}", "", note, "", said, "`python benchmarks/evaluation.py` wrote this page.", ""]
+    for task in dict.fromkeys(task for task, _ in measured):
+        lines += [f"## {task}", "", *(text for own, text in measured if own == task)]
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure everything for the named models, and write the page."""
+    """Measure everything for the named models, and write their pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where samples are kept, and plans are")
     parser.add_argument("--gemma", type=Path, help="Gemma 3 270M")
@@ -156,19 +181,11 @@ def main() -> None:
     models = {"smollm2": default_model(), "gemma": arguments.gemma, "long": arguments.long}
     arguments.folder.mkdir(parents=True, exist_ok=True)
     (arguments.folder / "facts.json").write_text(json.dumps(list(fact_documents())), "utf-8")
-    blocks: dict[str, list[str]] = {}
-    for run in RUNS:
-        if models[run.model]:
-            measured = measure(run, Path(models[run.model]).resolve(), arguments.folder.resolve())
-            blocks.setdefault(run.block, []).append(measured)
-    page = PAGE.read_text("utf-8")
-    for name, tables in blocks.items():
-        before, found, tail = page.partition(f"<!-- {name} -->\n")
-        if not found:
-            raise SystemExit(f"{PAGE.name} has no place for '{name}'.")
-        after = tail.partition(END)[2]
-        page = "\n".join([before + found, *tables, END + after])
-    PAGE.write_text(page, "utf-8")
+    for name, model in models.items():
+        if model:
+            runs, folder = [run for run in RUNS if run.model == name], arguments.folder.resolve()
+            measured = [(run.task, measure(run, Path(model).resolve(), folder)) for run in runs]
+            (PAGES / f"{name}.md").write_text(page(name, measured), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""README and docs name only what exists, links lead somewhere, and the example of a new method runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+
+import numpy as np
+import pytest
+from helpers.product import ROOT
+
+import octavo
+from octavo.runtime.methods import METHODS
+
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+#: All pages. Paths begin at the root, or in the page's own folder.
+PAGES = [README, *DOCS, *sorted((ROOT / "docs").glob("*/*.md")), *sorted(ROOT.glob("*/README.md"))]
+PAGES += [ROOT / "tests" / "metal_simulator" / "README.md"]
+
+MAX_README_LINES = 130
+
+#: How the name of a file or folder of ours looks, in backticks: it has a slash, or an ending of ours.
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|metal))`")
+#: What looks like a path and is none of ours: placeholders, and the files of an example.
+FOREIGN = re.compile(r"NAME|TASK|MODEL|strided|^\./|^~")
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def without_code(text):
+    """Return a page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_paths_exist(page):
+    named = [path for path in PATH.findall(without_code(page.read_text("utf-8"))) if not FOREIGN.search(path)]
+    # convert/'s modules are named without their folder after it was named itself
+    folders = [ROOT, ROOT / "convert", page.parent]
+    assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text("utf-8"))):
+        path, _, anchor = target.partition("#")
+        if "://" in path:
+            continue
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", linked.read_text("utf-8"), re.M)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}, (
+                target
+            )
+
+
+def test_makefile_names_tests_that_exist():
+    named = re.findall(r"\btests/\S+", (ROOT / "Makefile").read_text("utf-8"))
+    assert [path for path in named if not (ROOT / path.rstrip(")")).exists()] == []
+
+
+def test_readme_is_short_and_links_every_page():
+    text = README.read_text("utf-8")
+    assert len(text.splitlines()) <= MAX_README_LINES
+    assert [name(page) for page in DOCS if f"]({name(page)}" not in text] == []
+
+
+@pytest.fixture
+def strided(tmp_path, monkeypatch):
+    """Register the method that docs/architecture.md shows, as if its two files lay in their folders."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    for folder in ("cpu_kernels", "runtime"):
+        [code] = re.findall(rf"`{folder}/methods/strided\.py`:\n\n```python\n(.*?)^```", text, re.M | re.S)
+        path = tmp_path / folder / "strided.py"
+        path.parent.mkdir()
+        path.write_text(code, "utf-8")
+        spec = importlib.util.spec_from_file_location(f"octavo.{folder}.methods.strided", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+    monkeypatch.setitem(METHODS, "strided", lambda: module.Strided)
+
+
+def test_method_of_architecture_runs(strided, tiny_model):
+    tokens = np.random.default_rng(0).integers(97, 123, 700).tolist()
+    n_read = {}
+    for attention in ("dense", "strided"):
+        llama = octavo.Llama(tiny_model, n_ctx=1024, attention=attention, budget=0.25)
+        llama.eval(tokens)
+        llama.context.bytes_read = 0
+        llama.eval([65])
+        assert np.isfinite(llama.logits()).all()
+        n_read[attention] = llama.context.bytes_read
+    assert n_read["strided"] / n_read["dense"] == (64 + 64 + 701 - 512) / 701
