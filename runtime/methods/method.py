@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -65,17 +66,17 @@ class Heads:
         values: np.ndarray = self.records[field][self.numbers]
         return values
 
-    @property
+    @cached_property
     def head_dim(self) -> np.ndarray:
         """Return each head's head_dim."""
         return np.array([shape.head_dim for shape in self.shapes], np.int64)
 
-    @property
+    @cached_property
     def group(self) -> np.ndarray:
         """Return each head's number of query heads."""
         return np.array([shape.group for shape in self.shapes], np.int64)
 
-    @property
+    @cached_property
     def row_bytes(self) -> np.ndarray:
         """Return the bytes of each head's keys, which are those of its values."""
         return np.array([shape.row_bytes for shape in self.shapes], np.int64)

@@ -1,4 +1,4 @@
-"""Partial scores: the transposed copy of the keys, scores by some components, and which rows are selected."""
+"""Partial scores: scores by some components of the keys, and which rows are selected."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,9 @@ from helpers.kernel_heads import (
     assert_largest,
     head_of_unlike_chunks,
     head_with_constant_components,
-    moments_of_chunks,
     partial_scores,
     queries_of,
     random_head,
-    transposed,
 )
 from helpers.kernel_inputs import (
     BOTH,
@@ -24,11 +22,9 @@ from helpers.kernel_inputs import (
     Room,
     address,
     normal,
-    read_rows,
     relative_error,
     rows_with_scores,
     shapes,
-    store_rows,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +33,7 @@ from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.dense import select_all
-from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, append_to_extras, reallocate, score_rows, select_rows
+from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, reallocate, score_rows, select_rows
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)
@@ -62,96 +58,6 @@ def select(head, queries, n_selected):
 def with_newest(importance, n_recent):
     importance[len(importance) - n_recent :] = np.inf
     return importance
-
-
-# Extras.
-
-
-class Extras:
-    """The extras of two chunks, as rows are appended."""
-
-    def __init__(self, shape, keys, values=None):
-        n_rows = 2 * CHUNK_ROWS
-        self.shape = shape
-        self.head = Head(shape, np.zeros((n_rows, shape.head_dim)), method=sparq)
-        for chunk in self.head.chunks:
-            chunk.bytes[:] = 0xFF
-        self.keys, self.values = keys, keys if values is None else values
-
-    def append(self, rows, first=None):
-        """Append these rows, from row `first` of the tail on; by default each where its number says."""
-        first = rows[0] if first is None else first
-        n_bytes = self.shape.row_bytes
-        for place, row in enumerate(rows, first):
-            chunk, at = self.head.chunks[place // CHUNK_ROWS].bytes, place % CHUNK_ROWS * n_bytes
-            chunk[at : at + n_bytes] = self.keys[row].view(np.uint8)
-            chunk[self.head._value_offset + at :][:n_bytes] = self.values[row].view(np.uint8)
-        append_to_extras(self.shape, self.head.address, first, first + len(rows))
-        for chunk in self.head.chunks:
-            chunk.check()
-
-    def _part(self, offset, dtype, *shape):
-        start = self.head._extras_offset + offset
-        return np.stack([chunk.view(dtype, *shape, at=start) for chunk in self.head.chunks])
-
-    @property
-    def columns(self):
-        return self._part(0, np.float16, self.shape.head_dim, CHUNK_ROWS)
-
-    @property
-    def moments(self):
-        return self._part(2 * CHUNK_ROWS * self.shape.head_dim, np.float32, 2, self.shape.head_dim)
-
-    @property
-    def sums(self):
-        return self._part((2 * CHUNK_ROWS + 8) * self.shape.head_dim, np.float32, self.shape.head_dim)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_columns_are_those_of_the_keys(shape):
-    n_rows, rng = CHUNK_ROWS + 20, np.random.default_rng(0)
-    keys = store_rows(shape, normal(rng, n_rows, shape.head_dim))
-    floats, extras = read_rows(shape, keys).astype(np.float32), Extras(shape, keys)
-    for row in range(n_rows):
-        extras.append([row])
-        if row in (0, 5, CHUNK_ROWS - 1, CHUNK_ROWS, n_rows - 1):
-            expected = np.full_like(extras.columns, np.nan)
-            filled = transposed(floats[: row + 1])
-            expected[: len(filled)] = filled
-            np.testing.assert_array_equal(extras.columns, expected)  # what no row fills is not touched
-
-
-def test_a_row_may_be_written_again():
-    """As where the tail was truncated and goes on otherwise."""
-    rng = np.random.default_rng(1)
-    keys = store_rows(SHAPE, normal(rng, 30, 64))
-    extras = Extras(SHAPE, keys)
-    for row in [*range(20), *range(9, 30)]:
-        extras.append([row])
-    np.testing.assert_array_equal(extras.columns[:1], transposed(read_rows(SHAPE, keys).astype(np.float32)))
-
-
-@pytest.mark.parametrize("shape", BOTH)
-def test_columns_show_a_nan(shape):
-    keys = normal(np.random.default_rng(2), 1, 64)
-    keys[0, 9] = np.nan
-    keys = store_rows(shape, keys)
-    extras = Extras(shape, keys)
-    extras.append([0], first=4)
-    assert (np.isnan(extras.columns[0, :, 4]) == np.isnan(read_rows(shape, keys)[0])).all()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_chunks_first_row_starts_its_moments_and_its_sum(shape):
-    rng = np.random.default_rng(17)
-    keys, values = (store_rows(shape, normal(rng, 20, shape.head_dim) + 2) for _ in range(2))
-    extras = Extras(shape, keys, values)
-    for rows in (range(5), range(5, 20)):
-        extras.append(rows, first=0)
-        read = [read_rows(shape, stored)[rows] for stored in (keys, values)]
-        np.testing.assert_allclose(extras.moments[:1], moments_of_chunks(read[0]), rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(extras.sums[0], read[1].sum(axis=0), rtol=1e-5, atol=1e-5)
-        assert np.isnan(extras.moments[1]).all()
 
 
 # Scores.
