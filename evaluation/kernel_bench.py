@@ -7,6 +7,7 @@ read, and the time and the share of the bandwidth are medians.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,7 +33,6 @@ from ..runtime.cache.tail import CacheLayer
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.compose import new_method
 from ..runtime.methods.method import Assignment, Keeps
-from .matching import matched
 
 N_KV_HEAD = 8
 LENGTHS = (8192, 32768)
@@ -44,6 +44,9 @@ KEPT = 1 / 8
 
 _BYTES = 1 << 30
 _REPEATS = 7
+
+#: The smallest budget that a method is given, and how many steps of bisection find the one that is wanted.
+_LEAST_BUDGET, _BISECTIONS = 1 / 1024, 16
 
 #: Random f16 numbers of which all rows are made, over and over.
 _NUMBERS = 1 << 22
@@ -103,7 +106,7 @@ def cases() -> Iterator[Case]:
 class Layers:
     """Layers of random rows in a cache, and a method that serves all of their heads.
 
-    The method's budget is set so that a token attends to KEPT of the rows.
+    The method's budget is set so that a step attends to KEPT of the rows.
 
     Parameters
     ----------
@@ -113,6 +116,11 @@ class Layers:
         Random numbers that all kinds of rows are made of, at least _BYTES.
     n_threads : int
         Threads that attend together.
+
+    Attributes
+    ----------
+    n_rows : int64 array, shape (N_KV_HEAD,)
+        Rows that each head of the last layer attended to.
     """
 
     def __init__(self, case: Case, memory: np.ndarray, n_threads: int) -> None:
@@ -126,7 +134,7 @@ class Layers:
         self._fill(memory)
         self._make_work(n_threads)
         if case.method != DENSE:
-            matched(self._share_attended, KEPT, KEPT)
+            self._set_budget()
 
     def _fill(self, memory: np.ndarray) -> None:
         """Store the rows: as a document where the method reads it in place, else in tails."""
@@ -203,13 +211,13 @@ class Layers:
         scratch = np.zeros((N_KV_HEAD, selection_scratch_bytes(shape.group, n_items)), np.uint8)
         heads["scratch"] = np.tile(scratch.ctypes.data + np.arange(N_KV_HEAD) * scratch.strides[0], self.count)
         heads["scratch_items"] = n_items
-        self._n_rows = np.empty(N_KV_HEAD, np.int64)
+        self.n_rows = np.empty(N_KV_HEAD, np.int64)
         self.work = np.zeros(1, WORK)
         self._buffers = {
             "queries": self.queries,
             "spans": np.empty((N_KV_HEAD, n_spans), SPAN),
             "n_spans": np.empty(N_KV_HEAD, np.int64),
-            "n_rows": self._n_rows,
+            "n_rows": self.n_rows,
             "partials": np.empty((n_threads, N_KV_HEAD, partial_size(shape)), np.float32),
             "scratch": np.empty((n_threads, -(-scratch_bytes(shape) // 64) * 64), np.uint8),
         }
@@ -217,6 +225,18 @@ class Layers:
             self.work[name] = array.ctypes.data
         self.work["span_capacity"], self.work["scratch_bytes"] = n_spans, self._buffers["scratch"].shape[1]
         self._buffers["selection"] = scratch
+
+    def _set_budget(self) -> None:
+        """Give the method the smallest budget with which it attends to KEPT of the rows, by bisection."""
+        low, high = _LEAST_BUDGET, 1.0
+        for _ in range(_BISECTIONS):
+            budget = math.sqrt(low * high)
+            share = self._share_attended(budget)
+            if share is None or share < KEPT:
+                low = budget
+            else:
+                high = budget
+        self._share_attended(high)
 
     def _share_attended(self, budget: float) -> float | None:
         """Give the method a budget, and return which share of the rows the last layer attends to then."""
@@ -228,7 +248,7 @@ class Layers:
             return None
         method.before_step(served.heads, self.cache.document, self.case.rows)
         self.attend(0, 1, n_layers=1)
-        return float(self._n_rows.mean() / self.case.rows)
+        return float(self.n_rows.mean() / self.case.rows)
 
     def operations(self, n_bytes: int) -> int:
         """Return the multiplications and additions of a pass that reads n_bytes, for all query heads and tokens."""

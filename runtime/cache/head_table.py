@@ -17,7 +17,7 @@ from .tail import CacheLayer
 OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "state", "window", "softcap")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
 class Served:
     """A method, and the heads that it serves."""
 
