@@ -112,11 +112,6 @@ class Work:
         self._flat["spans"] = self._memory.allocate(max(self._n_kv_head * span_capacity, 1) * SPAN_BYTES)
         self.bindings = [self._memory.binding(self._flat[name]) for name in _ARGUMENTS]
 
-    def selected_rows(self, n_kv_head: int) -> np.ndarray:
-        """Return how many rows each head of the last layer attended: (n_kv_head,) int32."""
-        pairs: np.ndarray = self.view("selected", (n_kv_head * SELECTED_BYTES,)).view(np.int32).reshape(-1, 2)
-        return pairs[:, 1]
-
     def view(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """View the first elements of an array in some shape."""
         return self._flat[name][: int(np.prod(shape))].reshape(shape)
