@@ -82,7 +82,7 @@ def read(llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int
     llama : Llama
         The model.
     tokens : sequence of int
-        What it is to read.
+        Tokens to evaluate, in order.
     progress : Progress
         Is told of each batch; its task has started.
     n_queries : int

@@ -60,7 +60,7 @@ def native(hook: Any, shape: Shape) -> Any:
     hook : kernel
         A module-level kernel, as this file's head describes it.
     shape : Shape
-        What it is compiled for.
+        Sizes of the kernels that call it; it is compiled for them.
 
     Returns
     -------

@@ -115,7 +115,7 @@ class Evaluation:
     task : Task
         What is measured.
     settings : Settings
-        What it is measured with.
+        Methods, budgets, depths and samples.
     progress : Progress
         Receives the progress.
     notice : callable

@@ -49,8 +49,8 @@ class Head:
 
     keys, values : (n_rows, head_dim)    n_document : how many of them are the document's
     method : kernel module whose STATE and extras it has; None for neither
-    fields : of its HEAD record or of its state    n_items : what there is scratch for, or None for as many as there are
-    rows in chunks
+    fields : values of its HEAD record or of its state
+    n_items : number of items that fit its scratch; None for one item a row in chunks
     """
 
     def __init__(

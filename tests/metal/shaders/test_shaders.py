@@ -35,7 +35,7 @@ def queries_of(rng, shape, n_heads, n_tokens=1, spread=0.3):
 
 
 def parts_of(head):
-    """Yield what lies in a head's chunks of the rows that there are: name, array, and how much it may differ."""
+    """Yield the stored parts of each chunk of a head, up to its last row: name, array, largest difference allowed."""
     shape, n_tail = head.shape, head.n_tail
     for i, chunk in enumerate(head.chunks):
         n_rows, n_bytes = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS), shape.row_bytes
