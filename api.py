@@ -225,6 +225,9 @@ def index_documents(
     paths: Iterable[str | os.PathLike[str]],
     model: str | os.PathLike[str] | None = None,
     *,
+    attention: str = DEFAULT_ATTENTION,
+    plan: str | os.PathLike[str] | None = None,
+    retrieval_heads: float | None = None,
     n_ctx: int = 0,
     n_threads: int | None = None,
     cache_type: str = "f16",
@@ -241,7 +244,12 @@ def index_documents(
     ----------
     paths : iterable of path
         Text or Markdown files, UTF-8.
-    model, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir, progress, notice
+    attention : str
+        The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
+        the number of centroids, make another.
+    model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir
+        As in `open_document`.
+    progress, notice
         As in `open_document`.
 
     Returns
@@ -264,6 +272,9 @@ def index_documents(
     llama = _load(
         model,
         library,
+        attention,
+        plan=plan,
+        retrieval_heads=retrieval_heads,
         n_ctx=n_ctx,
         n_threads=n_threads,
         cache_type=cache_type,
@@ -285,7 +296,7 @@ def index_documents(
 def _load(
     model: str | os.PathLike[str],
     library: Library,
-    attention: str = "dense",
+    attention: str,
     budget: float = DEFAULT_BUDGET,
     plan: str | os.PathLike[str] | None = None,
     retrieval_heads: float | None = None,

@@ -15,28 +15,41 @@ from .render import TaskProgress, notice, print_json, resumable, size, table
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--list", "list_all", is_flag=True, help="List the indexes of the model instead.")
 @options.output_option("text", "json")
+@options.attention
+@options.plan
+@options.retrieval_heads
 @options.model_options
-def index(documents: tuple[Path, ...], list_all: bool, output: str, model_options: options.ModelOptions) -> None:
+def index(
+    documents: tuple[Path, ...],
+    list_all: bool,
+    output: str,
+    model_options: options.ModelOptions,
+    **how: Any,
+) -> None:
     """Read documents once, so that later questions start at once.
 
-    Each DOCUMENT is a text or Markdown file. Interrupted, the same command goes on where it stopped.
+    Each DOCUMENT is a text or Markdown file. Interrupted, the same command goes on where it stopped. Most values of
+    --attention take the same index; give the one that you will ask with.
     """
     if list_all == bool(documents):
         raise click.UsageError("Name the documents to index, or give --list without any.")
     if list_all:
         show_indexes(model_options, output)
     else:
-        made = make_indexes(documents, model_options)
+        options.refuse_llama_cpp(how["attention"])
+        made = make_indexes(documents, model_options, how)
         if output == "json":
             print_json([{"document": path.name, "path": str(folder)} for path, folder in made])
 
 
-def make_indexes(documents: tuple[Path, ...], model_options: options.ModelOptions) -> list[tuple[Path, Path]]:
-    """Index each document; returns each with its index's folder."""
+def make_indexes(
+    documents: tuple[Path, ...], model_options: options.ModelOptions, how: dict[str, Any]
+) -> list[tuple[Path, Path]]:
+    """Index each document for an attention; returns each with its index's folder."""
     from ..api import index_documents
 
     with resumable(), TaskProgress() as progress:
-        folders = index_documents(documents, **model_options.arguments(), progress=progress, notice=notice)
+        folders = index_documents(documents, **model_options.arguments(), **how, progress=progress, notice=notice)
     return list(zip(documents, folders, strict=True))
 
 

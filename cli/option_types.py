@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import click
@@ -20,15 +21,24 @@ class Number(click.FloatRange):
         return number
 
 
-class AttentionType(click.ParamType[str]):
-    """A method, a composition of methods, or llama.cpp's own attention."""
+#: In place of an attention: print what there is, and stop.
+HELP = "help"
 
-    name = "NAME"
+
+class AttentionType(click.ParamType[str]):
+    """A method, a composition of methods, or llama.cpp's own attention, with parameters."""
+
+    name = "NAME[:KEY=VALUE,...]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from ..errors import OctavoError
         from ..runtime.methods.compose import parse
 
+        if value == HELP:
+            from .attention_help import attention_help
+
+            click.echo(attention_help(), nl=False)
+            raise click.exceptions.Exit(0)
         if value != LLAMA_CPP:
             try:
                 parse(value)
@@ -38,13 +48,13 @@ class AttentionType(click.ParamType[str]):
 
 
 class AttentionListType(click.ParamType[list[str]]):
-    """Comma-separated methods."""
+    """Comma-separated methods. What follows a comma belongs to the method before it if it sets a parameter of it."""
 
-    name = "NAME,NAME,..."
+    name = "NAME[:KEY=VALUE,...],..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         one = AttentionType()
-        return [one.convert(name, param, ctx) for name in str(value).split(",")]
+        return [one.convert(name, param, ctx) for name in re.split(r",(?!\w+=)", str(value))]
 
 
 class DepthListType(click.ParamType[list[int]]):

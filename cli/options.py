@@ -26,7 +26,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
 
 #: What `--attention` takes, for the help texts.
-ATTENTIONS = f"{', '.join(words())}, or a composition such as duo+quest"
+ATTENTIONS = (
+    f"{', '.join(words())}, or a composition such as duo+quest. Parameters follow a colon, as in quest:tokens=1024; "
+    "`--attention help` prints them all"
+)
 
 
 @dataclass(frozen=True)

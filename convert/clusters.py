@@ -6,8 +6,8 @@ The method is Squeezed Attention's (Hooper et al. 2024, sections 3.1 and 3.3).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class ClusterSettings:
         return asdict(self)
 
 
-def settings_for(kv_type: str) -> ClusterSettings:
+def settings_for(kv_type: str, clustering: Mapping[str, Any] | None = None) -> ClusterSettings:
     """Return how documents are clustered.
 
     Centroids are f16. To look them up takes twice the share of q8_0 rows, so that a document must be longer to leave
@@ -105,8 +105,11 @@ def settings_for(kv_type: str) -> ClusterSettings:
     ----------
     kv_type : str
         How keys and values are stored: F16 or Q8_0.
+    clustering : mapping, optional
+        Settings that the attention wants otherwise, by name (`Method.clustering`).
     """
-    return ClusterSettings(shortest=1408) if kv_type == Q8_0 else ClusterSettings()
+    usual = ClusterSettings(shortest=1408) if kv_type == Q8_0 else ClusterSettings()
+    return replace(usual, **(clustering or {}))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..runtime.llama import Llama
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
-from .clusters import settings_for
+from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
 from .progress import Progress
 from .texts import read_document
@@ -85,10 +85,15 @@ def attach_document(
     llama.attach(index)
 
 
+def _settings(llama: Llama) -> ClusterSettings:
+    """How a document is clustered for the attention that the model was loaded with."""
+    return settings_for(llama.context.kv_type, llama.composition.clustering)
+
+
 def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str]) -> tuple[str, Path]:
     """A document's text, and where its index lies or will lie."""
     text = read_document(document_path)
-    return text, library.index_path(document_path, text, identity(llama, settings_for(llama.context.kv_type)))
+    return text, library.index_path(document_path, text, identity(llama, _settings(llama)))
 
 
 def _build(
@@ -106,10 +111,9 @@ def _build(
     indexed = {document["sha256"] for document in documents if document["name"] == name}
     changed = indexed and hash_text(text) not in indexed  # the index of another cache type or model is no change
     notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
-    attention, budget = llama.attention, llama.budget
+    attention, budget, settings = llama.attention, llama.budget, _settings(llama)
     llama.set_attention("dense")
     try:
-        settings = settings_for(llama.context.kv_type)
         IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
     finally:
         llama.reset()

@@ -5,12 +5,16 @@ duo           the plan's retrieval heads attend to everything, its other heads t
 duo+METHOD    the retrieval heads attend by METHOD
 plan+METHOD   the plan's layer budgets scale the method's budget (SqueezeAttention); plan+duo+METHOD does both
 plan          what the plan says, with its layer budgets
+
+Each of them takes parameters (see parameters.py), as in `quest:tokens=1024+duo:retrieval=0.25`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +23,13 @@ from ...metal.parts import has_method
 from ..cache.tail import CacheLayer
 from ..store.plan import Plan
 from . import DENSE, DUO, METHODS, PLAN, STREAMING, method_class, words
+from .duo import Duo
+from .layer_budgets import LayerBudgets
 from .method import Assignment, Method
+from .parameters import Parameters, read_settings
+
+#: The words that are no methods, and what has their parameters.
+_CLASSES: dict[str, type[Parameters]] = {DUO: Duo, PLAN: LayerBudgets}
 
 
 @dataclass(frozen=True)
@@ -30,30 +40,42 @@ class Composition:
     ----------
     method : str
         Method of the heads that do not stream.
-    streams : bool
-        Whether the plan's other heads stream.
-    scales : bool
-        Whether the plan's layer budgets scale the budget.
+    settings : dict
+        The method's parameters that are set, by name.
+    duo : Duo, optional
+        How the plan's other heads stream, if they do.
+    layers : LayerBudgets, optional
+        How the plan's layer budgets scale the budget, if they do.
     """
 
     method: str
-    streams: bool = False
-    scales: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    duo: Duo | None = None
+    layers: LayerBudgets | None = None
 
     @property
     def needs_plan(self) -> bool:
         """Return whether a plan is needed."""
-        return self.streams or self.scales
+        return self.duo is not None or self.layers is not None
 
     @property
     def has_budget(self) -> bool:
-        """Return whether a budget makes a difference."""
-        return method_class(self.method).has_budget
+        """Return whether `--budget` makes a difference."""
+        return "budget" not in self.settings and self.new_method(1.0).takes_budget
 
     @property
     def needs_clusters(self) -> bool:
         """Return whether a document's keys must be clustered."""
         return method_class(self.method).needs_clusters
+
+    @property
+    def clustering(self) -> dict[str, Any]:
+        """Return how a document's keys have to be clustered, where that is not as usual."""
+        return self.new_method(1.0).clustering
+
+    def new_method(self, budget: float) -> Method:
+        """Return the method with its parameters, and with this budget unless they say another."""
+        return new_method(self.method, budget, self.settings)
 
 
 def parse(attention: str, plan: Plan | None = None) -> Composition:
@@ -62,53 +84,63 @@ def parse(attention: str, plan: Plan | None = None) -> Composition:
     Parameters
     ----------
     attention : str
-        What `--attention` says, such as "duo+quest".
+        What `--attention` says, such as "duo+quest" or "quest:tokens=1024,dense_layers=0".
     plan : Plan, optional
         The model's plan. Without it, only `needs_plan` is known of "plan".
 
     Raises
     ------
     OctavoError
-        If the words do not compose, with the reason.
+        If the words do not compose, or a parameter cannot be set so, with the reason.
     """
-    named = attention.split("+")
-    for word in named:
+    named = {}
+    for part in attention.split("+"):
+        word, colon, text = part.partition(":")
         if word not in words():
             raise OctavoError(f"There is no attention named '{word}': choose from {', '.join(words())}.")
-    if len(set(named)) < len(named):
-        raise OctavoError(f"'{attention}' names something twice.")
+        if word in named:
+            raise OctavoError(f"'{attention}' names something twice.")
+        named[word] = read_settings(parameters_of(word), text) if colon else {}
     methods = [word for word in named if word in METHODS]
     if len(methods) > 1:
         raise OctavoError(
             f"{methods[0]} and {methods[1]} do not compose: both choose what the same heads attend. Give one of them."
         )
-    if named == [PLAN]:
+    duo = Duo(**named[DUO]) if DUO in named else None
+    layers = LayerBudgets(**named[PLAN]) if PLAN in named else None
+    if list(named) == [PLAN]:
         if plan is None:
-            return Composition(DENSE, scales=True)
-        if PLAN in plan.attention.split("+"):
+            return Composition(DENSE, layers=layers)
+        if re.search(rf"\b{PLAN}\b", plan.attention):
             raise OctavoError(f"The plan's own attention is '{plan.attention}', which says nothing: mend the plan.")
         own = parse(plan.attention)
-        return Composition(own.method, own.streams, scales=own.has_budget)
-    method, streams, scales = (*methods, DENSE)[0], DUO in named, PLAN in named
-    if streams and method_class(method).keeps.evicts:
+        return replace(own, layers=layers if own.has_budget else None)
+    method = (*methods, DENSE)[0]
+    composition = Composition(method, named.get(method, {}), duo, layers)
+    if duo and method_class(method).keeps.evicts:
         raise OctavoError(
             f"duo and {method} do not compose: retrieval heads are those that must not forget, and {method} forgets."
         )
-    if scales and not method_class(method).has_budget:
+    if layers and not method_class(method).has_budget:
         raise OctavoError(f"'{attention}' has no budget for the plan's layers to scale: add a method, as plan+quest.")
-    return Composition(method, streams, scales)
+    return composition
+
+
+def parameters_of(word: str) -> type[Parameters]:
+    """Return the class that declares the parameters of a word of `--attention`."""
+    return _CLASSES[word] if word in _CLASSES else method_class(word)
 
 
 def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
-    """Return the name of an attention's method, and whether the Metal kernels have it."""
-    name = parse(attention, plan).method
-    return name, has_method(name)
+    """Return the name of an attention's method, and whether the Metal kernels have it with its parameters."""
+    composition = parse(attention, plan)
+    return composition.method, has_method(composition.method) and composition.new_method(1.0).on_metal
 
 
-def new_method(name: str, budget: float) -> Method:
-    """Return a method by its name, with a budget if it has one."""
+def new_method(name: str, budget: float, settings: Mapping[str, Any] | None = None) -> Method:
+    """Return a method by its name, with a budget if it has one, and with these parameters."""
     found = method_class(name)
-    return found(budget=budget) if found.has_budget else found()  # type: ignore[call-arg]
+    return found(**({"budget": budget} if found.has_budget else {}) | dict(settings or {}))
 
 
 def layer_scales(scales: Sequence[float], slides: Sequence[bool], budget: float) -> np.ndarray:
@@ -123,7 +155,7 @@ def layer_scales(scales: Sequence[float], slides: Sequence[bool], budget: float)
     slides : sequence of bool
         Whether each layer's window slides. Such layers have no part in it.
     budget : float
-        Share of the KV bytes that a step reads.
+        Share of the KV bytes that a step reads; 0 if it is no share.
 
     Returns
     -------
@@ -177,10 +209,13 @@ def assign(
         raise OctavoError(f"'{attention}' needs a plan of this model: `octavo profile` measures and writes it.")
     if plan is not None and composition.needs_plan:
         plan.check(layers)
-    streaming = set(plan.streaming_heads(retrieval_heads)) if plan and composition.streams else set()
+    method, duo = composition.new_method(budget), composition.duo
+    if duo and duo.retrieval is not None:
+        retrieval_heads = duo.retrieval
+    streaming = set(plan.streaming_heads(retrieval_heads)) if plan and duo else set()
     slides = [layer.window > 0 for layer in layers]
-    scales = layer_scales(plan.layer_scale, slides, budget) if plan and composition.scales else np.ones(len(layers))
-    method = new_method(composition.method, budget)
+    share = getattr(method, "budget", 1.0) if method.takes_budget else 0.0
+    scales = layer_scales(plan.layer_scale, slides, share) if plan and composition.layers else np.ones(len(layers))
     dense, selected, streamed, selected_scale = [], [], [], []
     number = 0
     for i, layer in enumerate(layers):

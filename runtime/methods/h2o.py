@@ -12,6 +12,7 @@ from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_KEPT, Heads, Keeps, Method, rows_of_budget
+from .parameters import parameter
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class H2O(Method):
         Share of the kept rows that are the newest; a half in the paper, section 5.
     """
 
-    budget: float = DEFAULT_BUDGET
-    recent_share: float = 0.5
+    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    recent_share: float = parameter(0.5, least=0, most=1)
 
     name = "h2o"
     hooks = HOOKS

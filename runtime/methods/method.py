@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.hooks import Hooks
 from ..cache.index import Index
+from .parameters import Parameters
 
 #: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
 LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
@@ -107,16 +108,19 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(Parameters):
     """How KV heads select what they attend.
 
-    A subclass is a frozen dataclass whose fields are the method's parameters. A method that has a budget has a field
-    `budget`, the share of the KV bytes that a step may read, or of the rows that are kept.
+    A subclass is a frozen dataclass whose fields are the method's parameters (see parameters.py). A method that has a
+    budget has a field `budget`, the share of the KV bytes that a step may read, or of the rows that are kept. It may
+    have a field `tokens`, a number of rows in place of the budget.
 
     Attributes
     ----------
     name : str
         The method's name in the table METHODS.
+    presets : mapping
+        Values of parameters by the name of each preset.
     hooks : Hooks
         Its compiled functions.
     state : numpy.dtype
@@ -135,7 +139,6 @@ class Method:
         Fields of the state that are the numbers of the same name of an `IndexLayer`.
     """
 
-    name: ClassVar[str]
     hooks: ClassVar[Hooks]
     state: ClassVar[np.dtype] = np.dtype([])
     keeps: ClassVar[Keeps] = Keeps.DOCUMENT
@@ -146,6 +149,21 @@ class Method:
 
     #: Of most methods. A method with dense layers has a parameter of this name.
     dense_layers = 0
+
+    @property
+    def takes_budget(self) -> bool:
+        """Return whether the budget makes a difference: not if the parameters say how many rows are read."""
+        return self.has_budget and not getattr(self, "tokens", 0)
+
+    @property
+    def clustering(self) -> dict[str, Any]:
+        """Return how a document's keys have to be clustered: fields of `ClusterSettings` that are not the default."""
+        return {}
+
+    @property
+    def on_metal(self) -> bool:
+        """Return whether the method's shader part, if it has one, knows these parameters."""
+        return True
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""

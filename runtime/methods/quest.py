@@ -11,6 +11,7 @@ from ...cpu_kernels.methods.quest import CHUNK_PAGES, HOOKS, PAGE_ROWS, STATE, e
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_READ, Heads, Keeps, Method, rows_of_budget
+from .parameters import parameter
 
 #: Bytes of a page's bounds, two vectors, over those of its keys and values.
 _LOOKUP = 1 / PAGE_ROWS
@@ -29,8 +30,8 @@ class Quest(Method):
         Number of first layers that attend to everything; 2 in the paper, section 4.2.
     """
 
-    budget: float = DEFAULT_BUDGET
-    dense_layers: int = 2
+    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    dense_layers: int = parameter(2, least=0)
 
     name = "quest"
     hooks = HOOKS

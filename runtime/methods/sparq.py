@@ -13,6 +13,7 @@ from ...cpu_kernels.scores import padded
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_READ, Heads, Keeps, Method, rows_of_budget
+from .parameters import parameter
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class SparQ(Method):
         for KV heads with one query head, as the paper does (appendix B: it harms grouped-query attention).
     """
 
-    budget: float = DEFAULT_BUDGET
-    window_share: float = 0.25
-    reallocate: bool | None = None
+    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    window_share: float = parameter(0.25, least=0, most=1)
+    reallocate: bool | None = parameter(None, bool)
 
     name = "sparq"
     hooks = HOOKS

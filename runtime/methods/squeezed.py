@@ -15,6 +15,7 @@ from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, order_of
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Method
+from .parameters import parameter
 
 #: How a head's threshold follows its budget without a document. With each step it makes up for a share of its
 #: logarithmic error (_GAIN), of which it believes no more than a factor (_BELIEVED). It stays within a factor of an
@@ -35,7 +36,7 @@ class Squeezed(Method):
         Share of the KV bytes that a step reads on average, the lookup included.
     """
 
-    budget: float = DEFAULT_BUDGET
+    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
 
     name = "squeezed"
     hooks = HOOKS

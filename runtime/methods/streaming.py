@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_KEPT, Heads, Keeps, Method, rows_of_budget
+from .parameters import parameter
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Streaming(Method):
         Newest rows that a token sees, its own included; 0 for what the budget leaves besides the sinks.
     """
 
-    budget: float = DEFAULT_BUDGET
-    n_sinks: int = 4
-    n_recent: int = 0
+    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    n_sinks: int = parameter(4, least=0, most=CHUNK_ROWS)
+    n_recent: int = parameter(0, least=0)
 
     name = "streaming"
     hooks = HOOKS

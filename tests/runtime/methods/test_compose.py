@@ -11,6 +11,8 @@ from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.methods import words
 from octavo.runtime.methods.compose import Composition, assign, layer_scales, parse
 from octavo.runtime.methods.dense import Dense
+from octavo.runtime.methods.duo import Duo
+from octavo.runtime.methods.layer_budgets import LayerBudgets
 from octavo.runtime.methods.quest import Quest
 from octavo.runtime.methods.squeezed import Squeezed
 from octavo.runtime.methods.streaming import Streaming
@@ -33,12 +35,12 @@ def served(assignments):
     [
         ("dense", Composition("dense")),
         ("squeezed2", Composition("squeezed2")),
-        ("duo", Composition("dense", streams=True)),
-        ("duo+quest", Composition("quest", streams=True)),
-        ("quest+duo", Composition("quest", streams=True)),
-        ("plan+h2o", Composition("h2o", scales=True)),
-        ("plan+duo+sparq", Composition("sparq", streams=True, scales=True)),
-        ("plan", Composition("squeezed", streams=True, scales=True)),
+        ("duo", Composition("dense", duo=Duo())),
+        ("duo+quest", Composition("quest", duo=Duo())),
+        ("quest+duo", Composition("quest", duo=Duo())),
+        ("plan+h2o", Composition("h2o", layers=LayerBudgets())),
+        ("plan+duo+sparq", Composition("sparq", duo=Duo(), layers=LayerBudgets())),
+        ("plan", Composition("squeezed", duo=Duo(), layers=LayerBudgets())),
     ],
 )
 def test_what_composes(attention, method):

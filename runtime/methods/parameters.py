@@ -1,0 +1,227 @@
+"""Parameters: the fields of a dataclass that `--attention NAME:key=value,...` sets, and presets, which set several.
+
+Names, kinds and ranges come from the fields, explanations from the class's docstring. So a method declares a parameter
+once, and help texts, errors and checks follow.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar
+
+from ...errors import OctavoError
+
+#: How truth is written on the command line.
+_TRUTH = {"on": True, "off": False}
+
+#: Where a field keeps its Range.
+_RANGE = "range"
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a parameter may be.
+
+    Parameters
+    ----------
+    kind : type
+        int, float, bool or str.
+    least, most : float
+        Smallest and largest number.
+    above : float
+        Number that it has to exceed.
+    choices : tuple of str
+        Words, for a parameter that is a word.
+    """
+
+    kind: type
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    choices: tuple[str, ...] = ()
+
+    def has(self, value: Any) -> bool:
+        """Return whether a value is one of them."""
+        if self.kind in (bool, str) or isinstance(value, (bool, str)):
+            return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
+        whole = self.kind is float or float(value).is_integer()
+        return bool(whole and self.least <= value <= self.most and value > self.above)
+
+    @property
+    def words(self) -> str:
+        """Return the values as words that follow "has to be", such as "a whole number from 0 on"."""
+        if self.kind is bool:
+            return "on or off"
+        if self.kind is str:
+            return _either(self.choices)
+        noun = "a whole number" if self.kind is int else "a number"
+        low = f" from {self.least:g}" if self.least > -math.inf else f" above {self.above:g}"
+        if self.least == self.above == -math.inf:
+            low = ""
+        if self.most == math.inf:
+            return f"{noun}{low}{' on' if self.least > -math.inf else ''}"
+        return f"{noun}{low}{' to' if self.least > -math.inf else ' and at most'} {self.most:g}"
+
+
+def parameter(
+    default: Any,
+    kind: type | None = None,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    choices: Sequence[str] = (),
+) -> Any:
+    """Declare a parameter: a field of a dataclass, with the values that it may have.
+
+    Parameters
+    ----------
+    default : int, float, bool, str or None
+        Its default. None stands for a value that something else decides.
+    kind : type, optional
+        Its type; by default that of the default.
+    least, most, above, choices
+        As in `Range`.
+    """
+    values = Range(kind or type(default), least, most, above, tuple(choices))
+    return field(default=default, metadata={_RANGE: values})
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Something that `--attention` names, with parameters. A subclass is a frozen dataclass of them.
+
+    Attributes
+    ----------
+    name : str
+        Its word in `--attention`.
+    presets : mapping
+        For each word that sets several parameters, such as "paper", their values by name.
+    """
+
+    name: ClassVar[str]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse values that a parameter cannot have.
+
+        Raises
+        ------
+        OctavoError
+            If one is out of range.
+        """
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not each.default and not range_of(each).has(value):
+                raise _refusal(self.name, each, value)
+
+
+def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
+    """Read what stands behind the colon of `NAME:key=value,...`.
+
+    Parameters
+    ----------
+    owner : type
+        The class whose parameters are set.
+    text : str
+        Settings and presets, with commas between them. Later ones override earlier ones.
+
+    Returns
+    -------
+    dict
+        Values by name of the parameter.
+
+    Raises
+    ------
+    OctavoError
+        If there is no such parameter or preset, or if a value is out of range.
+    """
+    declared = {each.name: each for each in fields(owner)}
+    settings: dict[str, Any] = {}
+    for item in text.split(","):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals and key in owner.presets:
+            settings |= owner.presets[key]
+        elif not equals or key not in declared:
+            known = f"its parameters are {', '.join(declared)}" if declared else "it has none"
+            presets = f"; its presets are {', '.join(owner.presets)}" if owner.presets else ""
+            wanted = "no parameter" if equals else "no preset"
+            raise OctavoError(f"{owner.name} has {wanted} named '{key}': {known}{presets}.")
+        else:
+            settings[key] = _value(owner.name, declared[key], value)
+    return settings
+
+
+def range_of(declared: Field[Any]) -> Range:
+    """Return the values that a field may have. A field that was declared without `parameter` may have any."""
+    found: Range = declared.metadata.get(_RANGE) or Range(type(declared.default))
+    return found
+
+
+def _value(name: str, declared: Field[Any], text: str) -> Any:
+    """Return the value that a text stands for. Raise OctavoError if it stands for none, or is out of range."""
+    allowed = range_of(declared)
+    try:
+        value = _TRUTH[text] if allowed.kind is bool else allowed.kind(text)
+    except (KeyError, ValueError):
+        raise _refusal(name, declared, text) from None
+    if not allowed.has(value):
+        raise _refusal(name, declared, text)
+    return value
+
+
+def _refusal(name: str, declared: Field[Any], value: Any) -> OctavoError:
+    return OctavoError(f"{name}'s {declared.name} has to be {range_of(declared).words}, not {value}.")
+
+
+def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
+    """Return the parameters of a class for help texts.
+
+    Returns
+    -------
+    list of (str, str, str)
+        `key=default`, or `key` if something else decides the default; the values that it may have; and what the class's
+        docstring says of it.
+    """
+    said = _docstring_entries(owner)
+    explained = []
+    for each in fields(owner):
+        default = "" if each.default is None else f"={_shown(each.default)}"
+        explained.append((f"{each.name}{default}", range_of(each).words, said.get(each.name, "")))
+    return explained
+
+
+def explain_presets(owner: type[Parameters]) -> list[tuple[str, str]]:
+    """Return the presets of a class for help texts: each one's name, and what it stands for."""
+    return [(name, ",".join(f"{key}={_shown(value)}" for key, value in s.items())) for name, s in owner.presets.items()]
+
+
+def summary(owner: type[Parameters]) -> str:
+    """Return the first line of a class's docstring."""
+    return inspect.cleandoc(owner.__doc__ or "").partition("\n")[0]
+
+
+def _shown(value: Any) -> str:
+    """Return a value as the command line writes it."""
+    return ("off", "on")[value] if isinstance(value, bool) else f"{value}"
+
+
+def _docstring_entries(owner: type) -> dict[str, str]:
+    """Return what the numpydoc section "Parameters" of a class says of each, with those of its base classes."""
+    entries: dict[str, str] = {}
+    for each in reversed(owner.__mro__):
+        text = inspect.cleandoc(each.__doc__ or "")
+        section = re.search(r"^Parameters\n-+\n(.*?)(?:\n\n\w+\n-+\n|\Z)", text, re.S | re.M)
+        found = re.findall(r"^(\w[\w, ]*) : [^\n]*\n((?:    .*\n?|\n)+)", section[1] if section else "", re.M)
+        for names, explanation in found:
+            entries |= dict.fromkeys(names.split(", "), " ".join(explanation.split()))
+    return entries
+
+
+def _either(words: Sequence[str]) -> str:
+    """Return words as "a", "a or b", "a, b or c"."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
