@@ -8,6 +8,9 @@ Rows are taken a block at a time, from as many spans as that takes, by lists of 
 long ones cost. The lists of a block's keys, of its values, and of the next block's keys lie one after another, in the
 order in which the rows are needed, because sums prefetch along their list (see rows.py).
 
+A span may be of some query heads of the group only. The others compute its scores too, and then take them for -inf: a
+row is read once, whoever attends it. Blocks without such spans are not looked at twice.
+
 The floor is the time to read a key and a value for each selected row.
 """
 
@@ -24,7 +27,7 @@ from .compile import LANES, Shape, kernel
 from .memory import copy_bytes, read_float
 from .rows import add_weighted, dot_listed, load_query, query_bytes
 from .scores import cap_scores
-from .spans import SPAN, spans_at
+from .spans import ALL_HEADS, SPAN, spans_at
 from .vector import add, any_above, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
 from .views import array_at
 
@@ -167,13 +170,16 @@ def list_rows(shape, spans, at, row, count, keys, values):
     -------
     at, row : int64
         Span and row after those listed.
+    heads : int64
+        Not ALL_HEADS if any of the rows is of some query heads only.
     """
     row_bytes = shape.row_bytes
     listed_keys = array_at(keys, (BLOCK,), np.int64)
     listed_values = array_at(values, (BLOCK,), np.int64)
-    n = 0
+    n, heads = 0, ALL_HEADS
     while n < count:
         span = spans[at]
+        heads |= span.heads
         taken = min(count - n, span.n_rows - row)
         if span.rows == 0:
             for i in range(taken):
@@ -192,7 +198,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
     if 0 < n < BLOCK:  # a full list goes on in the next list, which lies behind it
         fill_list(values, n, BLOCK)
         copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
-    return at, row
+    return at, row, heads
 
 
 @kernel
@@ -246,23 +252,29 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         store(room.running + g * _VECTOR_BYTES, splat(float32(0)))
     left = n_rows
     n = min(BLOCK, left)
-    at, row = list_rows(shape, spans, at, row, n, room.keys, room.values)
+    next_at, next_row, heads = list_rows(shape, spans, at, row, n, room.keys, room.values)
     copy_bytes(room.next_keys, room.values, _LIST_BYTES)  # a single block prefetches from it: any addresses
     while n > 0:
         left -= n
         n_next = min(BLOCK, left)
-        at, row = list_rows(shape, spans, at, row, n_next, room.next_keys, room.next_values)
-        _attend_block(shape, query, room, n, softcap, partial)
+        after_at, after_row, next_heads = list_rows(
+            shape, spans, next_at, next_row, n_next, room.next_keys, room.next_values
+        )
+        _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial)
         copy_bytes(room.keys, room.next_keys, 2 * _LIST_BYTES)
-        n = n_next
+        at, row, next_at, next_row = next_at, next_row, after_at, after_row
+        n, heads = n_next, next_heads
     sums = _weight_sums(shape, partial)
     for g in range(shape.group):
         sums[g] += sum_of(load(room.running + g * _VECTOR_BYTES))
 
 
 @kernel
-def _attend_block(shape, query, room, n, softcap, partial):
-    """Add the n listed rows, at most BLOCK, to a partial result, but their weights to the running sums."""
+def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial):
+    """Add the n listed rows, at most BLOCK, to a partial result, but their weights to the running sums.
+
+    They are those from a row of a span on. If `heads` is not ALL_HEADS, some are of some query heads only.
+    """
     largest = _largest_scores(shape, partial)
     scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
     padded = -(-n // LANES) * LANES
@@ -272,6 +284,8 @@ def _attend_block(shape, query, room, n, softcap, partial):
         for i in range(n, padded):
             scores[g, i] = float32(-np.inf)
         cap_scores(own_scores, n, softcap)
+        if heads != ALL_HEADS:
+            _hide_rows(spans, at, row, n, g, scores[g])
         before = splat(largest[g])
         highest = before
         for i in range(0, padded, LANES):
@@ -288,6 +302,19 @@ def _attend_block(shape, query, room, n, softcap, partial):
             total = add(total, weight)
         store(own_sum, total)
     add_weighted(shape, room.scores, BLOCK, room.values, n, partial)
+
+
+@kernel
+def _hide_rows(spans, at, row, n, g, scores):
+    """Set query head g's scores of n rows, from a row of a span on, to -inf where it does not attend the span."""
+    start = 0
+    while start < n:
+        span = spans[at]
+        stop = min(n, start + span.n_rows - row)
+        if span.heads != ALL_HEADS and (span.heads >> g) & 1 == 0:
+            for i in range(start, stop):
+                scores[i] = float32(-np.inf)
+        start, at, row = stop, at + 1, 0
 
 
 @kernel

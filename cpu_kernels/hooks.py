@@ -10,7 +10,8 @@ score(shape, head, query, part, n_parts)
 select(shape, head, query, n_tokens, spans) -> number of spans
     Write the SPAN records of what a step of n_tokens tokens attends. One thread serves a head. For one token the scores
     are there; for more it scores by itself. `query` is the address of (n_tokens, group, head_dim) f32, scaled. One
-    selection serves all query heads of the group, and all tokens of a batch.
+    selection serves all tokens of a batch, and all query heads of the group, unless spans name their query heads: then
+    one token's query heads attend to their own rows only. Each needs at least one row. A batch ignores the names.
 finish(shape, head, out, out_stride)
     Complete the output of one token. `out` is the address of the first query head's (head_dim,) f32, and `out_stride`
     the bytes to the next query head's.

@@ -17,8 +17,15 @@ SPAN = np.dtype(
         ("position", "i8"),  # of the first row in the sequence, for the causal mask and the window; or ANY_ORDER
         ("window", "i8"),  # newest rows that a token sees of a span with a position, its own included; 0 for all
         ("rows", "i8"),  # 0 for a run; else address of n_rows int32: row numbers, counted from `keys` and `values`
+        ("heads", "i8"),  # bit g is set if query head g of the group attends the rows; ALL_HEADS for all of them
     ]
 )
+
+#: In place of a set of query heads: the whole group.
+ALL_HEADS = 0
+
+#: Query heads that a set of them can tell apart: the bits of an int64.
+MOST_HEADS = 64
 
 #: More spans than any head has: a method does not know how many it will write.
 _MANY = 1 << 40
@@ -37,7 +44,7 @@ def spans_to_fill(address):
 
 
 @kernel
-def add_run(shape, keys, values, n_rows, position, window, spans, n_spans):
+def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads=ALL_HEADS):
     """Append a run of rows, or lengthen the last span if the run follows it.
 
     Parameters
@@ -54,6 +61,8 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans):
         Receives the span at index n_spans.
     n_spans : int64
         Spans that are there.
+    heads : int64
+        As in SPAN. Only runs of the same heads are joined.
 
     Returns
     -------
@@ -65,7 +74,8 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans):
     if n_spans > 0 and position == ANY_ORDER:
         last = spans[n_spans - 1]
         length = last.n_rows * shape.row_bytes
-        if last.position == ANY_ORDER and last.keys + length == keys and last.values + length == values:
+        follows = last.keys + length == keys and last.values + length == values
+        if follows and last.position == ANY_ORDER and last.heads == heads:
             last.n_rows += n_rows
             return n_spans
     spans[n_spans].keys = keys
@@ -74,11 +84,12 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans):
     spans[n_spans].position = position
     spans[n_spans].window = window
     spans[n_spans].rows = 0
+    spans[n_spans].heads = heads
     return n_spans + 1
 
 
 @kernel
-def add_list(keys, values, n_rows, rows, spans, n_spans):
+def add_list(keys, values, n_rows, rows, spans, n_spans, heads=ALL_HEADS):
     """Append n_rows rows of one chunk that are listed by number; `rows` is the address of their int32.
 
     Returns the number of spans that are there now.
@@ -89,6 +100,7 @@ def add_list(keys, values, n_rows, rows, spans, n_spans):
     spans[n_spans].position = ANY_ORDER
     spans[n_spans].window = 0
     spans[n_spans].rows = rows
+    spans[n_spans].heads = heads
     return n_spans + 1
 
 
@@ -103,17 +115,17 @@ def add_tail(shape, head, row, window, spans, n_spans):
 
 
 @kernel
-def add_tail_rows(shape, head, start, stop, position, window, spans, n_spans):
+def add_tail_rows(shape, head, start, stop, position, window, spans, n_spans, heads=ALL_HEADS):
     """Append the tail's rows start to stop, which lie in one chunk. Returns the number of spans."""
     keys, values = tail_key(shape, head, start), tail_value(shape, head, start)
-    return add_run(shape, keys, values, stop - start, position, window, spans, n_spans)
+    return add_run(shape, keys, values, stop - start, position, window, spans, n_spans, heads)
 
 
 @kernel
-def add_document_rows(shape, head, start, stop, position, spans, n_spans):
+def add_document_rows(shape, head, start, stop, position, spans, n_spans, heads=ALL_HEADS):
     """Append the document's rows start to stop. Returns the number of spans."""
     keys, values = head.document_keys + start * shape.row_bytes, head.document_values + start * shape.row_bytes
-    return add_run(shape, keys, values, stop - start, position, head.window, spans, n_spans)
+    return add_run(shape, keys, values, stop - start, position, head.window, spans, n_spans, heads)
 
 
 @kernel

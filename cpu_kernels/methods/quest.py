@@ -9,7 +9,8 @@ Pages are pages of the tail: the rows of a document are copied there, in order. 
 pages.
 
 For one query head, the pages with the highest bounds are selected. For a group, the bounds of each head become shares
-by a softmax over all pages, and the sums of the shares count, so that no head's scale outweighs another's.
+by a softmax over all pages, and the sums of the shares count, so that no head's scale outweighs another's. Or each
+query head of the group selects pages for itself, and attends to those, as the paper's heads do, which share no keys.
 
 Selection reads 4 * head_dim bytes a page.
 """
@@ -29,8 +30,18 @@ from ..head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_
 from ..hooks import Hooks
 from ..memory import read_float, stack_floats
 from ..rows import dot, load_row, width
-from ..scores import ITEMS_STEP, fill, importance_address, list_address, scores_address, share_of, sum_attention
-from ..spans import add_tail_rows, spans_to_fill
+from ..scores import (
+    ITEMS_STEP,
+    choices_of,
+    choose_apart,
+    fill,
+    importance_address,
+    list_address,
+    scores_address,
+    share_of,
+    sum_attention,
+)
+from ..spans import ALL_HEADS, add_tail_rows, spans_to_fill
 from ..top_k import list_top
 from ..vector import HALF, Emit
 from ..views import array_at, record_at
@@ -44,7 +55,12 @@ CHUNK_PAGES = CHUNK_ROWS // PAGE_ROWS
 assert CHUNK_PAGES == ITEMS_STEP
 
 #: What a head keeps besides its rows and bounds.
-STATE = np.dtype([("n_pages", "i8")])  # pages to select
+STATE = np.dtype(
+    [
+        ("n_pages", "i8"),  # pages to select, for all query heads of the group
+        ("n_own", "i8"),  # most pages that a query head selects for itself; 0 if the group selects together
+    ]
+)
 
 
 def extras_bytes(shape: Shape) -> int:
@@ -133,19 +149,42 @@ def select_pages(shape, head_address, query, n_tokens, spans_address):
     stop = sum_attention(shape, head, end)
     if math.isnan(read_float(importance)):  # all are NaN: attend to everything, so that the NaN reaches the output
         return select_all(shape, head_address, query, n_tokens, spans_address)
+    head.bytes_read += end * shape.head_dim * 4
+    if state.n_own > 0:
+        return _select_apart(shape, head, end, stop, spans)
     fill(importance, end, stop, float32(-1))
     fill(importance, end - 1, end, float32(np.inf))
-    head.bytes_read += end * shape.head_dim * 4
 
     listed = list_address(shape, head)
     n_selected = list_top(importance, stop, state.n_pages, listed)
     pages = array_at(listed, (n_selected,), np.int32)
     n_spans = 0
     for i in range(n_selected):
-        first = int64(pages[i]) * PAGE_ROWS
-        last = min(first + PAGE_ROWS, head.n_tail)
-        n_spans = add_tail_rows(shape, head, first, last, ANY_ORDER, 0, spans, n_spans)
+        n_spans = _add_page(shape, head, int64(pages[i]), ALL_HEADS, spans, n_spans)
     return n_spans
+
+
+@kernel
+def _select_apart(shape, head, end, stop, spans):
+    """Select the best of `end` pages for each query head, the newest always among them. Returns the number of spans."""
+    state, choices = record_at(head.state, STATE), choices_of(head)
+    for g in range(shape.group):
+        fill(scores_address(head, g), end, stop, float32(-1))
+        fill(scores_address(head, g), end - 1, end, float32(np.inf))
+    choose_apart(shape, head, stop, state.n_own, state.n_pages)
+    n_spans = 0
+    for page in range(end):
+        if choices[page] != 0:
+            n_spans = _add_page(shape, head, page, choices[page], spans, n_spans)
+    return n_spans
+
+
+@kernel
+def _add_page(shape, head, page, heads, spans, n_spans):
+    """Append a page, of some query heads. Returns the number of spans."""
+    first = page * PAGE_ROWS
+    last = min(first + PAGE_ROWS, head.n_tail)
+    return add_tail_rows(shape, head, first, last, ANY_ORDER, 0, spans, n_spans, heads)
 
 
 HOOKS = Hooks(select=select_pages, score=score_pages, append=append_to_pages)

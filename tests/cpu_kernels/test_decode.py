@@ -115,6 +115,50 @@ def test_decode_of_any_lists(shape, lists, n_threads, seed):
     assert decode.error(n_threads) < 5 * SAME
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_query_head_attends_to_its_own_spans(shape):
+    rng = np.random.default_rng(20)
+    for n_cuts in (1, 5, 60):
+        assert random_decode(rng, shape, [300, 70], n_cuts, some_heads=True).error(2) < SAME, n_cuts
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=st.sampled_from([SHAPE, QUANTISED]),
+    n_rows=st.lists(st.integers(1, 400), min_size=1, max_size=3),
+    n_cuts=st.integers(1, 60),
+    n_threads=st.integers(1, 6),
+    softcap=st.sampled_from([0.0, 2.0]),
+    with_sinks=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_query_heads_with_spans_of_their_own_however_they_are_split(
+    shape, n_rows, n_cuts, n_threads, softcap, with_sinks, seed
+):
+    rng = np.random.default_rng(seed)
+    sinks = normal(rng, len(n_rows) * 3, spread=3) if with_sinks else None
+    decode = random_decode(rng, shape, n_rows, n_cuts, softcap=softcap, sinks=sinks, some_heads=True)
+    assert decode.error(n_threads) < 5 * SAME
+
+
+def test_a_row_of_other_query_heads_may_be_anything():
+    """Its score is not a number for the query head that does not attend it: its weight is 0 all the same."""
+    rng = np.random.default_rng(21)
+    keys, values = halves(rng, 100, 64), halves(rng, 100, 64)
+    keys[70:] = np.nan
+    decode = Decode(SHAPE, normal(rng, 3, 64), [keys], [values], [[range(70), range(70, 100)]], heads=[[0b111, 0b010]])
+    out = decode.run(2)
+    expected = oracle.attention(decode.query, keys[:70], values[:70])
+    assert relative_error(out[[0, 2]], expected[[0, 2]]) < SAME
+    assert np.isnan(out[1]).all()
+
+
+def test_a_query_head_without_rows_does_not_look_like_a_result():
+    decode = random_decode(np.random.default_rng(22), SHAPE, [90])
+    decode.spans["heads"] = 0b101
+    assert (np.isnan(decode.run(2)).all(axis=1) == [False, True, False]).all()
+
+
 def test_a_list_may_count_from_a_row_far_away():
     """Its int32 times the bytes of a row exceeds 32 bits."""
     rng = np.random.default_rng(7)
@@ -241,7 +285,7 @@ def test_rows_are_listed_one_list_after_another(shape, n_rows, n_cuts, counts, s
     for count in counts:
         count = min(count, len(left))
         rooms = [Room(8 * BLOCK), Room(8 * BLOCK)]
-        at, row = list_rows(shape, spans, at, row, count, rooms[0].address, rooms[1].address)
+        at, row, _heads = list_rows(shape, spans, at, row, count, rooms[0].address, rooms[1].address)
         for room, stored in zip(rooms, (keys, values), strict=True):
             room.check()
             listed = room.view(np.int64)

@@ -20,7 +20,7 @@ from helpers.kernel_inputs import (
 from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares, partial_size
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.prefill import attend_tile, n_tiles, tile_scratch_size
-from octavo.cpu_kernels.spans import SPAN
+from octavo.cpu_kernels.spans import ALL_HEADS, SPAN
 
 
 def span_array(spans):
@@ -35,15 +35,17 @@ class Decode:
 
     query : (n_kv_head * group, head_dim) f32    keys, values : for each KV head (n_rows, head_dim)
     pieces : for each KV head, ranges (runs) and arrays of row numbers (lists); None attends each row once
+    heads : for each KV head, bits of the query heads that attend each piece; None is all
     """
 
-    def __init__(self, shape, query, keys, values, pieces=None, softcap=0.0, sinks=None):
+    def __init__(self, shape, query, keys, values, pieces=None, softcap=0.0, sinks=None, heads=None):
         self.shape, self.query, self.softcap, self.sinks = shape, query, np.float32(softcap), sinks
         self.keys, self.values = ([store_rows(shape, rows) for rows in kind] for kind in (keys, values))
         self.pieces = pieces or [[range(len(rows))] for rows in keys]
+        self.heads = heads or [[ALL_HEADS] * len(own) for own in self.pieces]
         self._spans = [
-            [SpanOf(k, v, piece, ANY_ORDER) for piece in own]
-            for k, v, own in zip(self.keys, self.values, self.pieces, strict=True)
+            [SpanOf(k, v, piece, ANY_ORDER, heads=bits) for piece, bits in zip(own, of, strict=True)]
+            for k, v, own, of in zip(self.keys, self.values, self.pieces, self.heads, strict=True)
         ]
         self.spans = np.zeros((len(keys), max(map(len, self._spans)) + 1), SPAN)
         for head, spans in enumerate(self._spans):
@@ -96,6 +98,11 @@ class Decode:
         numbers = np.concatenate([*map(np.asarray, self.pieces[head]), []]).astype(int)
         return tuple(read_rows(self.shape, kind[head])[numbers] for kind in (self.keys, self.values))
 
+    def visible(self, head):
+        """Which query heads of a KV head attend each row in the order of its pieces: (group, n_rows) bool."""
+        bits = np.repeat(np.array(self.heads[head], np.int64), [len(piece) for piece in self.pieces[head]])
+        return (bits == ALL_HEADS) | (bits >> np.arange(self.shape.group)[:, None] & 1 == 1)
+
     def expected(self, loaded=True):
         """By the oracle, on the query as it is loaded or as it was; NaN for a head without rows."""
         group, results = self.shape.group, []
@@ -106,19 +113,33 @@ class Decode:
             if self.n_rows[head] == 0 and sinks is None:
                 results.append(np.full((group, self.shape.head_dim), np.nan))
                 continue
-            results.append(oracle.attention(query, *self.attended(head), softcap=float(self.softcap), sinks=sinks))
+            options = {"softcap": float(self.softcap), "sinks": sinks, "visible": self.visible(head)}
+            results.append(oracle.attention(query, *self.attended(head), **options))
         return np.concatenate(results)
 
     def error(self, n_threads):
         return relative_error(self.run(n_threads), self.expected())
 
 
-def random_decode(rng, shape, n_rows, n_cuts=0, spread=0.3, **options):
-    """n_rows : for each KV head, its number of rows. Their pieces are runs and lists, in any order."""
+def random_decode(rng, shape, n_rows, n_cuts=0, spread=0.3, some_heads=False, **options):
+    """n_rows : for each KV head, its number of rows. Their pieces are runs and lists, in any order.
+
+    some_heads : whether pieces are of some query heads only, each at random; the longest piece is of all
+    """
     keys, values = ([halves(rng, n, shape.head_dim) for n in n_rows] for _ in range(2))
     query = normal(rng, len(n_rows) * shape.group, shape.head_dim, spread=spread)
     pieces = [random_pieces(rng, n, n_cuts) for n in n_rows] if n_cuts else None
+    if some_heads:
+        options["heads"] = [random_heads(rng, shape.group, own) for own in pieces]
     return Decode(shape, query, keys, values, pieces, **options)
+
+
+def random_heads(rng, group, pieces):
+    """Bits of some query heads for each piece, as SPAN has them; of all for the longest piece."""
+    chosen = rng.random((len(pieces), group)) < 0.5
+    chosen[:, 0] |= ~chosen.any(axis=1)  # no bits would be all
+    chosen[np.argmax([len(piece) for piece in pieces])] = True
+    return [int(np.bitwise_or.reduce(np.left_shift(1, np.flatnonzero(own)))) for own in chosen]
 
 
 class Prefill:

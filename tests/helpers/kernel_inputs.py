@@ -10,6 +10,7 @@ import pytest
 
 from octavo.cpu_kernels import rows
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.spans import ALL_HEADS
 
 HEAD_DIMS = [8, 40, 64, 72, 80, 96, 128, 256]
 #: The shape of most tests that are not about shapes, with both types of keys and values.
@@ -185,14 +186,14 @@ def random_pieces(rng, n_rows, n_cuts):
 class SpanOf:
     """A piece of stored rows as a SPAN: a range is a run, an array of row numbers is a list."""
 
-    def __init__(self, keys, values, piece, position, window=0, base=0):
-        """base : the row that a list's numbers count from"""
+    def __init__(self, keys, values, piece, position, window=0, base=0, heads=ALL_HEADS):
+        """base : the row that a list's numbers count from    heads : bits of the query heads that attend it"""
         first, listed = (piece.start, 0) if isinstance(piece, range) else (base, 1)
         if listed:
             self._numbers = before_a_hole(np.asarray(piece, np.int64).astype(np.int32) - np.int32(base))
             listed = address(self._numbers)
         offset = first * keys.strides[0]
-        self.record = (address(keys) + offset, address(values) + offset, len(piece), position, window, listed)
+        self.record = (address(keys) + offset, address(values) + offset, len(piece), position, window, listed, heads)
 
 
 # Threads.

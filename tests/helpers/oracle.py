@@ -81,6 +81,28 @@ def top(values, k):
     return sorted(falling[: max(k, 0)])
 
 
+def choices_apart(scores, n_own, n_all):
+    """Which of its best items each query head chooses, if at most n_all in all may be chosen: (n_heads, n_items) bool.
+
+    n_own each, or the largest number each that is not too much for all, and of the first heads one more; 1 at least.
+    """
+    counts = np.full(len(scores), n_own)
+    while counts[0] > 1 and chosen_by(scores, counts).any(axis=0).sum() > n_all:
+        counts -= 1
+    for g in range(len(scores)):
+        if counts[g] < n_own and chosen_by(scores, counts).any(axis=0).sum() < n_all:
+            counts[g] += 1
+    return chosen_by(scores, counts)
+
+
+def chosen_by(scores, counts):
+    """Which items each query head chooses if it chooses so many: (n_heads, n_items) bool."""
+    chosen = np.zeros(scores.shape, bool)
+    for own, values, k in zip(chosen, scores, counts, strict=True):
+        own[top(values, k)] = True
+    return chosen
+
+
 def page_bounds(keys, page_rows):
     """The smallest and the largest element of each column of each page: (n_pages, 2, head_dim)."""
     pages = [keys[first : first + page_rows] for first in range(0, len(keys), page_rows)]

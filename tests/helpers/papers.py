@@ -66,6 +66,12 @@ class H2O:
         return self.positions
 
 
+def quest_by_head(queries, keys, values, page_rows, k):
+    """Quest (Tang et al. 2024), algorithm 1, for each query head by itself: the rows of any, and the outputs."""
+    alone = [quest(queries[g : g + 1], keys, values, page_rows, k) for g in range(len(queries))]
+    return np.unique(np.concatenate([rows for rows, _ in alone])), np.concatenate([output for _, output in alone])
+
+
 def quest(queries, keys, values, page_rows, k):
     """Quest (Tang et al. 2024), algorithm 1: the rows of the k pages with the largest upper bounds, and the output.
 

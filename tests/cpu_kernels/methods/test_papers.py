@@ -68,6 +68,17 @@ def test_quest(shape, kind, n_pages):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("n_pages", [1, 6])
+def test_quest_by_query_head(shape, kind, n_pages):
+    keys, values, queries = inputs(kind, shape.group)
+    head = Head(shape, keys, values, method=quest, n_pages=len(keys), n_own=n_pages)
+    for query in queries:
+        actual = select_and_attend(head, score_pages, select_pages, query, n_pages * shape.group)
+        assert_same(actual, papers.quest_by_head(query * SCALE, keys, values, PAGE_ROWS, n_pages))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("n_selected", [20, 90])
 @pytest.mark.parametrize("reallocates", [False, True])
 def test_sparq(shape, kind, n_selected, reallocates):

@@ -215,6 +215,24 @@ def test_what_fills_up_a_vector_takes_no_pages_place(shape):
         assert len(select(head, queries, n_selected)) == n_selected
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+def test_query_heads_select_their_own_pages(shape, softcap):
+    """Each its best ones, or fewer if they would be too many together; the newest always among them."""
+    rng = np.random.default_rng(11)
+    head = paged_head(rng, shape, 1000, softcap=softcap)
+    queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
+    scores = np.exp(oracle.capped(oracle_scores(head, queries[0]), softcap))
+    scores[:, -1] = np.inf  # the newest
+    for n_own, n_selected in ((1, 40), (5, 1000), (1000, 12), (20, 20), (1000, 1000)):
+        head.set(n_pages=n_selected, n_own=n_own)
+        spans = head.score_and_select(score_pages, select_pages, queries, 63)
+        expected = oracle.choices_apart(scores, n_own, n_selected)
+        for g, own in enumerate(expected):
+            rows = head.rows(spans[spans["heads"] >> g & 1 == 1])
+            assert rows == [row for i in np.flatnonzero(own) for row in head.pages()[i]], (n_own, n_selected, g)
+
+
 def test_neighbouring_pages_are_one_span():
     rng = np.random.default_rng(5)
     head = paged_head(rng, SHAPE, 700, n_pages=99)
