@@ -49,8 +49,8 @@ ALL_THREADS = -1
 #: The fields that kernels use of a tensor; pointers are addresses.
 TENSOR = np.dtype(
     {
-        "names": ["ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data"],
-        "formats": [("i8", MAX_DIMS), ("i8", MAX_DIMS), "i4", "i8", "i4", "i8", ("i8", MAX_SRC), "i8"],
+        "names": ["ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data", "name"],
+        "formats": [("i8", MAX_DIMS), ("i8", MAX_DIMS), "i4", "i8", "i4", "i8", ("i8", MAX_SRC), "i8", ("u1", MAX_NAME)],
         "offsets": [
             Tensor.ne.offset,
             Tensor.nb.offset,
@@ -60,6 +60,7 @@ TENSOR = np.dtype(
             CUSTOM_USER_DATA,
             Tensor.src.offset,
             Tensor.data.offset,
+            Tensor.name.offset,
         ],
         "itemsize": ctypes.sizeof(Tensor),
     }
@@ -71,6 +72,7 @@ class Operations(NamedTuple):
 
     flash_attention: int
     custom: int
+    add: int
 
 
 class _InitParams(ctypes.Structure):
@@ -108,6 +110,7 @@ def check_layout() -> Operations:
     sizes = [ctypes.c_int64] * 4
     call = [ctypes.POINTER(tensor), ctypes.c_int, pointer, ctypes.c_int, pointer]
     custom = _function("ggml_custom_4d", tensor, pointer, ctypes.c_int, *sizes, *call)
+    add = _function("ggml_add", tensor, pointer, tensor, tensor)
     set_name = _function("ggml_set_name", tensor, tensor, ctypes.c_char_p)
     operation_name = _function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)
     view, get_data = _function("ggml_view_tensor", tensor, pointer, tensor), _function("ggml_get_data", pointer, tensor)
@@ -119,6 +122,7 @@ def check_layout() -> Operations:
         mask = new(context, TYPE_F16, 5, 3, 1, 1)
         node = attention(context, q, k, v, mask, 0.125, 0.25, 0.5).contents
         set_name(node, b"octavo")
+        total = add(context, q, q).contents
         ours = custom(context, TYPE_F32, 1, 1, 1, 1, (tensor * 1)(q), 1, 0x1234, ALL_THREADS, 0x5678).contents
         user_data = ctypes.addressof(ours) + CUSTOM_USER_DATA
         as_expected = (
@@ -132,6 +136,7 @@ def check_layout() -> Operations:
             and node.name == b"octavo"
             and operation_name(node.op) == b"FLASH_ATTN_EXT"
             and operation_name(ours.op) == b"CUSTOM"
+            and operation_name(total.op) == b"ADD"
             and ctypes.c_int64.from_address(ctypes.addressof(ours) + CUSTOM_FUNCTION).value == 0x1234
             and ctypes.c_int32.from_address(ctypes.addressof(ours) + CUSTOM_N_TASKS).value == ALL_THREADS
             and ctypes.c_int64.from_address(user_data).value == 0x5678
@@ -140,7 +145,7 @@ def check_layout() -> Operations:
         )
         if not as_expected:
             raise OctavoError(_mismatch())
-        return Operations(node.op, ours.op)
+        return Operations(node.op, ours.op, total.op)
     except ValueError as problem:  # a pointer that octavo follows is NULL
         raise OctavoError(_mismatch()) from problem
     finally:
