@@ -18,7 +18,7 @@ import psutil
 from ...cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from ...cpu_kernels.layer import after_step
 from ...errors import OctavoError
-from ..methods.method import Assignment, Keeps
+from ..methods.method import FULL, Assignment, Keeps
 from .head_table import OF_THE_METHOD, HeadTable
 from .index import Index, IndexLayer
 from .memory import CpuMemory, Memory
@@ -129,7 +129,10 @@ class KVCache(HeadTable):
     def reserve(self, n_new: int) -> None:
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         for each in self.served:
-            each.method.before_step(each.heads, self.document, self.n_tokens + n_new)
+            prepare = each.method.before_step if n_new == 1 else each.method.before_batch
+            prepare(each.heads, self.document, self.n_tokens + n_new)
+        if n_new == 1 and any(each.method.prefill == FULL for each in self.served):
+            after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
         n_chunks = -(-(self.heads["n_tail"] + n_new) // CHUNK_ROWS)
         growing = [i for i in np.flatnonzero(n_chunks > self._n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
@@ -184,11 +187,9 @@ class KVCache(HeadTable):
             self.attach(None)
             return True
         n_less = self.n_tokens - n_tokens
-        if n_tokens < self.n_document or (n_less > self._n_unfinished and self._has_replaced_rows()):
-            return False
         n_rows = self.heads["n_tail"] - n_less
-        _, window, _ = self.seen()
-        if np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self._dropped):
+        is_finished = n_less > self._n_unfinished
+        if n_tokens < self.n_document or (is_finished and (self._has_replaced_rows() or self._has_dropped(n_rows))):
             return False
         for tail, rows in zip(self.tails, n_rows, strict=True):
             tail.truncate(int(rows))
@@ -201,6 +202,11 @@ class KVCache(HeadTable):
         """Return whether a method kept late rows in the place of others."""
         chosen = [each.heads for each in self.served if each.method.keeps is Keeps.CHOSEN]
         return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
+
+    def _has_dropped(self, n_rows: np.ndarray) -> bool:
+        """Return whether a row was dropped that is seen again if only n_rows rows of each head are left."""
+        _, window, _ = self.seen()
+        return bool(np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self._dropped))
 
     def checkpoint(self) -> Checkpoint:
         """Copy all that came after the document, so that one can go back even if rows are evicted later."""

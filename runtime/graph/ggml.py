@@ -50,7 +50,17 @@ ALL_THREADS = -1
 TENSOR = np.dtype(
     {
         "names": ["ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data", "name"],
-        "formats": [("i8", MAX_DIMS), ("i8", MAX_DIMS), "i4", "i8", "i4", "i8", ("i8", MAX_SRC), "i8", ("u1", MAX_NAME)],
+        "formats": [
+            ("i8", MAX_DIMS),
+            ("i8", MAX_DIMS),
+            "i4",
+            "i8",
+            "i4",
+            "i8",
+            ("i8", MAX_SRC),
+            "i8",
+            ("u1", MAX_NAME),
+        ],
         "offsets": [
             Tensor.ne.offset,
             Tensor.nb.offset,

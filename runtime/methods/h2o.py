@@ -11,7 +11,7 @@ from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import LEAST_KEPT, Heads, Keeps, Method, rows_of_budget
+from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_of_budget
 from .parameters import parameter
 
 
@@ -29,10 +29,14 @@ class H2O(Method):
         Share of the rows that is kept; at least a chunk of them.
     recent_share : float
         Share of the kept rows that are the newest; a half in the paper, section 5.
+    prefill : str
+        "full": batches forget nothing, and the first step of one token forgets what is over the budget, as
+        SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": each batch forgets that, and takes less memory.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
     recent_share: float = parameter(0.5, least=0, most=1)
+    prefill: str = prefill_parameter()
 
     name = "h2o"
     hooks = HOOKS
@@ -51,6 +55,12 @@ class H2O(Method):
         """Let the number of rows that are kept grow with the sequence."""
         n_rows = rows_of_budget(self.budget, heads.scale, n_tokens, LEAST_KEPT)
         heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent_share * n_rows).astype(int)
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Keep everything of a prompt, if it is read so."""
+        self.before_step(heads, index, n_tokens)
+        if self.prefill == FULL:
+            heads.state["n_rows"] = n_tokens
 
     def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """Choose the newest rows and those with most attention, in the order of their positions."""

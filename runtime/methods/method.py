@@ -18,10 +18,14 @@ from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.hooks import Hooks
 from ..cache.index import Index
-from .parameters import Parameters
+from .parameters import Parameters, parameter
 
 #: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
 LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
+
+
+#: Values of the parameter `prefill`: each batch forgets rows, or only steps of one token do.
+EVICT, FULL = "evict", "full"
 
 
 class Keeps(Enum):
@@ -150,6 +154,9 @@ class Method(Parameters):
     #: Of most methods. A method with dense layers has a parameter of this name.
     dense_layers = 0
 
+    #: What a batch keeps. A method that forgets rows has a parameter of this name, `prefill_parameter`.
+    prefill = EVICT
+
     @property
     def takes_budget(self) -> bool:
         """Return whether the budget makes a difference: not if the parameters say how many rows are read."""
@@ -184,6 +191,10 @@ class Method(Parameters):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Set the state for a step after which n_tokens tokens are stored."""
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Set the state for a step of several tokens, after which n_tokens tokens are stored."""
+        self.before_step(heads, index, n_tokens)
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
         """Return how many sink rows and recent rows each head sees. For methods that keep Keeps.RECENT."""
@@ -223,6 +234,11 @@ class Method(Parameters):
 
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Forget what the state says of all chunks but the first n_chunks, which are full."""
+
+
+def prefill_parameter() -> Any:
+    """Declare the parameter `prefill`: whether rows are forgotten while a prompt is read, or once, at its end."""
+    return parameter(EVICT, choices=(EVICT, FULL))
 
 
 def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) -> np.ndarray:

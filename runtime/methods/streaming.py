@@ -10,7 +10,7 @@ from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import LEAST_KEPT, Heads, Keeps, Method, rows_of_budget
+from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_of_budget
 from .parameters import parameter
 
 
@@ -26,11 +26,16 @@ class Streaming(Method):
         First rows that are kept, at most a chunk; 4 in the paper. With 0 this is a sliding window.
     n_recent : int
         Newest rows that a token sees, its own included; 0 for what the budget leaves besides the sinks.
+    prefill : str
+        "full": batches attend to everything and forget nothing, and the first step of one token forgets what is over
+        the budget, as SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": batches attend and forget as
+        single tokens do, and take less memory.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
     n_sinks: int = parameter(4, least=0, most=CHUNK_ROWS)
     n_recent: int = parameter(0, least=0)
+    prefill: str = prefill_parameter()
 
     name = "streaming"
     hooks = HOOKS
@@ -41,6 +46,12 @@ class Streaming(Method):
         """Let the window grow with the sequence, as a share of it."""
         n_recent = self.n_recent or rows_of_budget(self.budget, heads.scale, n_tokens, LEAST_KEPT) - self.n_sinks
         heads.state["n_sinks"], heads.state["n_recent"] = self.n_sinks, n_recent
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Show everything to a prompt, if it is read so."""
+        self.before_step(heads, index, n_tokens)
+        if self.prefill == FULL:
+            heads.state["n_recent"] = n_tokens
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
         """Return how many sink rows and recent rows each head sees."""

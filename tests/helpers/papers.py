@@ -72,6 +72,36 @@ def quest_by_head(queries, keys, values, page_rows, k):
     return np.unique(np.concatenate([rows for rows, _ in alone])), np.concatenate([output for _, output in alone])
 
 
+def squeeze_budgets(similarity, initial, p):
+    """SqueezeAttention (Wang et al. 2024), algorithm 1, lines 9 to 11: each layer's budget.
+
+    similarity : mean cosine similarity of each layer    initial : b_init    p : share that the third group keeps
+    """
+    similarity = np.asarray(similarity, np.float64)
+    order = similarity.argsort(kind="stable")
+    splits = [(i, j) for i in range(1, len(order)) for j in range(i + 1, len(order))]
+    groups = [np.split(order, split) for split in splits]  # K-means of numbers: each group is a run of them
+    *g1_g2, g3 = min(groups, key=lambda each: sum(((similarity[g] - similarity[g].mean()) ** 2).sum() for g in each))
+    budgets = np.zeros(len(similarity))
+    budgets[g3] = initial * p
+    others = np.concatenate(g1_g2)
+    budgets[others] = (len(similarity) * initial - len(g3) * initial * p) / len(others)
+    return budgets
+
+
+def compressed_prompt(queries, keys, n_kept, n_recent):
+    """SqueezeAttention (Wang et al. 2024), algorithm 1, lines 12 to 18, with H2O: the positions that stay of a prompt.
+
+    The prompt was read with the full cache. The mass of a row is the attention of all later tokens, and its own.
+    queries : (n_tokens, group, head_dim), scaled    keys : (n_tokens, head_dim)
+    """
+    n_tokens = len(keys)
+    mass = np.zeros(n_tokens)
+    for token in range(n_tokens):
+        mass[: token + 1] += softmax(queries[token].astype(np.float64) @ keys[: token + 1].astype(np.float64).T).sum(0)
+    return largest(np.where(np.arange(n_tokens) >= n_tokens - n_recent, np.inf, mass), n_kept)
+
+
 def quest(queries, keys, values, page_rows, k):
     """Quest (Tang et al. 2024), algorithm 1: the rows of the k pages with the largest upper bounds, and the output.
 
