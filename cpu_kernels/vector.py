@@ -24,7 +24,8 @@ HALF, FLOAT = ir.HalfType(), ir.FloatType()
 INT8, INT16 = ir.IntType(8), ir.IntType(16)
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
-_CACHE_LINE = 64
+#: What memory reads at once, bytes.
+CACHE_LINE = 64
 
 #: Accumulators that leave registers for the operands: a CPU has 32 registers with AVX-512, else 16.
 ACCUMULATORS = 24 if LANES == 16 else 12
@@ -131,7 +132,7 @@ class Emit:
         signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = cgutils.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0i8")
         read, to_l2, data = (ir.Constant(INT32, value) for value in (0, 2, 1))
-        for offset in range(0, n_bytes, _CACHE_LINE):
+        for offset in range(0, n_bytes, CACHE_LINE):
             place = self.builder.bitcast(self.pointer(address, INT8, offset), cgutils.voidptr_t)
             self.builder.call(function, [place, read, to_l2, data])
 

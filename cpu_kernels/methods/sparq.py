@@ -1,9 +1,10 @@
 """SparQ: attend to the rows that score highest by a few of the query's components (Ribar et al. 2024, algorithm 1).
 
 A chunk's extras are
-  columns : its keys once more, transposed, so that a component's elements are neighbours: (head_dim, CHUNK_ROWS) f16
   moments : the sums of its keys' components and of their squares: (2, head_dim) f32
   value sum : the sum of its values: (head_dim,) f32
+  copy : its keys once more, transposed, so that a component's elements are neighbours (see columns.py); without it
+      (HOOKS_OF_ONE_COPY) components are read from the rows, by column
 
 The components with the largest spread * |q| score the rows, |q| summed over the group. The spread is the standard
 deviation of a component over keys. The paper takes the largest |q|. Where keys have a large mean, those components may
@@ -14,21 +15,27 @@ the variance that all components would give them, were they independent. (Where 
 of |q| times the spread.) The rows with the largest shares, summed over the group, are selected, the newest always
 among them. What the scores give to the other rows can go to the mean of all values (step 3).
 
-Selection reads 2 bytes for each component and row, 8 * head_dim for each chunk whose spread is measured, and for the
-mean value 4 * head_dim for each chunk.
+Selection reads, for each row, 2 bytes for each component, or with q8_0 1 and 2 for the scale. Without the copy it reads
+the cache lines that hold the components. Each chunk whose spread is measured is another 8 * head_dim, and for the mean
+value each chunk is 4 * head_dim.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import float32, int32, int64, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import float32, int32, int64
 
+from ..columns import (
+    copy_bytes,
+    count_lines,
+    dot_columns,
+    dot_rows_by_column,
+    offset_in_copy,
+    offset_in_row,
+    transpose_key,
+)
 from ..compile import LANES, Shape, kernel
 from ..head import (
     CHUNK_ROWS,
@@ -43,21 +50,24 @@ from ..head import (
 )
 from ..hooks import Hooks
 from ..memory import read_float, stack_floats, write_int64
-from ..rows import load_row, widen_row, width
+from ..rows import widen_row
 from ..scores import fill, importance_address, list_address, scores_address, scores_of, sum_attention
 from ..spans import add_list, spans_to_fill
 from ..top_k import list_top
-from ..vector import ACCUMULATORS, HALF, INT64, Emit, accumulators, constant, parts
+from ..vector import CACHE_LINE
 from ..views import array_at, record_at
 from .dense import select_all
 
 #: What a head keeps besides its rows and their extras.
 STATE = np.dtype(
     [
-        ("n_rows", "i8"),  # rows to select
+        ("n_rows", "i8"),  # rows to select; all, and nothing is scored, if there are no more
         ("n_recent", "i8"),  # newest rows that are always among them
         ("n_components", "i8"),  # of a query that score rows
         ("reallocates", "i8"),  # whether the attention of the other rows goes to the mean value
+        ("by_query", "i8"),  # whether components are chosen by |q| alone
+        ("by_coverage", "i8"),  # whether the temperature is that of equation 9
+        ("n_bytes", "i8"),  # of one copy: bytes of a step, for more rows than n_rows; 0 for no more
     ]
 )
 
@@ -66,61 +76,46 @@ STATE = np.dtype(
 MEASURED_CHUNKS = 8
 
 
+def moments_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras without a copy of the keys: moments and the sum of the values."""
+    return 3 * 4 * shape.head_dim
+
+
 def extras_bytes(shape: Shape) -> int:
-    """Return the size of a chunk's extras: columns, moments and the sum of the values."""
-    return 2 * CHUNK_ROWS * shape.head_dim + 3 * 4 * shape.head_dim
-
-
-@kernel
-def column_address(shape, chunk, component):
-    """Return the address of a component of a chunk's keys, (CHUNK_ROWS,) f16."""
-    return chunk_extras(shape, chunk) + component * CHUNK_ROWS * 2
+    """Return the size of a chunk's extras."""
+    return moments_bytes(shape) + copy_bytes(shape)
 
 
 @kernel
 def moments_of(shape, chunk):
     """View a chunk's moments, (2, head_dim) f32."""
-    return array_at(column_address(shape, chunk, shape.head_dim), (2, shape.head_dim), np.float32)
+    return array_at(chunk_extras(shape, chunk), (2, shape.head_dim), np.float32)
 
 
 @kernel
 def value_sum_of(shape, chunk):
     """View the sum of a chunk's values, (head_dim,) f32."""
-    end_of_moments = column_address(shape, chunk, shape.head_dim) + 2 * 4 * shape.head_dim
-    return array_at(end_of_moments, (shape.head_dim,), np.float32)
-
-
-@intrinsic
-def _transpose_key(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
-    """Write a stored key's elements CHUNK_ROWS f16 apart."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, key, columns = args
-        emit = Emit(builder, width(shape.shape))
-        for first, value in load_row(emit, shape.shape, key, range(0, shape.shape.head_dim, emit.lanes)).items():
-            halves = builder.fptrunc(value, ir.VectorType(HALF, emit.lanes))
-            for lane in range(emit.lanes):
-                place = emit.pointer(columns, HALF, (first + lane) * CHUNK_ROWS)
-                builder.store(builder.extract_element(halves, constant(lane)), place)
-        return context.get_dummy_value()
-
-    return types.void(shape, types.int64, types.int64), generate
+    return array_at(chunk_extras(shape, chunk) + 8 * shape.head_dim, (shape.head_dim,), np.float32)
 
 
 @kernel
-def append_to_extras(shape, head_address, start, stop):
-    """Take stored rows into the extras of their chunks: an `append` hook (see hooks.py)."""
+def copy_address(shape, chunk):
+    """Return the address of a chunk's transposed copy."""
+    return chunk_extras(shape, chunk) + 12 * shape.head_dim
+
+
+@kernel
+def append_to_sums(shape, head_address, start, stop):
+    """Take stored rows into the sums of their chunks: an `append` hook (see hooks.py)."""
     head, floats = head_at(head_address), stack_floats(shape)
     row_floats = array_at(floats, (shape.head_dim,), np.float32)
     for row in range(start, stop):
-        chunk, within = chunk_at(head, row // CHUNK_ROWS), row % CHUNK_ROWS
+        chunk = chunk_at(head, row // CHUNK_ROWS)
         moments, value_sum = moments_of(shape, chunk), value_sum_of(shape, chunk)
-        if within == 0:
+        if row % CHUNK_ROWS == 0:
             moments[:] = float32(0)
             value_sum[:] = float32(0)
-        key = tail_key(shape, head, row)
-        _transpose_key(shape, key, column_address(shape, chunk, 0) + within * 2)
-        widen_row(shape, key, floats)
+        widen_row(shape, tail_key(shape, head, row), floats)
         for i in range(shape.head_dim):
             moments[0, i] += row_floats[i]
             moments[1, i] += row_floats[i] * row_floats[i]
@@ -130,42 +125,15 @@ def append_to_extras(shape, head_address, start, stop):
     return 0
 
 
-@intrinsic
-def _score_chunk(
-    typing: Any, shape: Any, query: Any, offsets: Any, n: Any, columns: Any, wanted: Any, scores: Any, stride: Any
-) -> Any:
-    """scores[g * stride + r] = sum over i < n of query[g, i] * column i of row r, for CHUNK_ROWS rows.
-
-    query : address of (group, head_dim) f32, whose first n columns are used
-    offsets : address of n int64, where in a chunk each component's column is, bytes
-    columns, wanted : addresses of a transposed chunk, and of one to be asked for meanwhile
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, query, offsets, n, columns, wanted, scores, stride = args
-        emit, head_dim = Emit(builder), shape.shape.head_dim
-        for heads in parts(shape.shape.group, ACCUMULATORS // 2):
-            for vectors in parts(CHUNK_ROWS // LANES, ACCUMULATORS // len(heads)):
-                places = [(g, vector * LANES) for g in heads for vector in vectors]
-                totals = accumulators(builder, emit, len(places))
-                with cgutils.for_range(builder, n) as loop:
-                    offset = builder.load(emit.pointer(offsets, INT64, loop.index))
-                    column = builder.add(columns, offset)
-                    if heads.start == 0:
-                        next_part = builder.add(builder.add(wanted, offset), constant(vectors.start * LANES * 2))
-                        emit.prefetch(next_part, len(vectors) * LANES * 2)
-                    keys = {vector * LANES: emit.load_half(column, vector * LANES) for vector in vectors}
-                    for g in heads:
-                        weight = emit.splat(emit.load_scalar(query, builder.add(loop.index, constant(g * head_dim))))
-                        for (head, row), total in zip(places, totals, strict=True):
-                            if head == g:
-                                builder.store(emit.fma(weight, keys[row], builder.load(total)), total)
-                for (g, row), total in zip(places, totals, strict=True):
-                    place = builder.add(builder.mul(stride, constant(g)), constant(row))
-                    emit.store(builder.load(total), scores, place)
-        return context.get_dummy_value()
-
-    return types.void(shape, *[types.int64] * 7), generate
+@kernel
+def append_to_extras(shape, head_address, start, stop):
+    """Take stored rows into the sums and the copies of their chunks: an `append` hook (see hooks.py)."""
+    head = head_at(head_address)
+    append_to_sums(shape, head_address, start, stop)
+    for row in range(start, stop):
+        copy = copy_address(shape, chunk_at(head, row // CHUNK_ROWS))
+        transpose_key(shape, tail_key(shape, head, row), copy, row % CHUNK_ROWS)
+    return 0
 
 
 @kernel
@@ -200,20 +168,29 @@ def _measure_spread(shape, head, totals, spread):
 
 
 @kernel
-def _choose_components(shape, head, n_components, query, room):
-    """Choose the components with the largest spread * |q|, and weigh them for each query head.
+def uses_spread(state):
+    """Return whether components or temperature depend on the spread of the keys."""
+    return state.by_query == 0 or state.by_coverage == 0
+
+
+@kernel
+def _choose_components(shape, head, query, room):
+    """Choose the components that score rows, and weigh them for each query head.
 
     `room` comes from `stack_floats`. Returns the address of the weights, (group, head_dim) f32, of which n columns are
-    used; the address of n int64 offsets, where the components' columns lie in a chunk's extras; and n. If a spread is
-    NaN, all weights are NaN; if a query is, its own are.
+    used; the address of n int64, the components, rising; and n. If a spread that is used is NaN, all weights are NaN;
+    if a query is, its own are.
     """
-    group, head_dim = shape.group, shape.head_dim
+    group, head_dim, state = shape.group, shape.head_dim, record_at(head.state, STATE)
     padded_dim = -(-head_dim // LANES) * LANES
     listed = room + group * head_dim * 4
     sizes = listed + padded_dim * 4
-    offsets = sizes + padded_dim * 4
-    spread = offsets + head_dim * 8
-    _measure_spread(shape, head, offsets, spread)
+    components = sizes + padded_dim * 4
+    spread = components + head_dim * 8
+    if uses_spread(state):
+        _measure_spread(shape, head, components, spread)
+    else:
+        fill(spread, 0, head_dim, float32(1))
     queries = array_at(query, (group, head_dim), np.float32)
     weights = array_at(room, (group, head_dim), np.float32)
     magnitudes = array_at(sizes, (head_dim,), np.float32)
@@ -223,39 +200,82 @@ def _choose_components(shape, head, n_components, query, room):
         total = float32(0)
         for g in range(group):
             total += abs(queries[g, i])
-        magnitude = total * deviations[i]
+        magnitude = total if state.by_query != 0 else total * deviations[i]
         magnitudes[i] = magnitude if magnitude < float32(np.inf) else float32(np.inf)  # `list_top` lists no NaN
-    n = list_top(sizes, padded_dim, min(n_components, head_dim), listed)
+    n = list_top(sizes, padded_dim, min(state.n_components, head_dim), listed)
     chosen = array_at(listed, (n,), np.int32)
     for i in range(n):
-        write_int64(offsets + i * 8, int64(chosen[i]) * CHUNK_ROWS * 2)
+        write_int64(components + i * 8, int64(chosen[i]))
     for g in range(group):
         whole, part = float32(0), float32(0)
         for i in range(head_dim):
-            product = queries[g, i] * deviations[i]
-            whole += product * product
+            whole += _coverage(state, queries[g, i], deviations[i])
         for i in range(n):
-            product = queries[g, chosen[i]] * deviations[chosen[i]]
-            part += product * product
+            part += _coverage(state, queries[g, chosen[i]], deviations[chosen[i]])
         factor = float32(1) if part == 0 else float32(math.sqrt(whole / part))
         for i in range(n):
             weights[g, i] = queries[g, chosen[i]] * factor
-    return room, offsets, n
+    return room, components, n
+
+
+@kernel
+def _coverage(state, element, deviation):
+    """Return what one component adds to what the temperature is made of."""
+    if state.by_coverage != 0:
+        return abs(element)
+    product = element * deviation
+    return product * product
+
+
+@kernel
+def _selects_all(head):
+    """Return whether all rows are selected, so that none needs a score."""
+    return record_at(head.state, STATE).n_rows >= head.n_tail
 
 
 @kernel
 def score_rows(shape, head_address, query, part, n_parts):
     """Compute the partial scores of a share of the rows, for one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
-    n_chunks, n_components = count_chunks(head), record_at(head.state, STATE).n_components
-    weights, offsets, n = _choose_components(shape, head, n_components, query, stack_floats(shape))
+    if _selects_all(head):
+        return 0
+    n_chunks = count_chunks(head)
+    weights, offsets, n = _choose_components(shape, head, query, stack_floats(shape))
+    components = array_at(offsets, (n,), np.int64)
+    for i in range(n):
+        components[i] = offset_in_copy(shape, components[i])
     stop = n_chunks * (part + 1) // n_parts
     for number in range(n_chunks * part // n_parts, stop):
-        columns = column_address(shape, chunk_at(head, number), 0)
-        wanted = column_address(shape, chunk_at(head, min(number + 1, stop - 1)), 0)
+        copy = copy_address(shape, chunk_at(head, number))
+        wanted = copy_address(shape, chunk_at(head, min(number + 1, stop - 1)))
         scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
-        _score_chunk(shape, weights, offsets, n, columns, wanted, scores, head.scratch_items)
+        dot_columns(shape, weights, offsets, n, copy, wanted, scores, head.scratch_items)
     return 0
+
+
+@kernel
+def score_rows_by_column(shape, head_address, query, part, n_parts):
+    """As `score_rows`, but read the components from the keys' rows: a `score` hook (see hooks.py)."""
+    head = head_at(head_address)
+    if _selects_all(head):
+        return 0
+    n_chunks = count_chunks(head)
+    weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
+    for number in range(n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts):
+        scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
+        keys = chunk_keys(shape, chunk_at(head, number))
+        dot_rows_by_column(shape, weights, offsets, n, keys, scores, head.scratch_items)
+    return 0
+
+
+@kernel
+def _components_in_rows(shape, head, query, room):
+    """Choose components, as `_choose_components`, and return where in a row they are in their place."""
+    weights, offsets, n = _choose_components(shape, head, query, room)
+    components = array_at(offsets, (n,), np.int64)
+    for i in range(n):
+        components[i] = offset_in_row(shape, components[i])
+    return weights, offsets, n
 
 
 @kernel
@@ -264,23 +284,62 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
 
     A batch of more than one token attends to everything.
     """
+    head = head_at(head_address)
+    state = record_at(head.state, STATE)
+    n_components = min(state.n_components, shape.head_dim)
+    n_bytes = head.n_tail * (n_components * shape.element_bytes + shape.scale_bytes)
+    return _select(shape, head_address, query, n_tokens, spans_address, n_bytes, state.n_rows)
+
+
+@kernel
+def select_rows_by_column(shape, head_address, query, n_tokens, spans_address):
+    """As `select_rows`, for components that are read from the keys' rows: a `select` hook (see hooks.py).
+
+    It counts the cache lines that hold them. Those that hold none leave room for more rows than state.n_rows.
+    """
+    head, n_rows, n_bytes = head_at(head_address), int64(0), int64(0)
+    if n_tokens == 1:
+        state = record_at(head.state, STATE)
+        _weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
+        n_bytes = count_lines(shape, offsets, n, head.n_tail) * CACHE_LINE
+        spare = state.n_bytes - n_bytes - _bytes_of_sums(shape, head)
+        n_rows = max(state.n_rows, spare // (2 * shape.row_bytes))
+    return _select(shape, head_address, query, n_tokens, spans_address, n_bytes, n_rows)
+
+
+@kernel
+def _bytes_of_sums(shape, head):
+    """Return the bytes of the moments and value sums that a step reads."""
+    state, n_bytes = record_at(head.state, STATE), 0
+    if uses_spread(state):
+        n_bytes += measured_chunks(head)[0] * shape.head_dim * 8
+    if state.reallocates != 0:
+        n_bytes += count_chunks(head) * shape.head_dim * 4
+    return n_bytes
+
+
+@kernel
+def _select(shape, head_address, query, n_tokens, spans_address, n_bytes, n_rows):
+    """Select n_rows rows by their scores, which took n_bytes bytes. Returns the number of spans."""
+    head, spans = head_at(head_address), spans_to_fill(spans_address)
     if n_tokens > 1:
         return select_all(shape, head_address, query, n_tokens, spans_address)
-    head, spans = head_at(head_address), spans_to_fill(spans_address)
+    if _selects_all(head):
+        _keep_everything(shape, head)
+        return select_all(shape, head_address, query, n_tokens, spans_address)
     state, end = record_at(head.state, STATE), head.n_tail
     importance = importance_address(head)
     stop = sum_attention(shape, head, end)
+    head.bytes_read += n_bytes + _bytes_of_sums(shape, head)
     if math.isnan(read_float(importance)):  # all are NaN: attend to everything, so that the NaN reaches the output
         _keep_everything(shape, head)
         return select_all(shape, head_address, query, n_tokens, spans_address)
     n_recent = min(state.n_recent, end)
     fill(importance, end - n_recent, end, float32(np.inf))
     fill(importance, end, stop, float32(-1))
-    head.bytes_read += end * min(state.n_components, shape.head_dim) * 2
-    head.bytes_read += measured_chunks(head)[0] * shape.head_dim * 8
 
     listed = list_address(shape, head)
-    n_selected = list_top(importance, stop, max(state.n_rows, n_recent), listed)
+    n_selected = list_top(importance, stop, max(n_rows, n_recent), listed)
     rows = array_at(listed, (n_selected,), np.int32)
     if state.reallocates != 0:
         _keep_mean(shape, head, rows)
@@ -340,7 +399,6 @@ def _keep_mean(shape, head, rows):
     factor = float32(1) / float32(head.n_tail)
     for i in range(shape.head_dim):
         mean[i] *= factor
-    head.bytes_read += n_chunks * shape.head_dim * 4
 
 
 @kernel
@@ -362,3 +420,6 @@ def reallocate(shape, head_address, out, out_stride):
 
 
 HOOKS = Hooks(select=select_rows, score=score_rows, finish=reallocate, append=append_to_extras)
+HOOKS_OF_ONE_COPY = Hooks(
+    select=select_rows_by_column, score=score_rows_by_column, finish=reallocate, append=append_to_sums
+)

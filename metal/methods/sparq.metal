@@ -7,25 +7,64 @@ struct SparqState {
     long n_recent;
     long n_components;
     long reallocates;
+    long by_query;     // these are 0: Metal has our own rules, and the transposed copy, only
+    long by_coverage;
+    long n_bytes;
 };
 
 inline device const SparqState &sparq_state(device const Head &head) {
     return *reinterpret_cast<device const SparqState *>(head.state);
 }
 
-// A chunk's extras: its keys transposed, (HEAD_DIM, CHUNK_ROWS) f16; the sums of its keys and of their squares,
-// (2, HEAD_DIM) f32; and the sum of its values, (HEAD_DIM) f32.
-inline device half *columns_of(device uchar *chunk) {
-    return reinterpret_cast<device half *>(extras_of(chunk));
-}
-
+// A chunk's extras: the sums of its keys and of their squares, (2, HEAD_DIM) f32; the sum of its values, (HEAD_DIM) f32;
+// and a copy of its keys: of q8_0 the scales of the rows, (CHUNK_ROWS) f16, and in any case the keys transposed,
+// (HEAD_DIM, CHUNK_ROWS) f16 or int8 (see cpu_kernels/columns.py).
 inline device float *moments_of(device uchar *chunk) {
-    return reinterpret_cast<device float *>(extras_of(chunk) + 2 * CHUNK_ROWS * HEAD_DIM);
+    return reinterpret_cast<device float *>(extras_of(chunk));
 }
 
 inline device float *value_sum_of(device uchar *chunk) {
     return moments_of(chunk) + 2 * HEAD_DIM;
 }
+
+inline device half *halves_of(device uchar *chunk) {
+    return reinterpret_cast<device half *>(value_sum_of(chunk) + HEAD_DIM);
+}
+
+#if QUANTISED
+constant constexpr uint ELEMENT_BYTES = 1, COPIED_SCALE_BYTES = 2;
+
+inline device char *columns_of(device uchar *chunk) {
+    return reinterpret_cast<device char *>(halves_of(chunk) + CHUNK_ROWS);
+}
+
+// Take one element of a stored key into the copy; the first one with the row's scale.
+inline void copy_element(device uchar *chunk, uint row, uint column) {
+    device const uchar *key = key_in(chunk, row);
+    columns_of(chunk)[column * CHUNK_ROWS + row] = reinterpret_cast<device const char *>(key)[column];
+    if (column == 0) {
+        halves_of(chunk)[row] = half(scale_of(key));
+    }
+}
+
+inline float copied_scale(device uchar *chunk, uint row) {
+    return float(halves_of(chunk)[row]);
+}
+#else
+constant constexpr uint ELEMENT_BYTES = 2, COPIED_SCALE_BYTES = 0;
+
+inline device half *columns_of(device uchar *chunk) {
+    return halves_of(chunk);
+}
+
+inline void copy_element(device uchar *chunk, uint row, uint column) {
+    columns_of(chunk)[column * CHUNK_ROWS + row] = reinterpret_cast<device const half *>(key_in(chunk, row))[column];
+}
+
+inline float copied_scale(device uchar *, uint) {
+    return 1.0f;
+}
+#endif
 
 inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads) {
     device float *moments = moments_of(chunk);
@@ -36,7 +75,7 @@ inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index,
         float value_sum = start == 0 ? 0.0f : value_sums[column];
         for (uint row = start; row < stop; row++) {
             float key = element(key_in(chunk, row), column);
-            columns_of(chunk)[column * CHUNK_ROWS + row] = half(key);
+            copy_element(chunk, row, column);
             key_sum += key;
             square_sum += key * key;
             value_sum += element(value_in(chunk, row), column);
@@ -130,25 +169,38 @@ inline void choose_components(device const Head &head, device const float *queri
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
+// Whether all rows are selected, so that none needs a score.
+inline bool selects_all(device const Head &head) {
+    return sparq_state(head).n_rows >= head.n_tail;
+}
+
 // Partial scores of rows. A thread scores one row: neighbours read neighbours of a column.
 inline void sparq_score(device const Head &head, device const float *queries, uint share, uint n_shares,
                         thread const Team &team) {
+    if (selects_all(head)) {
+        return;
+    }
     Range rows = share_of(head.n_tail, share, n_shares);
     uint n = uint(min(sparq_state(head).n_components, long(HEAD_DIM)));
     Components chosen = components_in(team);
     choose_components(head, queries, n, chosen, team);
     for (long row = rows.start + team.index; row < rows.stop; row += team.n_threads) {
-        device const half *columns = columns_of(chunk_at(head, row / CHUNK_ROWS)) + row % CHUNK_ROWS;
+        device uchar *chunk = chunk_at(head, row / CHUNK_ROWS);
+        uint within = uint(row % CHUNK_ROWS);
         float products[GROUP];
         for (uint g = 0; g < GROUP; g++) {
             products[g] = 0.0f;
         }
         for (uint i = 0; i < n; i++) {
             uint column = uint(chosen.columns[i]);
-            float key = float(columns[column * CHUNK_ROWS]);
+            float key = float(columns_of(chunk)[column * CHUNK_ROWS + within]);
             for (uint g = 0; g < GROUP; g++) {
                 products[g] = fma(queries[g * HEAD_DIM + column] * chosen.factors[g], key, products[g]);
             }
+        }
+        float scale = copied_scale(chunk, within);
+        for (uint g = 0; g < GROUP; g++) {
+            products[g] *= scale;
         }
         write_scores(head, row, products);
     }
@@ -216,6 +268,13 @@ inline void sparq_select(device const Head &head, device const float *queries, u
         dense_select(head, queries, n_tokens, selection, team);
         return;
     }
+    if (selects_all(head)) {
+        keep_everything(head, team);
+        dense_select(head, queries, n_tokens, selection, team);
+        return;
+    }
+    selection.n_bytes += n * (min(state.n_components, long(HEAD_DIM)) * ELEMENT_BYTES + COPIED_SCALE_BYTES);
+    selection.n_bytes += measured_chunks(head).n * HEAD_DIM * 8;
     if (!sum_attention(head, n, softmax, team)) {  // attend to all, so that a NaN reaches the output
         keep_everything(head, team);
         dense_select(head, queries, n_tokens, selection, team);
@@ -228,7 +287,6 @@ inline void sparq_select(device const Head &head, device const float *queries, u
             importance[i] = MAXFLOAT;
         }
     }
-    selection.n_bytes += n * min(state.n_components, long(HEAD_DIM)) * 2 + measured_chunks(head).n * HEAD_DIM * 8;
     Top top = find_top(importance, n, max(state.n_rows, n_recent), team);
     device int *list = list_of(head);
     float kept[GROUP];

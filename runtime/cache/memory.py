@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ...cpu_kernels.vector import CACHE_LINE
+
 
 class Memory(Protocol):
     """Memory that a device reads and writes, and the CPU too."""
@@ -30,8 +32,10 @@ class CpuMemory:
     """Plain memory."""
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """Return n_bytes uint8, uninitialised."""
-        return np.empty(n_bytes, np.uint8)
+        """Return n_bytes uint8, uninitialised. They begin on a cache line."""
+        room = np.empty(n_bytes + CACHE_LINE - 1, np.uint8)
+        start = -room.ctypes.data % CACHE_LINE
+        return room[start : start + n_bytes]
 
     def share(self, array: np.ndarray) -> np.ndarray:
         """Return the array itself."""

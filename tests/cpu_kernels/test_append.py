@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.append import append_rows
+from octavo.cpu_kernels.columns import copy_bytes
 from octavo.cpu_kernels.compile import Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
 from octavo.cpu_kernels.hooks import native
@@ -66,16 +67,16 @@ class Tail:
         return self.part(self.extras, np.float16, CHUNK_ROWS // PAGE_ROWS, 2, self.shape.head_dim)
 
     @property
-    def columns(self):
-        return self.part(self.extras, np.float16, self.shape.head_dim, CHUNK_ROWS)
+    def copies(self):
+        return self.part(self.extras + 12 * self.shape.head_dim, np.uint8, copy_bytes(self.shape))
 
     @property
     def moments(self):
-        return self.part(self.extras + 2 * CHUNK_ROWS * self.shape.head_dim, np.float32, 2, self.shape.head_dim)
+        return self.part(self.extras, np.float32, 2, self.shape.head_dim)
 
     @property
     def sums(self):
-        return self.part(self.extras + (2 * CHUNK_ROWS + 8) * self.shape.head_dim, np.float32, self.shape.head_dim)
+        return self.part(self.extras + 8 * self.shape.head_dim, np.float32, self.shape.head_dim)
 
     def check(self, keys, values):
         """That it holds these rows, f16, and their extras, and is poisoned everywhere else."""
@@ -102,11 +103,11 @@ class Tail:
                 expected.reshape(-1, 2, self.shape.head_dim)[: len(bounds)] = bounds
             np.testing.assert_array_equal(self.pages, expected)
             return
-        expected = np.full_like(self.columns, np.nan)
+        expected = np.full_like(self.copies, 0xFF)
         if n_rows:
-            filled = transposed(floats)
+            filled = transposed(self.shape, self.rows(0)[:n_rows])
             expected[: len(filled)] = filled
-        np.testing.assert_array_equal(self.columns, expected)
+        np.testing.assert_array_equal(self.copies, expected)
         self.check_sums(n_rows)
 
     def check_sums(self, n_rows):
@@ -158,7 +159,7 @@ def test_a_tail_goes_on_from_where_it_was_cut(shape, n_kept, method):
         assert (np.abs(stored[:400] - rows) <= (0.5001 * step if shape == QUANTISED else 0)).all()
     floats = tail.keys[:400].astype(np.float32)
     if method is sparq:
-        np.testing.assert_array_equal(tail.columns, transposed(floats))
+        np.testing.assert_array_equal(tail.copies, transposed(shape, tail.rows(0)[:400]))
         return
     first = -(-n_kept // PAGE_ROWS)
     pages = tail.pages.reshape(-1, 2, 64)[:25]

@@ -193,7 +193,7 @@ def test_rows_that_are_left_out_count_by_the_mean_value(n_threads, n_tokens):
     for i in (0, 2) if n_tokens == 1 else ():
         query, head = queries[i, 0] * 8, layer.heads[i]  # algorithm 1 scales it, by the square root of 64
         spread = oracle.spread(head.keys, CHUNK_ROWS, MEASURED_CHUNKS)
-        output = papers.sparq(query, head.keys, head.values, 16, 30, 5, True, spread)[1]
+        output = papers.sparq(query, head.keys, head.values, 16, 30, 5, True, spread, spread)[1]
         expected[0, i * 3 : i * 3 + 3] = output
     assert relative_error(actual, expected) < 5 * SAME
 

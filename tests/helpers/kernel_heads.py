@@ -1,9 +1,13 @@
 """One KV head as methods see it: a document, a tail in chunks with extras, a state, and room to select in."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
 
+from octavo.cpu_kernels import columns
+from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
 from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
@@ -17,12 +21,33 @@ def page_bounds(keys):
     return oracle.page_bounds(keys, PAGE_ROWS).astype(np.float16)
 
 
-def transposed(keys):
-    """Columns of chunks as they are stored, (n_chunks, head_dim, CHUNK_ROWS) f16; NaN where there is no row."""
-    n_chunks = -(-len(keys) // CHUNK_ROWS)
-    filled = np.full((n_chunks * CHUNK_ROWS, keys.shape[1]), np.nan, np.float16)
-    filled[: len(keys)] = keys
-    return filled.reshape(n_chunks, CHUNK_ROWS, -1).transpose(0, 2, 1)
+def transposed(shape, stored):
+    """Copies of chunks' keys as SparQ stores them, (n_chunks, copy_bytes) uint8; 0xFF where there is no row.
+
+    stored : rows as `store_rows` returns them. Of q8_0 a copy has the scales, f16, and then the columns
+    """
+    size = columns.element_bytes(shape)
+    copies = []
+    for first in range(0, len(stored), CHUNK_ROWS):
+        rows = np.full((CHUNK_ROWS, stored.shape[1]), 0xFF, np.uint8)
+        rows[: len(stored) - first] = stored[first : first + CHUNK_ROWS]
+        elements = rows[:, : shape.head_dim * size].reshape(CHUNK_ROWS, shape.head_dim, size)
+        parts = [elements.transpose(1, 0, 2).ravel()]
+        if shape.kv_type == Q8_0:
+            scales = rows[:, shape.head_dim :].view(np.float32).ravel()
+            halves = np.full(CHUNK_ROWS, -1, np.int16).view(np.float16)
+            halves[: len(stored) - first] = scales[: len(stored) - first]
+            parts.insert(0, halves.view(np.uint8))
+        copies.append(np.concatenate(parts))
+    return np.array(copies)
+
+
+def as_copied(shape, keys):
+    """What the transposed copy of stored keys stands for: of q8_0, scales are rounded to f16."""
+    if shape.kv_type == F16:
+        return keys.astype(np.float16)
+    scales = np.abs(keys).max(axis=1, keepdims=True) / 127
+    return np.divide(keys, scales, out=keys.copy(), where=scales > 0) * scales.astype(np.float16)
 
 
 def sums_of_chunks(values):
@@ -35,12 +60,18 @@ def moments_of_chunks(keys):
     return np.stack([sums_of_chunks(keys), sums_of_chunks(keys**2)], axis=1)
 
 
-def extras_of(method, keys, values):
-    """The extras of one chunk that a method's `append` hook makes of rows, as they are stored: a list of arrays."""
+#: SparQ without a transposed copy of the keys, as a kernel module.
+ONE_COPY = SimpleNamespace(STATE=sparq.STATE, HOOKS=sparq.HOOKS_OF_ONE_COPY, extras_bytes=sparq.moments_bytes)
+
+
+def extras_of(method, shape, stored_keys, stored_values):
+    """The extras of one chunk that a method's `append` hook makes of stored rows: a list of arrays."""
+    keys, values = (read_rows(shape, stored) for stored in (stored_keys, stored_values))
     if method is quest:
         return [page_bounds(keys)]
-    if method is sparq:
-        return [transposed(keys), moments_of_chunks(keys), sums_of_chunks(values)]
+    if method in (sparq, ONE_COPY):
+        sums = [moments_of_chunks(keys), sums_of_chunks(values)]
+        return sums if method is ONE_COPY else [*sums, transposed(shape, stored_keys)]
     return []
 
 
@@ -97,7 +128,7 @@ class Head:
             chunk, own = Room(size), slice(first, first + CHUNK_ROWS)
             parts = [(0, keys[own]), (self._value_offset, values[own])]
             offset = self._extras_offset
-            for array in extras_of(self.method, *(read_rows(self.shape, rows[own]) for rows in (keys, values))):
+            for array in extras_of(self.method, self.shape, keys[own], values[own]):
                 parts.append((offset, array))
                 offset += array.nbytes
             for offset, stored in parts:
@@ -180,10 +211,11 @@ def queries_of(rng, shape, n_tokens=1, spread=0.3):
     return normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
 
 
-def partial_scores(head, query, n_components):
-    """The oracle's scores of all rows, by the copy of their keys: f16 whatever the keys are."""
+def partial_scores(head, query, n_components, **rules):
+    """The oracle's scores of all rows, by the copy of their keys if there is one."""
     spread = oracle.spread(head.keys, CHUNK_ROWS, MEASURED_CHUNKS)
-    return oracle.partial_scores(query, head.keys.astype(np.float16), n_components, spread)
+    keys = head.keys if head.method is ONE_COPY else as_copied(head.shape, head.keys)
+    return oracle.partial_scores(query, keys, n_components, spread, **rules)
 
 
 def random_head(rng, shape, n_document, n_tail, **fields):
@@ -204,12 +236,12 @@ def head_with_constant_components(rng, shape, n_rows, **fields):
     return Head(shape, keys, method=sparq, n_components=n, **fields), queries
 
 
-def head_of_unlike_chunks(rng, shape, n_rows, **fields):
+def head_of_unlike_chunks(rng, shape, n_rows, method=sparq, **fields):
     """A head each of whose chunks has other components that vary much, around a mean that is not 0."""
     n_chunks = -(-n_rows // CHUNK_ROWS)
     spreads = np.exp(normal(rng, n_chunks, shape.head_dim))
     keys = normal(rng, n_rows, shape.head_dim) * np.repeat(spreads, CHUNK_ROWS, axis=0)[:n_rows]
-    return Head(shape, keys + normal(rng, shape.head_dim, spread=3), method=sparq, **fields)
+    return Head(shape, keys + normal(rng, shape.head_dim, spread=3), method=method, **fields)
 
 
 def assert_largest(chosen, values, k):

@@ -126,18 +126,19 @@ def spread(keys, chunk_rows, most):
     return keys.astype(np.float64).std(axis=0)
 
 
-def partial_scores(queries, keys, n_components, spread):
+def partial_scores(queries, keys, n_components, spread, components="spread", temperature="spread"):
     """SparQ, algorithm 1, before its softmax: (n_heads, n_rows). The components are chosen for the heads together.
 
-    Where the paper has |q|, for the choice and for the temperature, this has |q| * spread, and there its square.
-
+    components : "spread" where |q| * spread chooses them, "query" where |q| does, as in the paper
+    temperature : "spread" for the squares of |q| * spread, "l1" for |q|, as in equation 9
     queries : (n_heads, head_dim), scaled by 1 / sqrt(head_dim), which equation 9 does itself
     """
     head_dim = queries.shape[1]
     queries, keys = queries.astype(np.float64) * np.sqrt(head_dim), keys.astype(np.float64)
     varied = np.abs(queries) * spread
-    chosen = top(varied.sum(axis=0), n_components)
-    part, whole = (varied[:, chosen] ** 2).sum(axis=1), (varied**2).sum(axis=1)
+    chosen = top((varied if components == "spread" else np.abs(queries)).sum(axis=0), n_components)
+    covered = varied**2 if temperature == "spread" else np.abs(queries)
+    part, whole = covered[:, chosen].sum(axis=1), covered.sum(axis=1)
     share = np.divide(part, whole, out=np.ones_like(part), where=part > 0)
     return queries[:, chosen] @ keys[:, chosen].T / np.sqrt(head_dim * share)[:, None]
 

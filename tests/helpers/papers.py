@@ -14,22 +14,23 @@ def largest(values, k):
     return np.sort(np.argsort(-values, kind="stable")[:k])
 
 
-def sparq(queries, keys, values, r, k, n_recent, reallocate, spread=None):
+def sparq(queries, keys, values, r, k, n_recent, reallocate, chooses_by=None, covers_by=None):
     """SparQ Attention (Ribar et al. 2024), algorithm 1; which rows, and the output.
 
-    queries : (group, head_dim). As in the paper's appendix on grouped queries, components are chosen by the sum of |q|
+    queries : (group, head_dim). As in section 4, "Grouped query attention", components are chosen by the sum of |q|
     over the group, and rows by the sum of the approximate scores; n_recent rows, the newest, are always among the k
-    spread : None as it is printed; else each component's, (head_dim,): then components are chosen by |q| * spread, and
-    the temperature is of the squares of that. In this our SparQ is not the paper's
+    chooses_by : None as it is printed; else the spread of each component, (head_dim,), by which |q| is multiplied where
+    components are chosen. In this our SparQ is not the paper's
+    covers_by : None as it is printed; else the spread of each component, for a temperature of the squares of
+    |q| * spread. In this our SparQ is not the paper's either
     """
     queries, keys, values = (array.astype(np.float64) for array in (queries, keys, values))
     head_dim, n_rows = queries.shape[1], len(keys)
     # Step 1: approximate attention scores from r components.
-    magnitude = np.abs(queries) if spread is None else np.abs(queries) * spread
+    magnitude = np.abs(queries) if chooses_by is None else np.abs(queries) * chooses_by
     i1 = largest(magnitude.sum(axis=0), r)
-    if spread is not None:
-        magnitude = magnitude**2
-    temperature = np.sqrt(head_dim * magnitude[:, i1].sum(axis=1) / magnitude.sum(axis=1))
+    covered = np.abs(queries) if covers_by is None else (queries * covers_by) ** 2
+    temperature = np.sqrt(head_dim * covered[:, i1].sum(axis=1) / covered.sum(axis=1))  # equation 9
     approximate = softmax(queries[:, i1] @ keys[:, i1].T / temperature[:, None])
     # Step 2: attention over the k rows with the largest approximate scores.
     is_recent = np.arange(n_rows) >= n_rows - n_recent

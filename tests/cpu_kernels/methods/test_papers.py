@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from helpers import oracle, papers
 from helpers.attention_cases import attend_spans
-from helpers.kernel_heads import Head, queries_of, random_head
+from helpers.kernel_heads import ONE_COPY, Head, queries_of, random_head
 from helpers.kernel_inputs import SAME, address, relative_error
 
 from octavo.cpu_kernels.compile import Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest, sparq, squeezed2
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_pages
-from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, reallocate, score_rows, select_rows
+from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.methods.squeezed import score_clusters, select_clusters
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 
@@ -81,18 +81,22 @@ def test_quest_by_query_head(shape, kind, n_pages):
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("n_selected", [20, 90])
 @pytest.mark.parametrize("reallocates", [False, True])
-def test_sparq(shape, kind, n_selected, reallocates):
+@pytest.mark.parametrize(("by_query", "by_coverage"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("method", [sparq, ONE_COPY], ids=["two copies", "one copy"])
+def test_sparq(shape, kind, n_selected, reallocates, by_query, by_coverage, method):
+    """With both rules of our own, each of the paper's in its place, and both of the paper's."""
     keys, values, queries = inputs(kind, shape.group)
     n_components, n_recent = 16, n_selected // 4
     state = {"n_rows": n_selected, "n_components": n_components, "n_recent": n_recent, "reallocates": reallocates}
-    head = Head(shape, keys, values, method=sparq, **state)
+    head = Head(shape, keys, values, method=method, by_query=by_query, by_coverage=by_coverage, **state)
     spread = oracle.spread(keys, CHUNK_ROWS, MEASURED_CHUNKS)
+    rules = None if by_query else spread, None if by_coverage else spread
     for query in queries:
-        actual = select_and_attend(head, score_rows, select_rows, query, len(head.chunks))
-        reallocate(shape, head.address, address(actual[1]), 64 * 4)
+        hooks = method.HOOKS
+        actual = select_and_attend(head, hooks.score, hooks.select, query, len(head.chunks))
+        hooks.finish(shape, head.address, address(actual[1]), 64 * 4)
         sizes = n_components, n_selected, n_recent
-        expected = papers.sparq(query * SCALE, keys, values, *sizes, reallocates, spread)
-        assert_same(actual, expected)
+        assert_same(actual, papers.sparq(query * SCALE, keys, values, *sizes, reallocates, *rules))
 
 
 class Clustered:

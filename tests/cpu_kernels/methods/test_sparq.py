@@ -5,7 +5,9 @@ import pytest
 from helpers import oracle, papers
 from helpers.attention_cases import attend_spans
 from helpers.kernel_heads import (
+    ONE_COPY,
     Head,
+    as_copied,
     assert_largest,
     head_of_unlike_chunks,
     head_with_constant_components,
@@ -37,6 +39,7 @@ from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, reallocate, score_
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)
+SCORE_AND_SELECT_ROWS = ONE_COPY.HOOKS.score, ONE_COPY.HOOKS.select
 
 
 def spread_of(head):
@@ -47,11 +50,17 @@ def bytes_of_moments(head):
     return max(1, min(head.n_tail // CHUNK_ROWS, MEASURED_CHUNKS)) * 8 * head.shape.head_dim
 
 
+def bytes_of_scores(shape, n_rows, n_components):
+    """Of n components of the transposed copy, and of the scales of q8_0."""
+    n_components = min(n_components, shape.head_dim)
+    return n_rows * (n_components + 2 if shape.kv_type == Q8_0 else 2 * n_components)
+
+
 def select(head, queries, n_selected):
-    """The rows that are selected; there is a list of rows for each chunk."""
+    """The rows that are selected; there is a list of rows for each chunk, unless all are selected."""
     head.set(n_rows=n_selected)
     spans = head.score_and_select(score_rows, select_rows, queries, len(head.chunks))
-    assert (spans["rows"] != 0).all()
+    assert ((spans["rows"] == 0) == (n_selected >= head.n_tail)).all()
     return head.rows(spans)
 
 
@@ -142,6 +151,55 @@ def test_a_head_of_zeros_among_others_scores_0():
     assert (scores[1] == 0).all()
 
 
+@pytest.mark.parametrize("shape", [SHAPE, QUANTISED, ONE_HEAD, Shape(8, 16, Q8_0)], ids=str)
+@pytest.mark.parametrize("n_rows", [2, 255, 257, 850])
+@pytest.mark.parametrize("method", [sparq, ONE_COPY], ids=["two copies", "one copy"])
+@pytest.mark.parametrize("components", ["spread", "query"])
+@pytest.mark.parametrize("temperature", ["spread", "l1"])
+def test_each_rule_scores_as_the_oracle(shape, n_rows, method, components, temperature):
+    rng = np.random.default_rng(27)
+    head = head_of_unlike_chunks(rng, shape, n_rows, method)
+    head.set(by_query=components == "query", by_coverage=temperature == "l1")
+    query = queries_of(rng, shape)[0]
+    for n_components in (1, 5, shape.head_dim):
+        head.set(n_components=n_components)
+        expected = partial_scores(head, query, n_components, components=components, temperature=temperature)
+        for n_parts in (1, 2):
+            scores = head.score(method.HOOKS.score, query, n_parts)[:, :n_rows]
+            np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("shape", [SHAPE, QUANTISED, ONE_HEAD, Shape(80, 2, Q8_0), Shape(256, 1)], ids=str)
+@pytest.mark.parametrize("n_rows", [2, 33, 255, 256, 700])
+def test_without_a_copy_the_cache_lines_of_the_components_are_counted(shape, n_rows):
+    """However few components a line holds: with q8_0 that of the scale, too."""
+    rng = np.random.default_rng(28)
+    head = random_head(rng, shape, 0, n_rows, method=ONE_COPY, n_rows=1)
+    queries = queries_of(rng, shape)
+    size = 1 if shape.kv_type == Q8_0 else 2
+    for n_components in (1, 2, 7, shape.head_dim):
+        head.set(n_components=n_components, bytes_read=0)
+        chosen = oracle.top((np.abs(queries[0]) * spread_of(head)).sum(axis=0), n_components)
+        places = [component * size for component in chosen] + [shape.head_dim] * (size == 1)
+        lines = {
+            (row // CHUNK_ROWS, (row % CHUNK_ROWS * shape.row_bytes + place) // 64)
+            for row in range(n_rows)
+            for place in places
+        }
+        head.score_and_select(*SCORE_AND_SELECT_ROWS, queries, len(head.chunks))
+        assert head.record["bytes_read"] == 64 * len(lines) + bytes_of_moments(head)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 20_000, 100_000, 10_000_000])
+def test_lines_that_hold_no_component_leave_room_for_rows(n_bytes):
+    rng, shape = np.random.default_rng(29), Shape(256, 1)
+    options = {"n_rows": 3, "n_components": 2, "n_recent": 1, "n_bytes": n_bytes, "reallocates": 1}
+    head = random_head(rng, shape, 0, 300, method=ONE_COPY, **options)
+    rows = head.rows(head.score_and_select(*SCORE_AND_SELECT_ROWS, queries_of(rng, shape), len(head.chunks)))
+    n_lookup = int(head.record["bytes_read"][0])
+    assert len(rows) == min(max((n_bytes - n_lookup) // (2 * shape.row_bytes), 3), 300)
+
+
 # Selection.
 
 
@@ -165,7 +223,7 @@ def test_components_that_are_the_same_in_all_keys_choose_nothing(shape, n_rows):
     """However large they are in the query: what is selected is what attention is given to, by all components."""
     rng = np.random.default_rng(24)
     head, queries = head_with_constant_components(rng, shape, n_rows, n_recent=1)
-    importance = oracle.shares(queries[0].astype(np.float64) @ head.keys.astype(np.float16).T)
+    importance = oracle.shares(queries[0].astype(np.float64) @ as_copied(shape, head.keys).T)
     importance = with_newest(importance, 1)
     for n_selected in (1, 4, 20, 200):
         assert_largest(select(head, queries, n_selected), importance, n_selected)
@@ -196,7 +254,8 @@ def test_rows_of_any_head(shape, n_rows, n_recent, n_more, n_components, spread,
     assert len(chosen) == min(n_selected, n_rows)
     newest = list(range(max(0, n_rows - n_recent), n_rows))
     assert chosen[-len(newest) :] == newest, "the newest rows are always selected"
-    assert head.record["bytes_read"] == n_rows * 2 * n_components + bytes_of_moments(head)
+    of_scores = bytes_of_scores(shape, n_rows, n_components) + bytes_of_moments(head)
+    assert head.record["bytes_read"] == (of_scores if n_selected < n_rows else 0)
     if spread in (0.1, 1.0):
         importance = oracle.shares(oracle.capped(partial_scores(head, queries[0], n_components), softcap))
         assert_largest(chosen, with_newest(importance, len(newest)), n_selected)
@@ -328,7 +387,7 @@ def left_to_the_mean(head, queries, n_selected):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("n_rows", [1, 255, 256, 257, 700])
+@pytest.mark.parametrize("n_rows", [2, 255, 256, 257, 700])
 @pytest.mark.parametrize("softcap", [0.0, 1.0])
 def test_rows_that_are_left_out_leave_their_scores_to_the_mean(shape, n_rows, softcap):
     rng = np.random.default_rng(18)
@@ -336,22 +395,26 @@ def test_rows_that_are_left_out_leave_their_scores_to_the_mean(shape, n_rows, so
         rng, shape, 0, n_rows, method=sparq, n_components=shape.head_dim // 4, n_recent=3, softcap=softcap
     )
     queries = queries_of(rng, shape, spread=1 / np.sqrt(shape.head_dim))
-    for n_selected in (1, 30, n_rows):
+    for n_selected in (1, 30, n_rows - 1):
+        if not 0 < n_selected < n_rows:
+            continue
         head.set(bytes_read=0)
         rows, kept, mean = left_to_the_mean(head, queries, n_selected)
         scores = oracle.capped(partial_scores(head, queries[0], shape.head_dim // 4), softcap)
         np.testing.assert_allclose(kept, papers.softmax(scores)[:, rows].sum(axis=1), rtol=1e-4)
         np.testing.assert_allclose(mean, head.values.mean(axis=0), rtol=1e-4, atol=1e-5)
         of_sums = len(head.chunks) * shape.head_dim * 4
-        of_scores = n_rows * shape.head_dim // 4 * 2 + bytes_of_moments(head)
+        of_scores = bytes_of_scores(shape, n_rows, shape.head_dim // 4) + bytes_of_moments(head)
         assert head.record["bytes_read"] == of_scores + of_sums
 
 
-def test_where_everything_is_attended_nothing_is_left():
+@pytest.mark.parametrize(("weight", "n_selected"), [(np.nan, 5), (1.0, 300)], ids=["a NaN", "a budget of 1"])
+def test_where_everything_is_attended_nothing_is_left(weight, n_selected):
     rng = np.random.default_rng(19)
-    head = random_head(rng, SHAPE, 0, 300, method=sparq, n_components=9, n_recent=2, n_rows=5, reallocates=True)
+    options = {"n_components": 9, "n_recent": 2, "n_rows": n_selected, "reallocates": True}
+    head = random_head(rng, SHAPE, 0, 300, method=sparq, **options)
     queries = queries_of(rng, SHAPE)
-    queries[0, 1, 5] = np.nan
+    queries[0, 1, 5] = weight
     head.score_and_select(score_rows, select_rows, queries, 4)
     assert head.scratch.floats(3).tolist() == [1, 1, 1]
     before = normal(rng, 3, 64)
@@ -383,6 +446,8 @@ def test_output_is_that_of_algorithm_1(shape, reallocates, n_rows):
     out = attend_spans(shape, queries, spans, n_rows - 1)[0]
     reallocate(shape, head.address, address(out), shape.head_dim * 4)
     query = queries[0].astype(np.float64) * np.sqrt(shape.head_dim)
-    expected = papers.sparq(query, head.keys, head.values, n_components, n_selected, 6, reallocates, spread_of(head))
+    expected = papers.sparq(
+        query, head.keys, head.values, n_components, n_selected, 6, reallocates, *2 * [spread_of(head)]
+    )
     assert rows == expected[0].tolist()
     assert relative_error(out, expected[1]) < 5 * SAME

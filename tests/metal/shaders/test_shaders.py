@@ -8,6 +8,7 @@ from helpers.kernel_inputs import address, halves, normal, relative_error
 from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
+from octavo.cpu_kernels.columns import element_bytes, scale_bytes
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.methods import dense, quest, sparq
@@ -46,11 +47,13 @@ def parts_of(head):
             n_pages = -(-n_rows // 16)
             yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=extras), 0
         if head.method is sparq:
-            columns = chunk.view(np.float16, shape.head_dim, CHUNK_ROWS, at=extras)
-            yield "columns", columns[:, :n_rows], 0
-            moments = extras + 2 * shape.head_dim * CHUNK_ROWS
-            yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=moments), 1e-4
-            yield "sums", chunk.view(np.float32, shape.head_dim, at=moments + 8 * shape.head_dim), 1e-4
+            yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=extras), 1e-4
+            yield "sums", chunk.view(np.float32, shape.head_dim, at=extras + 8 * shape.head_dim), 1e-4
+            copy, size = extras + 12 * shape.head_dim, element_bytes(shape)
+            scales = CHUNK_ROWS * scale_bytes(shape)
+            yield "scales", chunk.view(np.uint16, CHUNK_ROWS, at=copy)[: n_rows if scales else 0], 0
+            columns = chunk.view(np.uint8, shape.head_dim, CHUNK_ROWS * size, at=copy + scales)
+            yield "columns", columns[:, : n_rows * size], 0
 
 
 def shortened(head, n_new):

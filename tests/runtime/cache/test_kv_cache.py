@@ -11,6 +11,7 @@ from helpers.kernel_inputs import normal, store_rows
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.vector import CACHE_LINE
 from octavo.errors import OctavoError
 from octavo.runtime.cache.index import Index, IndexLayer
 from octavo.runtime.cache.kv_cache import KVCache
@@ -176,8 +177,7 @@ def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
         append(n_rows, mean=1)
     keys = as_floats(cache.rows(0)[0]).astype(np.float64)
     for tail, own in zip(cache.tails, keys, strict=True):
-        first = extras_offset(shape) + 2 * CHUNK_ROWS * 64  # behind the columns
-        moments = [tail.chunk(i)[first:][: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
+        moments = [tail.chunk(i)[extras_offset(shape) :][: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
         np.testing.assert_allclose(moments, moments_of_chunks(own), rtol=1e-5, atol=1e-3)
 
 
@@ -351,3 +351,9 @@ def test_the_refusal_counts_the_document_in(cache, monkeypatch):
     free_memory(monkeypatch, 0)
     with pytest.raises(OctavoError, match="The KV cache of 41 tokens"):
         cache.reserve(1)
+
+
+def test_chunks_begin_on_a_cache_line(cache):
+    """By which SparQ counts what it reads of one copy."""
+    cache.append_rows(random_rows(cache, 600))
+    assert all(chunk.ctypes.data % CACHE_LINE == 0 for tail in cache.tails for chunk in tail.chunks)
