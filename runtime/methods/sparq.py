@@ -2,60 +2,187 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.sparq import HOOKS, STATE, extras_bytes
+from ...cpu_kernels.hooks import Hooks
+from ...cpu_kernels.methods.sparq import (
+    HOOKS,
+    HOOKS_OF_ONE_COPY,
+    MEASURED_CHUNKS,
+    STATE,
+    extras_bytes,
+    moments_bytes,
+)
 from ...cpu_kernels.scores import padded
+from ...cpu_kernels.vector import CACHE_LINE
+from ...errors import BudgetTooSmall
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import LEAST_READ, Heads, Keeps, Method, rows_of_budget
+from .method import Heads, Keeps, Method
 from .parameters import parameter
+
+#: Rows that are selected at least, whatever the budget.
+LEAST_ROWS = 16
+
+#: Words of the parameters that choose among rules.
+SPREAD, QUERY, L1 = "spread", "query", "l1"
+AUTO, ON, OFF = "auto", "on", "off"
+TWO, ONE = "two", "one"
 
 
 @dataclass(frozen=True)
 class SparQ(Method):
     """Select rows by partial scores; a batch of more than one token attends to everything.
 
-    Components are chosen, and the temperature is made, by |q| times the spread of the keys' components, where the paper
-    takes |q| alone (steps 1 and 2). Where keys have a large mean, as Gemma's, what is large may tell no rows apart.
-
     Parameters
     ----------
     budget : float
-        Share of the KV bytes that a step reads, the components included. Each gets one half: r = budget * head_dim
-        components of each key, and budget / 2 of the rows. 1 reads everything.
-    window_share : float
-        Share of the selected rows that are the newest; a quarter in the paper, appendix B.
-    reallocate : bool or None
-        Whether the attention of the rows that are left out goes to the mean value (algorithm 1, step 3). None does so
-        for KV heads with one query head, as the paper does (appendix B: it harms grouped-query attention).
+        Share of the KV bytes that a step reads, the components included. Components get one half, rows the other. At
+        least 16 rows and one component are read. 1 reads everything.
+    r : int
+        Components of each key that score rows; 0: as many as the budget allows. With k, the budget has no part.
+    k : int
+        Rows that are selected; 0: as many as the budget allows. With r, the budget has no part.
+    recent : float
+        Share of the selected rows that are the newest; a quarter in the paper, table G1.
+    components : str
+        What chooses the components: |q| times the spread of the keys' components, or |q| alone (algorithm 1, step 1).
+        Where keys have a large mean, as Gemma's, large components may tell no rows apart.
+    temperature : str
+        What makes up for the other components: the squares of |q| times the spread, or their L1 coverage, of |q|
+        (equation 9).
+    reallocate : str
+        Whether the attention of the rows that are left out goes to the mean value (algorithm 1, step 3). "auto" does so
+        for KV heads with one query head, as the paper does (section 4: models with more do better without it).
+    layout : str
+        Whether the keys are stored once more, transposed, which is half the memory more; or "one": components are read
+        from the rows, which takes whole cache lines.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
-    window_share: float = parameter(0.25, least=0, most=1)
-    reallocate: bool | None = parameter(None, bool)
+    r: int = parameter(0, least=0)
+    k: int = parameter(0, least=0)
+    recent: float = parameter(0.25, least=0, most=1)
+    components: str = parameter(SPREAD, choices=(SPREAD, QUERY))
+    temperature: str = parameter(SPREAD, choices=(SPREAD, L1))
+    reallocate: str = parameter(AUTO, choices=(AUTO, ON, OFF))
+    layout: str = parameter(TWO, choices=(TWO, ONE))
 
     name = "sparq"
-    hooks = HOOKS
     state = STATE
     keeps = Keeps.ORDER
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {"r": 32, "k": 128, "components": QUERY, "temperature": L1, "reallocate": AUTO},
+    }
+
+    @property
+    def hooks(self) -> Hooks:  # type: ignore[override]
+        """Return the compiled functions of the layout."""
+        return HOOKS_OF_ONE_COPY if self.layout == ONE else HOOKS
+
+    @property
+    def takes_budget(self) -> bool:
+        """Return whether a budget makes a difference: not if it is known how many components and rows are read."""
+        return self.r == 0 or self.k == 0
+
+    @property
+    def on_metal(self) -> bool:
+        """Return whether the shader part has these rules."""
+        return (self.components, self.temperature, self.layout) == (SPREAD, SPREAD, TWO)
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
-        return extras_bytes(shape)
+        return moments_bytes(shape) if self.layout == ONE else extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
         """Return the rows that are scored in one head. `reallocate` needs room for head_dim and group numbers."""
         return max(heads.n_chunks * CHUNK_ROWS, padded(int((heads.head_dim + heads.group).max())))
 
+    def start(self, heads: Heads, index: Index | None) -> None:
+        """Choose the rules.
+
+        Raises
+        ------
+        BudgetTooSmall
+            If reading the components exceeds the budget.
+        """
+        state = heads.state
+        state["by_query"], state["by_coverage"] = self.components == QUERY, self.temperature == L1
+        state["reallocates"] = heads.group == 1 if self.reallocate == AUTO else self.reallocate == ON
+        if self.k:
+            return
+        row = 2 * heads.row_bytes
+        least = float((self._lookup(heads, self._components(heads, self.budget * row, 1)) / row).max(initial=0))
+        if least >= self.budget:
+            raise BudgetTooSmall(
+                f"A budget of {self.budget:g} is too small for {self.name} with layout={self.layout},r={self.r}: "
+                f"reading the components takes up to {least:.3f}. Raise the budget, or give a smaller r."
+            )
+
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Let the number of rows grow with the sequence."""
-        share, state = self.budget * heads.scale, heads.state
-        n_rows = rows_of_budget(1.0, np.where(share < 1, share / 2, 1.0), n_tokens, LEAST_READ)
-        state["n_rows"], state["n_recent"] = n_rows, np.ceil(self.window_share * n_rows)
-        state["n_components"] = np.maximum(np.rint(share * heads.head_dim), 1)
-        state["reallocates"] = heads.group == 1 if self.reallocate is None else self.reallocate
+        """Turn the budget into numbers of components and rows."""
+        state, row = heads.state, 2 * heads.row_bytes
+        budget = np.minimum(self.budget * heads.scale, 1.0) * row
+        n_components = self._components(heads, budget, n_tokens)
+        lookup = self._lookup(heads, n_components) + self._sums(heads, n_tokens) / n_tokens
+        n_rows = np.full(len(row), self.k) if self.k else np.maximum((budget - lookup) / row * n_tokens, LEAST_ROWS)
+        reads_all = (budget == row) & self.takes_budget
+        state["n_components"] = n_components
+        state["n_rows"] = np.where(reads_all, n_tokens, np.minimum(n_rows, n_tokens))
+        state["n_recent"] = np.ceil(self.recent * state["n_rows"])
+        state["n_bytes"] = 0 if self.k else budget * n_tokens
+
+    def _components(self, heads: Heads, budget: np.ndarray, n_tokens: int) -> np.ndarray:
+        """Return how many components score rows. Costs and budgets are in bytes for each row of the sequence."""
+        if self.r:
+            n: Any = self.r
+        elif self.k:
+            left = budget - (2 * self.k * heads.row_bytes + self._sums(heads, n_tokens)) / n_tokens
+            n = left / CACHE_LINE if self.layout == ONE else (left - _scales(heads)) / _element(heads)
+        elif self.layout == ONE:
+            n = budget / (2 * heads.row_bytes) * heads.head_dim
+        else:
+            n = (budget / 2 - _scales(heads)) / _element(heads)
+        counts: np.ndarray = np.clip(np.rint(n), 1, heads.head_dim)
+        return counts
+
+    def _lookup(self, heads: Heads, n_components: np.ndarray) -> np.ndarray:
+        """Return what reading components costs: with one copy, at most whole keys."""
+        if self.layout == ONE:
+            lines: np.ndarray = np.minimum((n_components + _quantised(heads)) * CACHE_LINE, heads.row_bytes)
+            return lines
+        cost: np.ndarray = n_components * _element(heads) + _scales(heads)
+        return cost
+
+    def _sums(self, heads: Heads, n_tokens: int) -> np.ndarray:
+        """Return the bytes of moments and of sums of values that a step reads."""
+        measured = min(max(n_tokens // CHUNK_ROWS, 1), MEASURED_CHUNKS) if SPREAD in self._rules else 0
+        n_chunks = -(-n_tokens // CHUNK_ROWS)
+        n_bytes: np.ndarray = heads.head_dim * (8 * measured + 4 * n_chunks * heads.state["reallocates"])
+        return n_bytes
+
+    @property
+    def _rules(self) -> tuple[str, str]:
+        return self.components, self.temperature
+
+
+def _quantised(heads: Heads) -> np.ndarray:
+    """Return whether heads store q8_0."""
+    quantised: np.ndarray = heads.row_bytes < 2 * heads.head_dim
+    return quantised
+
+
+def _element(heads: Heads) -> np.ndarray:
+    """Return the bytes of an element of the transposed copy (see cpu_kernels/columns.py)."""
+    return np.where(_quantised(heads), 1, 2)
+
+
+def _scales(heads: Heads) -> np.ndarray:
+    """Return the bytes of the transposed copy's scale of a row."""
+    return np.where(_quantised(heads), 2, 0)
