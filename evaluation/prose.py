@@ -130,11 +130,30 @@ def hide(haystack: Prose, n_tokens: int, hidden: Sequence[tuple[float, str]], rn
             f"{len(hidden)} paragraphs are too much to hide in so few tokens ({n_tokens:,} beside the prompt's): give "
             "larger --depths or fewer --samples."
         )
-    paragraphs = passage(haystack, n_prose, rng)
-    starts = np.array(list(accumulate(map(len, paragraphs), initial=0))[:-1])
+    positions = [position for position, _ in hidden]
+    return insert(passage(haystack, n_prose, rng), list(zip(positions, needles, strict=True)))
+
+
+def insert(parts: Sequence[list[int]], hidden: Sequence[tuple[float, list[int]]]) -> list[int]:
+    """Put tokens between the parts of a text, each at the border that is nearest to its position.
+
+    Parameters
+    ----------
+    parts : sequence of list of int
+        Tokens of paragraphs or lines; at least one.
+    hidden : sequence of (float, list of int)
+        Rising positions from 0 to 1, and the tokens to put there. Nothing is put behind the last part.
+
+    Returns
+    -------
+    list of int
+        All tokens.
+    """
+    *starts, n_tokens = accumulate(map(len, parts), initial=0)
+    borders = np.array(starts)
     result, done = [], 0
-    for (position, _), needle in zip(hidden, needles, strict=True):
-        before = int(np.abs(starts - position * n_prose).argmin())
-        result += [token for paragraph in paragraphs[done:before] for token in paragraph] + needle
+    for position, tokens in hidden:
+        before = int(np.abs(borders - position * n_tokens).argmin())
+        result += [token for part in parts[done:before] for token in part] + tokens
         done = max(done, before)
-    return result + [token for paragraph in paragraphs[done:] for token in paragraph]
+    return result + [token for part in parts[done:] for token in part]

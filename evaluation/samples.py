@@ -22,7 +22,7 @@ class Sample:
     stop : str
         Text at which the model stops writing; empty for none.
     answers : tuple of str
-        Accepted answers; one of them is enough.
+        Accepted answers, one of which is enough; or strings that are all expected. The task says which.
     position : float, optional
         Place of the answer in the text, from 0 to 1; None if there is no single place.
     """

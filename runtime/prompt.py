@@ -110,6 +110,10 @@ class Prompt:
         """
         return self._turn(self._between, question)
 
+    def tail(self) -> list[int]:
+        """Return the tokens between a question and its answer."""
+        return self._tokenize(self._last, special=True)
+
     def _turn(self, before: str, question: str) -> list[int]:
         """The tokens of a question, with the template's around it."""
         return (

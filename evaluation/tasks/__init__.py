@@ -18,24 +18,31 @@ class Entry(NamedTuple):
 
     Parameters
     ----------
-    class_name : str
-        Name of the task's class. Its module is named after the task, with underscores.
+    path : str
+        Module and class of the task.
     summary : str
         What the task measures, in a line, for help texts.
     """
 
-    class_name: str
+    path: str
     summary: str
 
 
 TASKS = {
-    "perplexity": Entry("Perplexity", "bits per character of prose, the later part given the earlier"),
-    "repetition": Entry("Repetition", "how much of a passage the model repeats, given its beginning"),
-    "passkey": Entry("Passkey", "numbers hidden in prose"),
-    "needle": Entry("Needle", "facts hidden in prose"),
-    "qa": Entry("QA", "questions about paragraphs among unrelated ones"),
-    "fixed-context": Entry("FixedContext", "many questions on one indexed document"),
-    "agreement": Entry("Agreement", "next-token distributions and attention against dense ones"),
+    "perplexity": Entry("perplexity.Perplexity", "bits per character of prose, the later part given the earlier"),
+    "repetition": Entry("repetition.Repetition", "how much of a passage the model repeats, given its beginning"),
+    "passkey": Entry("passkey.Passkey", "numbers hidden in prose"),
+    "needle": Entry("needle.Needle", "facts hidden in prose"),
+    "qa": Entry("qa.QA", "questions about paragraphs among unrelated ones"),
+    "fixed-context": Entry("fixed_context.FixedContext", "many questions on one indexed document"),
+    "agreement": Entry("agreement.Agreement", "next-token distributions and attention against dense ones"),
+    "niah-single": Entry("niah.SingleNiah", "RULER: the value of a key, hidden in noise"),
+    "niah-multikey": Entry("niah.MultiKeyNiah", "RULER: the value of one of four keys"),
+    "niah-multivalue": Entry("niah.MultiValueNiah", "RULER: all four values of a key"),
+    "niah-multiquery": Entry("niah.MultiQueryNiah", "RULER: the values of four keys"),
+    "variable-tracking": Entry("variable_tracking.VariableTracking", "RULER: all variables of a chain of assignments"),
+    "common-words": Entry("common_words.CommonWords", "RULER: the ten most common words of a list"),
+    "frequent-words": Entry("frequent_words.FrequentWords", "RULER: the three most frequent of made-up words"),
 }
 
 
@@ -52,6 +59,6 @@ def task_class(name: str) -> type[Task]:
     type
         The task's class, a dataclass whose fields all have defaults.
     """
-    module = import_module(f".{name.replace('-', '_')}", __package__)
-    task: type[Task] = getattr(module, TASKS[name].class_name)
+    module, class_name = TASKS[name].path.split(".")
+    task: type[Task] = getattr(import_module(f".{module}", __package__), class_name)
     return task

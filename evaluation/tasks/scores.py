@@ -45,6 +45,24 @@ def contains_words(text: str, answers: Sequence[str]) -> float:
     return float(any(f" {' '.join(words(answer))} " in written for answer in answers))
 
 
+def recall(text: str, expected: Sequence[str]) -> float:
+    """Count which strings a text contains, in any case.
+
+    Parameters
+    ----------
+    text : str
+        What the model wrote.
+    expected : sequence of str
+        What it should contain; at least one string.
+
+    Returns
+    -------
+    float
+        Share of the strings that the text contains.
+    """
+    return sum(each.lower() in text.lower() for each in expected) / len(expected)
+
+
 def squad_scores(text: str, answers: Sequence[str]) -> dict[str, float]:
     """Compute SQuAD's measures.
 
