@@ -1,8 +1,14 @@
-"""What `--attention help` prints: every word, its parameters and its presets."""
+"""What `--attention help` and `octavo eval help` print: every word, its parameters and its presets."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from ..runtime.methods.parameters import Parameters
 
 _WIDTH, _NAMES = 100, 24
 
@@ -11,15 +17,31 @@ def attention_help() -> str:
     """Return the words that `--attention` is made of, with their parameters, as text for a terminal."""
     from ..runtime.methods import words
     from ..runtime.methods.compose import parameters_of
+
+    return _explained(
+        "--attention takes one of these words, or several with + between them, such as duo+quest. Parameters follow a "
+        "colon: quest:tokens=1024,dense_layers=0.",
+        [(word, parameters_of(word)) for word in words()],
+    )
+
+
+def task_help() -> str:
+    """Return the tasks of `octavo eval`, with their parameters, as text for a terminal."""
+    from ..evaluation.tasks import TASKS, task_class
+
+    return _explained(
+        "octavo eval takes one of these tasks. Parameters follow a colon: niah-multikey:haystack=needles,key=uuid.",
+        [(name, task_class(name)) for name in TASKS],
+    )
+
+
+def _explained(said: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
+    """Return a sentence, and for each word what it is and takes."""
     from ..runtime.methods.parameters import explain, explain_presets, summary
 
     text = click.HelpFormatter(width=_WIDTH)
-    text.write_text(
-        "--attention takes one of these words, or several with + between them, such as duo+quest. Parameters follow a "
-        "colon: quest:tokens=1024,dense_layers=0."
-    )
-    for word in words():
-        owner = parameters_of(word)
+    text.write_text(said)
+    for word, owner in owners:
         text.write_paragraph()
         text.write_text(f"{word}: {summary(owner)}")
         lines = [(name, f"{said.removesuffix('.')} ({values}).") for name, values, said in explain(owner)]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..evaluation.tasks import TASKS
 from ..runtime.methods import LLAMA_CPP
 from . import options
-from .option_types import AttentionListType, BudgetListType, DepthListType
+from .option_types import AttentionListType, BudgetListType, DepthListType, TaskType
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
+
+if TYPE_CHECKING:
+    from ..evaluation.tasks.task import Task
 
 #: Columns of a table and of CSV: a key of the rows, and its heading.
 _COLUMNS = {
@@ -44,13 +47,16 @@ _HELP = f"""Measure what each method and budget costs in quality.
 \b
 {_TASK_LINES}
 
+A task takes parameters as --attention does, such as niah-multikey:haystack=needles; `octavo eval
+help` prints them all.
+
 All methods see the same samples. What is measured is kept beside the model: interrupted, the same command goes on
 where it stopped, and methods and depths can be added.
 """
 
 
 @click.command(help=_HELP)
-@click.argument("task", type=click.Choice(list(TASKS)))
+@click.argument("task", type=TaskType(), metavar=TaskType.name)
 @options.model_options
 @click.option(
     "--attention",
@@ -71,7 +77,7 @@ where it stopped, and methods and depths can be added.
     type=DepthListType(least=1),
     default="4096",
     show_default=True,
-    help="Tokens of a text. fixed-context takes its documents as they are.",
+    help="Tokens of a text. fixed-context and longbench take theirs as they are.",
 )
 @click.option(
     "--samples", type=click.IntRange(1, 100_000), help="Samples at each depth.  [default: 16 or 20, as the task has]"
@@ -80,14 +86,13 @@ where it stopped, and methods and depths can be added.
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="What samples are made of: a text, or JSON for qa and fixed-context.  [default: what octavo has]",
+    help="What samples are made of: a text; JSON for qa, fixed-context and longbench.  [default: what octavo has]",
 )
-@click.option("--chat", is_flag=True, help="qa: ask in the model's chat template, without an example.")
 @options.plan
 @options.output_option("md", "json", "csv")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw score over what was read too.")
 def eval(
-    task: str,
+    task: Task,
     model_options: options.ModelOptions,
     attention: list[str],
     budgets: list[float],
@@ -95,22 +100,18 @@ def eval(
     samples: int | None,
     seed: int,
     data: Path | None,
-    chat: bool,
     plan: Path | None,
     output: str,
     plot: Path | None,
 ) -> None:
     from ..evaluation.evaluate import Evaluation, Settings
-    from ..evaluation.tasks import task_class
-    from ..evaluation.tasks.qa import QA
 
     if LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")
-    if chat and task != QA.name:
-        raise click.UsageError(f"--chat is for qa: {task} has one way to ask.")
-    chosen = QA(chat=True) if chat else task_class(task)()
-    if chosen.own_depths and options.is_on_command_line("depths"):
-        raise click.UsageError(f"{task} takes its documents as they are: leave out --depths.")
+    if task.own_depths and options.is_on_command_line("depths"):
+        raise click.UsageError(f"{task.name} takes its texts as they are: leave out --depths.")
+    if (made_of := data or task.data) is None:
+        raise click.UsageError(f"{task.name} has no data of its own: name a file with --data.")
     if plot is not None:
         from ..evaluation.pictures import check_plot
 
@@ -120,14 +121,14 @@ def eval(
         attention,
         budgets,
         depths,
-        samples or chosen.samples,
+        samples or task.samples,
         seed,
-        data or chosen.data,
+        made_of,
         options.plan_for(attention, plan, library),
     )
     with resumable(), TaskProgress() as progress:
         llama = model_options.open(plan=settings.plan)
-        evaluation = Evaluation(llama, library, chosen, settings, progress, notice)
+        evaluation = Evaluation(llama, library, task, settings, progress, notice)
         result = evaluation.run()
     notice(f"The samples are kept in {evaluation.results.path}")
     if plot is not None:
@@ -162,12 +163,19 @@ def as_markdown(result: dict[str, Any]) -> str:
     columns, machine = _columns(result), result["machine"]
     better = "higher" if result["higher_is_better"] else "lower"
     heading = (
-        f"{result['task']} ({result['metric']}: {better} is better): {result['model']['name']}, "
+        f"{_titled(result)} ({result['metric']}: {better} is better): {result['model']['name']}, "
         f"{result['data']['name']}, seed {result['seed']}, octavo {result['octavo']}, {machine['cpu']}, "
         f"{machine['threads']} threads"
     )
     rows = [[_cell(name, row) for name in columns] for row in result["results"]]
     return f"{heading}\n\n{markdown_table(columns.values(), rows)}"
+
+
+def _titled(result: dict[str, Any]) -> str:
+    """Return the task with the parameters that do not have their defaults, as the command line takes them."""
+    from ..runtime.methods.parameters import written
+
+    return f"{result['task']}:{written(result['parameters'])}".removesuffix(":")
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:

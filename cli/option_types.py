@@ -21,7 +21,7 @@ class Number(click.FloatRange):
         return number
 
 
-#: In place of an attention: print what there is, and stop.
+#: In place of an attention or a task: print what there is, and stop.
 HELP = "help"
 
 
@@ -55,6 +55,30 @@ class AttentionListType(click.ParamType[list[str]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         one = AttentionType()
         return [one.convert(name, param, ctx) for name in re.split(r",(?!\w+=)", str(value))]
+
+
+class TaskType(click.ParamType[Any]):
+    """A task of `octavo eval`, with parameters."""
+
+    name = "TASK[:KEY=VALUE,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..errors import OctavoError
+        from ..evaluation.tasks import TASKS, task_class
+        from ..runtime.methods.parameters import read_settings
+
+        if value == HELP:
+            from .attention_help import task_help
+
+            click.echo(task_help(), nl=False)
+            raise click.exceptions.Exit(0)
+        name, colon, text = str(value).partition(":")
+        if name not in TASKS:
+            self.fail(f"There is no task named '{name}': choose from {', '.join(TASKS)}.", param, ctx)
+        try:
+            return task_class(name)(**read_settings(task_class(name), text) if colon else {})
+        except OctavoError as problem:
+            self.fail(str(problem), param, ctx)
 
 
 class DepthListType(click.ParamType[list[int]]):

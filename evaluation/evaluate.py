@@ -102,6 +102,9 @@ class NumberedText:
 
 _DENSE_RUN = Run(DENSE, 1.0)
 
+#: How a document's keys are clustered: fields of `ClusterSettings` that are not as usual. None: they are not clustered.
+Clustering = tuple[tuple[str, Any], ...] | None
+
 
 class Evaluation:
     """One evaluation. It measures what its results file does not hold yet.
@@ -175,6 +178,7 @@ class Evaluation:
         depths = list(dict.fromkeys(each.depth for each in texts))
         return {
             "task": self.task.name,
+            "parameters": self.task.changed,
             "metric": self.task.metric,
             "higher_is_better": self.task.higher_is_better,
             **{name: self.results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
@@ -188,7 +192,16 @@ class Evaluation:
         made: list[NumberedText] = []
         for depth in [0] if self.task.own_depths else sorted(set(settings.depths)):
             texts = self.task.texts(self.llama, settings.data, depth, settings.n_samples, settings.seed)
-            made += [NumberedText(depth or len(text.tokens), number, text) for number, text in enumerate(texts)]
+            depths = [text.depth or depth or len(text.tokens) for text in texts]
+            made += [NumberedText(*each) for each in zip(depths, range(len(texts)), texts, strict=True)]
+        if self.task.leaves_out:
+            fitting = [each for each in made if each.text.n_tokens <= n_ctx]
+            if 0 < len(fitting) < len(made):
+                self.notice(
+                    f"{len(made) - len(fitting)} of {len(made)} texts do not fit the context of {n_ctx:,} tokens and "
+                    "are left out: a larger context (-c, --rope-scaling) or a long-context model (-m) takes more."
+                )
+            made = fitting or made
         longest = max(each.text.n_tokens for each in made)
         if longest > n_ctx:
             raise OctavoError(
@@ -202,12 +215,14 @@ class Evaluation:
         missing = [run for run in self.runs if not self._is_done(run, numbered)]
         if not missing:
             return
-        document = self._document(numbered.text)
-        self.reader.attend(document, DENSE, 1.0)
+        documents = self._documents(numbered.text, missing)
+        usual = next(iter(documents.values()))
+        self.reader.attend(usual, DENSE, 1.0)
         dense = self._answers(_DENSE_RUN, numbered, [])
         probe = Probe(self.reader, numbered.text, dense)
         for run in missing:
             if run.attention != DENSE:
+                document = documents.get(self._clustering(run), usual)
                 budget = self._matched_budget(run, numbered.depth, document, probe)
                 if budget is not None:
                     self.reader.attend(document, run.attention, budget)
@@ -219,12 +234,21 @@ class Evaluation:
         unreachable = self.results.budgets.get((run.name, run.budget, depth), run.budget) is None
         return unreachable or all(key in self.results.samples for key in keys)
 
-    def _document(self, text: Text) -> Index:
-        """Read a text densely, or open its index."""
+    def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
+        """Read a text densely, or open its indexes: one for each clustering that the missing runs need."""
+        wanted = sorted({each for each in map(self._clustering, missing) if each is not None})
         if text.document:
-            return self.reader.index(self.library, text.name, text.document)
-        clusters = any(parse(run.attention, self.settings.plan).needs_clusters for run in self.runs)
-        return self.reader.read(text.tokens, clusters)
+            wanted = wanted or [()]
+            indexes = [self.reader.index(self.library, text.name, text.document, dict(each)) for each in wanted]
+        else:
+            indexes = self.reader.read(text.tokens, [dict(each) for each in wanted])
+        clusterings: list[Clustering] = [*wanted] or [None]
+        return dict(zip(clusterings, indexes, strict=True))
+
+    def _clustering(self, run: Run) -> Clustering:
+        """Return how a run needs documents to be clustered."""
+        composition = parse(run.attention, self.settings.plan)
+        return tuple(sorted(composition.clustering.items())) if composition.needs_clusters else None
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
         """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""

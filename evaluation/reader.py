@@ -9,17 +9,18 @@ from __future__ import annotations
 import codecs
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from ..convert.calibrate import calibrate
-from ..convert.clusters import settings_for
+from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.index import IndexBuilder, identity
 from ..convert.pipeline import cluster, keep_whole, read
 from ..convert.progress import Progress
-from ..runtime.cache.index import Index
+from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
 from ..runtime.store.index_files import open_index
@@ -46,36 +47,44 @@ class Reader:
 
     def __init__(self, llama: Llama, progress: Progress, n_jobs: int) -> None:
         self.llama, self.progress, self.n_jobs = llama, progress, n_jobs
-        self.settings = settings_for(llama.context.kv_type)
         self._n_text = 0
         self._checkpoint: Checkpoint | None = None
         self._attending: tuple[Index, str, float] | None = None
 
-    def read(self, tokens: list[int], clusters: bool) -> Index:
-        """Read a text densely, and make its index in memory.
+    def read(self, tokens: list[int], clusterings: Sequence[Mapping[str, Any]]) -> list[Index]:
+        """Read a text densely, and make indexes in memory.
 
         Parameters
         ----------
         tokens : list of int
             The text.
-        clusters : bool
-            Whether a method needs clusters. Without them the index holds rows only.
+        clusterings : sequence of mapping
+            How the keys are to be clustered, each time other than usual (`Composition.clustering`).
 
         Returns
         -------
-        Index
-            The index of the text.
+        list of Index
+            An index for each clustering. If there is none, one that holds rows only.
         """
         llama, cache = self.llama, self.llama.context.cache
         self._attending = None
         llama.reset()
         llama.set_attention("dense")
         self.progress.start(f"Reading {len(tokens):,} tokens", len(tokens), "tokens")
-        queries = read(llama, tokens, self.progress, self.settings.n_queries(len(tokens)))
-        clustered = cluster(cache, self.settings, self.progress, self.n_jobs) if clusters else keep_whole(cache)
-        return calibrate(llama, list(clustered), queries, tokens, self.settings)
+        all_settings = [settings_for(llama.context.kv_type, each) for each in clusterings]
+        usual = settings_for(llama.context.kv_type)
+        n_queries = [settings.n_queries(len(tokens)) for settings in [*all_settings, usual]]
+        queries = read(llama, tokens, self.progress, max(n_queries))
 
-    def index(self, library: Library, name: str, text: str) -> Index:
+        def indexed(layers: Iterable[IndexLayer], settings: ClusterSettings) -> Index:
+            last = [captured[:, -settings.n_queries(len(tokens)) :] for captured in queries]
+            return calibrate(llama, list(layers), last, tokens, settings)
+
+        if not clusterings:
+            return [indexed(keep_whole(cache), usual)]
+        return [indexed(cluster(cache, each, self.progress, self.n_jobs), each) for each in all_settings]
+
+    def index(self, library: Library, name: str, text: str, clustering: Mapping[str, Any]) -> Index:
         """Open the index of a user's document, and make it first if there is none.
 
         Parameters
@@ -86,19 +95,21 @@ class Reader:
             What the document is called.
         text : str
             The document.
+        clustering : mapping
+            How its keys are to be clustered, other than usual.
 
         Returns
         -------
         Index
             The index, open by mmap.
         """
-        llama = self.llama
+        llama, settings = self.llama, settings_for(self.llama.context.kv_type, clustering)
         self._attending = None
         llama.reset()
         llama.set_attention("dense")
-        path = library.index_path(name, text, identity(llama, self.settings))
+        path = library.index_path(name, text, identity(llama, settings))
         if not path.exists():
-            IndexBuilder(llama, library, path, name, text, self.settings, self.progress, self.n_jobs).build()
+            IndexBuilder(llama, library, path, name, text, settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: str, budget: float) -> None:

@@ -23,6 +23,10 @@ class Sample:
         Text at which the model stops writing; empty for none.
     answers : tuple of str
         Accepted answers, one of which is enough; or strings that are all expected. The task says which.
+    classes : tuple of str
+        Names that an answer may be one of, if the task has such.
+    kind : str
+        Name of the sample's dataset, if the task has several.
     position : float, optional
         Place of the answer in the text, from 0 to 1; None if there is no single place.
     """
@@ -32,6 +36,8 @@ class Sample:
     n_predict: int = 0
     stop: str = ""
     answers: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    kind: str = ""
     position: float | None = None
 
     @property
@@ -54,6 +60,8 @@ class Text:
         Whether each sample follows the one before it. Otherwise each follows the text alone.
     name, document : str
         Name and text of a user's document that must be indexed; empty for other texts.
+    depth : int
+        Number of tokens that results call the text by, so that texts of different lengths share a row; 0 for its own.
     """
 
     tokens: list[int]
@@ -61,6 +69,7 @@ class Text:
     continues: bool = False
     name: str = ""
     document: str = ""
+    depth: int = 0
 
     @property
     def n_tokens(self) -> int:

@@ -35,6 +35,7 @@ TASKS = {
     "needle": Entry("needle.Needle", "facts hidden in prose"),
     "qa": Entry("qa.QA", "questions about paragraphs among unrelated ones"),
     "fixed-context": Entry("fixed_context.FixedContext", "many questions on one indexed document"),
+    "longbench": Entry("longbench.LongBench", "a dataset of LongBench, from --data FILE.jsonl"),
     "agreement": Entry("agreement.Agreement", "next-token distributions and attention against dense ones"),
     "niah-single": Entry("niah.SingleNiah", "RULER: the value of a key, hidden in noise"),
     "niah-multikey": Entry("niah.MultiKeyNiah", "RULER: the value of one of four keys"),

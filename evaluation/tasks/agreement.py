@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
 from ..measures import same_top_token
 from ..samples import Outcome, Sample, Text
 from .data import NOVEL
@@ -27,8 +28,8 @@ class Agreement(Task):
         Largest number of samples that follow one another after a text.
     """
 
-    n_tokens: int = 16
-    per_text: int = 8
+    n_tokens: int = parameter(16, least=1)
+    per_text: int = parameter(8, least=1)
 
     name = "agreement"
     metric = "same top token"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import OctavoError
+from ...runtime.methods.parameters import parameter
 from ..samples import Text
 from .ruler import Page, Ruler
 
@@ -40,9 +41,9 @@ class CommonWords(Ruler):
         How often each of the others occurs. There are as many others as fit.
     """
 
-    common: int = 10
-    often: int = 30
-    seldom: int = 3
+    common: int = parameter(10, least=1)
+    often: int = parameter(30, least=2)
+    seldom: int = parameter(3, least=1)
 
     name = "common-words"
 

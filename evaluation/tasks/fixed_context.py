@@ -17,6 +17,7 @@ from ...convert.pipeline import document_tokens
 from ...convert.texts import read_document
 from ...errors import OctavoError
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..samples import Outcome, Sample, Text
 from .data import QUESTIONS, answers_of, read_json
@@ -61,7 +62,7 @@ class FixedContext(Task):
         Largest number of tokens of an answer.
     """
 
-    n_tokens: int = 48
+    n_tokens: int = parameter(48, least=1)
 
     name = "fixed-context"
     metric = "F1"

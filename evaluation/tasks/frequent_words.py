@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.methods.parameters import parameter
 from ..samples import Text
 from .ruler import Page, Ruler
 
@@ -36,10 +37,10 @@ class FrequentWords(Ruler):
     Parameters
     ----------
     alpha : float
-        Power of the rank by which frequencies fall; above 1.
+        Power of the rank by which frequencies fall.
     """
 
-    alpha: float = 2.0
+    alpha: float = parameter(2.0, above=1)
 
     name = "frequent-words"
 

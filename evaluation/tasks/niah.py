@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.methods.parameters import parameter
 from ..prose import BORDER, insert, passage
 from ..samples import Sample, Text
-from .ruler import NUMBER, WORD, Page, Ruler
+from .ruler import KINDS, NUMBER, WORD, Page, Ruler
 
 #: What fills a text: lines of noise, prose, or needles that nobody asks for.
-NOISE, ESSAY, NEEDLES = "noise", "essay", "needles"
+NOISE, ESSAY, NEEDLES = _HAYSTACKS = ("noise", "essay", "needles")
 
 _INSTRUCTION = (
     "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. I will quiz you about "
@@ -46,17 +47,17 @@ class Niah(Ruler):
     queries : int
         Keys that one question asks for.
     key, value : str
-        What keys and values are: "word", "number" or "uuid".
+        What keys and values are.
     haystack : str
-        What they are hidden in: "noise", "essay" or "needles".
+        What they are hidden in: lines of noise, the prose of --data, or needles that fill the text.
     """
 
-    keys: int = 1
-    values: int = 1
-    queries: int = 1
-    key: str = WORD
-    value: str = NUMBER
-    haystack: str = ESSAY
+    keys: int = parameter(1, least=1)
+    values: int = parameter(1, least=1)
+    queries: int = parameter(1, least=1)
+    key: str = parameter(WORD, choices=KINDS)
+    value: str = parameter(NUMBER, choices=KINDS)
+    haystack: str = parameter(ESSAY, choices=_HAYSTACKS)
 
     def text(self, page: Page, depth: int, most: int, rng: np.random.Generator) -> Text:
         """Hide the needles at random places, and ask for their keys (see `Ruler.text`)."""
@@ -104,7 +105,7 @@ class Niah(Ruler):
 class SingleNiah(Niah):
     """Recall the value of the only key (S-NIAH)."""
 
-    haystack: str = NOISE
+    haystack: str = parameter(NOISE, choices=_HAYSTACKS)
 
     name = "niah-single"
 
@@ -113,7 +114,7 @@ class SingleNiah(Niah):
 class MultiKeyNiah(Niah):
     """Recall the value of one of several keys (MK-NIAH)."""
 
-    keys: int = 4
+    keys: int = parameter(4, least=1)
 
     name = "niah-multikey"
 
@@ -122,7 +123,7 @@ class MultiKeyNiah(Niah):
 class MultiValueNiah(Niah):
     """Recall all values of the only key (MV-NIAH)."""
 
-    values: int = 4
+    values: int = parameter(4, least=1)
 
     name = "niah-multivalue"
 
@@ -131,6 +132,6 @@ class MultiValueNiah(Niah):
 class MultiQueryNiah(Niah):
     """Recall the values of several keys in one answer (MQ-NIAH)."""
 
-    queries: int = 4
+    queries: int = parameter(4, least=1)
 
     name = "niah-multiquery"

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
@@ -40,8 +41,8 @@ class Passkey(Task):
         Largest number of tokens of an answer.
     """
 
-    per_text: int = 10
-    n_tokens: int = 8
+    per_text: int = parameter(10, least=1, most=len(_PEOPLE))
+    n_tokens: int = parameter(8, least=1)
 
     name = "passkey"
     metric = "found"

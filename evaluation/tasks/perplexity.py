@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
 from ..prose import passage, prose_of
 from ..samples import Outcome, Sample, Text
 from .data import NOVEL
@@ -30,8 +31,8 @@ class Perplexity(Task):
         Largest number of samples that follow one another after a text.
     """
 
-    n_tokens: int = 32
-    per_text: int = 8
+    n_tokens: int = parameter(32, least=1)
+    per_text: int = parameter(8, least=1)
 
     name = "perplexity"
     metric = "bits per character"

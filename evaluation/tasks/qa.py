@@ -16,6 +16,7 @@ import numpy as np
 from ...convert.plan.recall_texts import Haystack
 from ...errors import OctavoError
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
@@ -93,9 +94,9 @@ class QA(Task):
         Whether to ask in the model's chat template, without an example.
     """
 
-    per_text: int = 10
-    n_tokens: int = 24
-    chat: bool = False
+    per_text: int = parameter(10, least=1)
+    n_tokens: int = parameter(24, least=1)
+    chat: bool = parameter(False)
 
     name = "qa"
     metric = "F1"

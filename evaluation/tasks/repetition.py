@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import OctavoError
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
 from ..prose import BORDER, passage, prose_of
 from ..samples import Outcome, Sample, Text
 from .data import NOVEL
@@ -36,9 +37,9 @@ class Repetition(Task):
         is near needs no retrieval.
     """
 
-    n_cue: int = 32
-    n_tokens: int = 48
-    per_text: int = 8
+    n_cue: int = parameter(32, least=1)
+    n_tokens: int = parameter(48, least=1)
+    per_text: int = parameter(8, least=1)
 
     name = "repetition"
     metric = "characters repeated"

@@ -28,7 +28,7 @@ from .task import Task
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
 
 #: What keys and values may be.
-WORD, NUMBER, UUID_ = "word", "number", "uuid"
+WORD, NUMBER, UUID_ = KINDS = ("word", "number", "uuid")
 
 #: An answer may be longer than what is expected by this factor, and by so many tokens more.
 _LONGER, _MORE = 2, 16

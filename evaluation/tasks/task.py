@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...convert.texts import read_document
 from ...runtime.llama import Llama
+from ...runtime.methods.parameters import Parameters
 from ..samples import Outcome, Sample, Text
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Task(Parameters, ABC):
     """Make texts and samples, and score what a model made of them.
 
-    A task is a frozen dataclass of parameters with these class attributes.
+    A task is a frozen dataclass of parameters, which `octavo eval TASK:key=value,...` sets. It has these class
+    attributes.
 
     Attributes
     ----------
@@ -26,29 +28,36 @@ class Task(ABC):
         What a score counts.
     samples : int
         Default number of samples at each depth.
-    data : Path
-        Default file to make texts of.
+    data : Path, optional
+        Default file to make texts of; None if the user has to name one.
     higher_is_better : bool
         Whether a higher score is better.
     compares_attention : bool
         Whether the output of each layer's attention is compared with that of dense attention.
     own_depths : bool
-        Whether the texts are users' documents, which are indexed and have the length that they have.
+        Whether the texts are the user's, and have the length that they have.
+    leaves_out : bool
+        Whether texts that do not fit the context are left out. Otherwise they are an error.
     in_batches : bool
         Whether prompts are read in batches, as `octavo ask` does.
     extra_figures : tuple of str
         Further figures of a sample to report the mean of.
     """
 
-    name: ClassVar[str]
     metric: ClassVar[str]
     samples: ClassVar[int]
-    data: ClassVar[Path]
+    data: ClassVar[Path | None]
     higher_is_better: ClassVar[bool] = True
     compares_attention: ClassVar[bool] = False
     own_depths: ClassVar[bool] = False
+    leaves_out: ClassVar[bool] = False
     in_batches: ClassVar[bool] = False
     extra_figures: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Return the parameters that do not have their defaults, by name."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
     def content(self, data: Path) -> str:
         """Return everything that the texts are made of; results depend on it.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.methods.parameters import parameter
 from ..prose import insert
 from ..samples import Text
 from .ruler import NOISE, Page, Ruler
@@ -37,8 +38,8 @@ class VariableTracking(Ruler):
         Assignments of a chain after the first.
     """
 
-    chains: int = 1
-    hops: int = 4
+    chains: int = parameter(1, least=1)
+    hops: int = parameter(4, least=1)
 
     name = "variable-tracking"
 

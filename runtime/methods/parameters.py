@@ -1,7 +1,7 @@
-"""Parameters: the fields of a dataclass that `--attention NAME:key=value,...` sets, and presets, which set several.
+"""Parameters: the fields of a dataclass that `NAME:key=value,...` sets, and presets, which set several.
 
-Names, kinds and ranges come from the fields, explanations from the class's docstring. So a method declares a parameter
-once, and help texts, errors and checks follow.
+Names, kinds and ranges come from the fields, explanations from the class's docstring. So a method, or a
+task of `octavo eval`, declares a parameter once, and help texts, errors and checks follow.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def parameter(
 
 @dataclass(frozen=True)
 class Parameters:
-    """Something that `--attention` names, with parameters. A subclass is a frozen dataclass of them.
+    """Something with a name and parameters on the command line. A subclass is a frozen dataclass of them.
 
     Attributes
     ----------
     name : str
-        Its word in `--attention`.
+        Its word on the command line.
     presets : mapping
         For each word that sets several parameters, such as "paper", their values by name.
     """
@@ -197,7 +197,12 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
 
 def explain_presets(owner: type[Parameters]) -> list[tuple[str, str]]:
     """Return the presets of a class for help texts: each one's name, and what it stands for."""
-    return [(name, ",".join(f"{key}={_shown(value)}" for key, value in s.items())) for name, s in owner.presets.items()]
+    return [(name, written(settings)) for name, settings in owner.presets.items()]
+
+
+def written(settings: Mapping[str, Any]) -> str:
+    """Return settings as the command line takes them: `key=value,...`."""
+    return ",".join(f"{key}={_shown(value)}" for key, value in settings.items())
 
 
 def summary(owner: type[Parameters]) -> str:

@@ -58,12 +58,28 @@ def test_help_tells_of_each_task():
     shown = octavo("--help")
     assert shown.exit_code == 0
     usage = "".join(shown.stdout.split("\n\n")[0].split())
-    assert usage == "Usage:octavoeval[OPTIONS]{" + "|".join(TASKS) + "}"
+    assert usage == "Usage:octavoeval[OPTIONS]TASK[:KEY=VALUE,...]"
     for name, task in TASKS.items():
         assert re.search(rf"^  {name} +{task.summary}$", shown.stdout, re.MULTILINE)
-    for name in ("attention", "budgets", "depths", "samples", "seed", "data", "chat", "plan", "output", "plot"):
+    for name in ("attention", "budgets", "depths", "samples", "seed", "data", "plan", "output", "plot"):
         assert f"--{name} " in shown.stdout
     assert "[default: 0.25,0.125]" in shown.stdout
+
+
+def test_help_prints_the_parameters_of_tasks():
+    shown = octavo("help")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "qa: Answer questions about paragraphs." in shown.stdout
+    assert "  haystack=essay" in shown.stdout
+    assert "(noise, essay or needles)" in shown.stdout
+
+
+def test_parameters_of_a_task_stand_in_its_title(on_tiny):
+    options = ["--attention", "dense", "--depths", "1500", "--samples", "1"]
+    shown = octavo("niah-single:haystack=essay", *on_tiny, *options)
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("niah-single:haystack=essay (recall: higher is better): tiny.gguf")
+    assert octavo("qa:chat=on", *on_tiny, *options).stdout.startswith("qa:chat=on (F1")
 
 
 def test_results_as_json_csv_and_a_table(on_tiny, tmp_path):
@@ -71,7 +87,19 @@ def test_results_as_json_csv_and_a_table(on_tiny, tmp_path):
     assert first.exit_code == 0
     result = json.loads(first.stdout)
     assert result.keys() == {
-        *("task", "metric", "higher_is_better", "model", "octavo", "data", "seed", "machine", "results", "left_out")
+        *(
+            "task",
+            "parameters",
+            "metric",
+            "higher_is_better",
+            "model",
+            "octavo",
+            "data",
+            "seed",
+            "machine",
+            "results",
+            "left_out",
+        )
     }
     assert (result["task"], result["metric"], result["higher_is_better"]) == (
         "perplexity",
@@ -164,14 +192,14 @@ def test_a_text_that_does_not_fit(on_tiny):
     )
 
 
-CHOICES = "'perplexity', 'repetition', 'passkey', 'needle', 'qa', 'fixed-context', 'agreement'"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["puzzles"], f"Invalid value for '{{perplexity|repetition|passkey|needle|qa|fixed-context|agreement}}': "
-         f"'puzzles' is not one of {CHOICES}."),
+        (["puzzles"], "Invalid value for 'TASK[:KEY=VALUE,...]': There is no task named 'puzzles': choose from "
+         f"{', '.join(TASKS)}."),
+        (["qa:chat=yes"], "Invalid value for 'TASK[:KEY=VALUE,...]': qa's chat has to be on or off, not yes."),
+        (["passkey:keys=2"], "Invalid value for 'TASK[:KEY=VALUE,...]': passkey has no parameter named 'keys': its "
+         "parameters are per_text, n_tokens."),
         (["qa", "--attention", "dense,sparse"], "Invalid value for '--attention': There is no attention named "
          "'sparse': choose from dense, streaming, h2o, quest, sparq, squeezed, squeezed2, duo, plan."),
         (["qa", "--attention", "dense,llama.cpp"],
@@ -185,8 +213,8 @@ CHOICES = "'perplexity', 'repetition', 'passkey', 'needle', 'qa', 'fixed-context
         (["qa", "--depths", "long"], "Invalid value for '--depths': 'long' is not a list of token counts, such as "
          "1,2048,8000."),
         (["qa", "--samples", "0"], "Invalid value for '--samples': 0 is not in the range 1<=x<=100000."),
-        (["needle", "--chat"], "--chat is for qa: needle has one way to ask."),
-        (["fixed-context", "--depths", "400"], "fixed-context takes its documents as they are: leave out --depths."),
+        (["longbench"], "longbench has no data of its own: name a file with --data."),
+        (["fixed-context", "--depths", "400"], "fixed-context takes its texts as they are: leave out --depths."),
         (["qa", "--rope-scale", "2"], "--rope-scaling and --rope-scale go together: give both."),
         (["qa", "--rope-scaling", "yarn"], "--rope-scaling and --rope-scale go together: give both."),
         (["qa", "--rope-scaling", "yarn", "--rope-scale", "0.5"], "Invalid value for '--rope-scale' (env var: "

@@ -11,6 +11,8 @@ from helpers.index_builds import Recorded
 import octavo
 from octavo.errors import OctavoError
 from octavo.evaluation.reader import Reader
+from octavo.runtime.methods import METHODS as METHODS_TABLE
+from octavo.runtime.methods.squeezed import Squeezed
 
 METHODS = ["squeezed", "streaming", "quest", "sparq", "h2o"]
 #: Tokens of a text that is long enough to be clustered, and a budget that all methods reach.
@@ -151,6 +153,31 @@ def test_with_a_budget_of_1_it_is_dense(llama, tmp_path, method, task):
     assert 0 <= row["kl_divergence"] < 1e-5
     assert row["difference"] == 0
     assert row["bytes_read_share"] >= 1
+
+
+def test_a_text_is_read_once_and_clustered_as_each_method_wants(llama, tmp_path, monkeypatch):
+    class Finer(Squeezed):
+        name = "finer"
+        clustering = property(lambda self: {"centroid_share": 0.1, "exact_last": 60})
+
+    monkeypatch.setitem(METHODS_TABLE, "finer", lambda: Finer)
+    attend, n_clusters = Reader.attend, {}
+
+    def noted(reader, document, attention, budget):
+        n_clusters.setdefault(attention, set()).add(document.layers[0].n_clusters)
+        attend(reader, document, attention, budget)
+
+    monkeypatch.setattr(Reader, "attend", noted)
+    progress = Recorded()
+    settings = {**MIXED, "attentions": ["finer", "squeezed", "quest"], "n_samples": 1}
+    result = evaluate(llama, tmp_path, "agreement", progress, **settings)
+    usual, finer = round(0.05 * (DEPTH - 104)), round(0.1 * (DEPTH - 64))
+    assert n_clusters == {"dense": {usual}, "squeezed": {usual}, "quest": {usual}, "finer": {finer}}
+    started = [report[0] for report in progress.reports if isinstance(report, tuple)]
+    assert [name for name in dict.fromkeys(started) if name.startswith("Reading")] == [f"Reading {DEPTH:,} tokens"]
+    rows = rows_of(result)
+    assert rows["finer", BUDGET, DEPTH]["kl_divergence"] != rows["squeezed", BUDGET, DEPTH]["kl_divergence"]
+    assert rows["finer", BUDGET, DEPTH]["bytes_read_share"] == pytest.approx(BUDGET, rel=0.1)
 
 
 def test_budgets_that_a_method_does_not_reach_are_left_out(llama, tmp_path):
