@@ -1,49 +1,94 @@
-"""Measure what docs/evaluation.md discusses, and write a page of tables for each model, docs/evaluation/MODEL.md.
+"""Measure what docs/evaluation.md discusses, and write pages of tables, docs/evaluation/PAGE.md.
 
-    python benchmarks/evaluation.py FOLDER [--gemma FILE.gguf] [--long FILE.gguf]
+    python benchmarks/evaluation.py FOLDER [--gemma FILE.gguf] [--long FILE.gguf] [--pages PAGE,...]
+                                    [--jobs N --threads N [--split]]
 
 FOLDER keeps the samples, and has the plans (`octavo profile --index-dir FOLDER`). What was measured before is not
-measured again. Pages of models that are not named stay as they are. Each table stands below the command that makes it.
+measured again: interrupted, the same command goes on. Pages of models that are not named stay as they are. Each table
+stands below the command that makes it.
+
+With --jobs, several pieces are measured at once: each is one depth of one command or, with --split, one attention of
+it, which reads the texts densely once more. Each piece has a log in FOLDER/logs. What takes time by the clock
+(fixed-context) is measured alone, at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from octavo.convert.texts import SHIPPED_NOVEL
 from octavo.evaluation.tasks.needle import FACTS
+from octavo.runtime.methods import DENSE, DUO, METHODS, PLAN
+from octavo.runtime.methods.compose import parameters_of
 from octavo.runtime.models import default_model
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = DOCS / "evaluation"
 
-#: Title of each model's page, and what a reader must know of the model.
+_GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three, but the shares count all layers."
+_LONG = "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
+_PAPERS = "\nEach paper's preset (`NAME:paper`) stands beside our defaults; presets of fixed sizes take no budget."
+
+#: Title of each page, and what a reader must know. The first word of a page's name is that of the model.
 MODELS = {
     "smollm2": ("SmolLM2-135M-Instruct (Q4_1)", "The demo's model, with a context of 8K tokens."),
-    "gemma": (
-        "Gemma 3 270M (Q4_K_M)",
-        "15 of its 18 layers slide over 512 tokens. Methods act on the other three, but the shares count all layers.",
-    ),
+    "gemma": ("Gemma 3 270M (Q4_K_M)", _GEMMA),
     "long": (
         "A 32K fine-tune of SmolLM2-135M (Q8_0)",
-        "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
+        f"{_LONG}"
         "\n`emma.txt` was not in its training. The documents of `facts.json` are the shipped novel in two lengths, with"
         " the\nneedles' ten facts in it (`benchmarks/evaluation.py` makes them).",
     ),
+    "smollm2-papers": (
+        "The papers' rules and ours: SmolLM2-135M-Instruct (Q4_1)",
+        f"Full attention in all layers.{_PAPERS}",
+    ),
+    "gemma-papers": (
+        "The papers' rules and ours: Gemma 3 270M (Q4_K_M)",
+        f"A sliding-window hybrid: {_GEMMA}{_PAPERS}",
+    ),
+    "long-papers": ("The papers' rules and ours: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}{_PAPERS}"),
 }
 
 ALL = "dense,squeezed,squeezed2,quest,sparq,streaming,h2o,duo"
 SOME = "dense,squeezed,squeezed2,quest,sparq,streaming"
 FIVE = "dense,squeezed,quest,sparq,streaming"
 BUDGETS = "0.5,0.25,0.125"
+
+
+def side_by_side() -> str:
+    """Return every method as it is by default and by its presets, for --attention."""
+    names = list(METHODS)
+    for word in (*METHODS, DUO, PLAN):
+        joined = f"+{SCALED}" if word == PLAN else ""  # a plan's layers need a method to scale
+        presets = [f"{word}:{preset}" for preset in parameters_of(word).presets]
+        names += [name + joined for name in ([word] if word not in METHODS else []) + presets]
+    return ",".join(names)
+
+
+#: The method whose budget a plan's layers scale.
+SCALED = "h2o"
+
+PAPERS = side_by_side()
+RULER_TASKS = (
+    "niah-single",
+    "niah-multivalue",
+    "niah-multiquery",
+    "variable-tracking",
+    "common-words",
+    "frequent-words",
+)
 
 #: Characters of the novel in each long document for fixed-context. A fact is hidden in each tenth of a document.
 FACT_DOCUMENTS = (30_000, 64_000)
@@ -55,7 +100,7 @@ class Run:
 
     Parameters
     ----------
-    model : str
+    page : str
         A key of MODELS.
     task, depths, attention, budgets : str
         Values of the options of `octavo eval`; empty depths for a task that has its own.
@@ -67,7 +112,7 @@ class Run:
         Name of a picture to draw in docs/; empty for none.
     """
 
-    model: str
+    page: str
     task: str
     depths: str
     samples: int
@@ -82,6 +127,22 @@ class Run:
         depths = ["--depths", self.depths] if self.depths else []
         chosen = ["--samples", str(self.samples), "--budgets", self.budgets, "--attention", self.attention]
         return ["eval", self.task, *depths, *chosen, *self.extra_options]
+
+    @property
+    def model(self) -> str:
+        """Name of the model: the first word of the page's name."""
+        return self.page.partition("-")[0]
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether the run measures time, so that nothing else may run."""
+        return self.task == "fixed-context"
+
+    def pieces(self, split: bool) -> list[Run]:
+        """Return runs that measure parts of the same: each depth or, split, each attention at each depth."""
+        names = re.split(r",(?!\w+=)", self.attention)
+        attentions = [name for name in names if name != DENSE] if split else [self.attention]
+        return [replace(self, depths=d, attention=a, picture="") for d in self.depths.split(",") for a in attentions]
 
 
 RUNS = [
@@ -103,6 +164,17 @@ RUNS = [
     Run("gemma", "needle", "30000", 10, FIVE),
     Run("gemma", "perplexity", "8000", 8, FIVE, "0.5"),
     Run("gemma", "perplexity", "30000", 8, FIVE),
+    *(Run("long-papers", task, "8000", 20, FIVE) for task in RULER_TASKS),
+    Run("long-papers", "niah-multikey", "8000,16000", 60, PAPERS, picture="papers.png"),
+    Run("long-papers", "niah-multikey", "30000", 20, PAPERS),
+    Run("long-papers", "repetition", "8000,16000", 40, PAPERS),
+    Run("long-papers", "repetition", "30000", 16, PAPERS),
+    Run("long-papers", "agreement", "8000,16000,30000", 16, PAPERS),
+    Run("smollm2-papers", "needle", "2000,7600", 60, PAPERS),
+    Run("smollm2-papers", "agreement", "2000,7600", 16, PAPERS),
+    Run("gemma-papers", "qa", "8000", 80, PAPERS, "0.5"),
+    Run("gemma-papers", "needle", "8000,30000", 20, PAPERS),
+    Run("gemma-papers", "perplexity", "8000,30000", 16, PAPERS),
 ]
 
 
@@ -127,6 +199,48 @@ def fact_documents() -> Iterator[dict[str, object]]:
         yield {"document": "\n\n".join(paragraphs), "questions": questions}
 
 
+def command(run: Run, model: Path, folder: Path) -> list[str]:
+    """Return a run's command, with model and folder."""
+    octavo = Path(sys.executable).with_name("octavo")
+    return [str(octavo), *run.arguments, "-m", str(model), "--index-dir", str(folder)]
+
+
+def measure_pieces(runs: list[tuple[Run, Path]], folder: Path, jobs: int, threads: int, split: bool) -> None:
+    """Measure the parts of runs, several at once and the longest first, so that the runs themselves find all measured.
+
+    Parameters
+    ----------
+    runs : list of (Run, Path)
+        What to measure, and the model's GGUF file.
+    folder : Path
+        Where samples and logs are kept.
+    jobs, threads : int
+        Pieces at once, and threads of each.
+    split : bool
+        Whether each attention is a piece of its own.
+    """
+    pieces = [(piece, model) for run, model in runs if not run.by_the_clock for piece in run.pieces(split)]
+    pieces.sort(key=lambda each: -int(each[0].depths) * each[0].samples)
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+
+    def measure_piece(number: int) -> tuple[float, int]:
+        run, model = pieces[number]
+        start = time.monotonic()
+        with (logs / f"{number:03}-{run.page}-{run.task.partition(':')[0]}-{run.depths}.txt").open("w") as log:
+            arguments = [*command(run, model, folder), "-t", str(threads)]
+            done = subprocess.run(arguments, stdout=subprocess.DEVNULL, stderr=log, cwd=folder)
+        print(f"{time.monotonic() - start:6.0f} s, exit code {done.returncode}: {log.name}", file=sys.stderr)
+        return time.monotonic() - start, done.returncode
+
+    with ThreadPoolExecutor(jobs) as pool:
+        done = list(pool.map(measure_piece, range(len(pieces))))
+    failed = sum(code != 0 for _, code in done)
+    print(f"{len(pieces)} pieces took {sum(seconds for seconds, _ in done):.0f} s together", file=sys.stderr)
+    if failed:
+        sys.exit(f"{failed} pieces failed: see {logs}. The same command goes on.")
+
+
 def measure(run: Run, model: Path, folder: Path) -> str:
     """Run a command.
 
@@ -144,26 +258,25 @@ def measure(run: Run, model: Path, folder: Path) -> str:
     str
         The command and its table, in Markdown.
     """
-    octavo = Path(sys.executable).with_name("octavo")
-    command = [str(octavo), *run.arguments, "-m", str(model), "--index-dir", str(folder)]
+    arguments = command(run, model, folder)
     if run.picture:
-        command += ["--plot", str(DOCS / run.picture)]
+        arguments += ["--plot", str(DOCS / run.picture)]
     print("octavo", *run.arguments, "-m", model.name, file=sys.stderr)
-    table = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
+    table = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
     return f"```\noctavo {' '.join(run.arguments)} -m {model.name}\n```\n\n{table.strip()}\n"
 
 
-def page(model: str, measured: list[tuple[str, str]]) -> str:
-    """Return the text of a model's page.
+def page(name: str, measured: list[tuple[str, str]]) -> str:
+    """Return the text of a page.
 
     Parameters
     ----------
-    model : str
+    name : str
         A key of MODELS.
     measured : list of (task, text)
         What `measure` returned, in the order of RUNS.
     """
-    title, note = MODELS[model]
+    title, note = MODELS[name]
     said = "[docs/evaluation.md](../evaluation.md) says how this was measured, and what it shows."
     lines = [f"# {title}", "", note, "", said, "`python benchmarks/evaluation.py` wrote this page.", ""]
     for task in dict.fromkeys(task for task, _ in measured):
@@ -177,15 +290,21 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where samples are kept, and plans are")
     parser.add_argument("--gemma", type=Path, help="Gemma 3 270M")
     parser.add_argument("--long", type=Path, help="a model that recalls what it read in 32K tokens")
+    parser.add_argument("--pages", help="pages to write, with commas between them; by default all of the named models")
+    parser.add_argument("--jobs", type=int, default=1, help="pieces to measure at once")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each piece")
+    parser.add_argument("--split", action="store_true", help="measure each attention as a piece of its own")
     arguments = parser.parse_args()
     models = {"smollm2": default_model(), "gemma": arguments.gemma, "long": arguments.long}
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    (arguments.folder / "facts.json").write_text(json.dumps(list(fact_documents())), "utf-8")
-    for name, model in models.items():
-        if model:
-            runs, folder = [run for run in RUNS if run.model == name], arguments.folder.resolve()
-            measured = [(run.task, measure(run, Path(model).resolve(), folder)) for run in runs]
-            (PAGES / f"{name}.md").write_text(page(name, measured), "utf-8")
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "facts.json").write_text(json.dumps(list(fact_documents())), "utf-8")
+    pages = arguments.pages.split(",") if arguments.pages else list(MODELS)
+    runs = [(run, Path(path).resolve()) for run in RUNS if run.page in pages and (path := models[run.model])]
+    measure_pieces(runs, folder, arguments.jobs, arguments.threads, arguments.split)
+    for name in dict.fromkeys(run.page for run, _ in runs):
+        measured = [(run.task, measure(run, model, folder)) for run, model in runs if run.page == name]
+        (PAGES / f"{name}.md").write_text(page(name, measured), "utf-8")
 
 
 if __name__ == "__main__":

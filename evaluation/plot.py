@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,15 +14,35 @@ from ..runtime.methods import DENSE, words
 from .pictures import new_figure, save
 from .tasks.agreement import Agreement
 from .tasks.needle import Needle
+from .tasks.niah import MultiKeyNiah, SingleNiah
 from .tasks.passkey import Passkey
 
 Row = dict[str, Any]
 
 #: Tasks whose scores are drawn by position: they hide something at even distances in a text.
-_HIDING = (Passkey.name, Needle.name)
+_HIDING = (Passkey.name, Needle.name, SingleNiah.name, MultiKeyNiah.name)
 
-#: Colour and marker of dense attention, which is drawn as a line without markers.
-_DENSE_STYLE = ("#555555", "")
+
+class Style(NamedTuple):
+    """How an attention is drawn."""
+
+    colour: str
+    marker: str
+    line: str
+    hollow: bool
+
+    @property
+    def marked(self) -> dict[str, Any]:
+        """Return it as arguments of matplotlib."""
+        face = "white" if self.hollow else self.colour
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line, "markerfacecolor": face}
+
+
+#: Of dense attention, which is drawn as a line without markers.
+_DENSE_STYLE = Style("#555555", "", "--", hollow=False)
+
+#: Lines of a method with other parameters: of the first that is drawn, the second, ...
+_LINES = ("-", "--", ":", "-.")
 
 #: Colours and markers of the other methods, by their position in the table of names.
 _PALETTE = (
@@ -31,7 +52,7 @@ _PALETTE = (
 
 _DRAWN = ("bytes_read_share", "score", "standard_error")
 _MOST_COLUMNS = 3  # of the panels of depths
-_PANEL, _MAP = (3.7, 3.0), (1.7, 1.9)  # inches
+_PANEL, _MAP, _LINE, _LETTER = (3.7, 3.0), (1.7, 1.9), 0.2, 0.09  # inches; of a line of text, and of a letter
 _GRID, _NOT_MEASURED = "#e5e5e5", "#bbbbbb"
 
 
@@ -70,29 +91,34 @@ def draw(result: dict[str, Any]) -> Any:
     with_positions = [row for row in rows if "by_position" in row] if result["task"] in _HIDING else []
     errors = layer_errors(rows) if result["task"] == Agreement.name else {}
     columns = min(len(depths), _MOST_COLUMNS)
-    width, heights = max(6.5, columns * _PANEL[0]), [-(-len(depths) // columns) * _PANEL[1] + 0.5]
+    width, heights = max(6.5, columns * _PANEL[0]), [-(-len(depths) // columns) * _PANEL[1] + 0.3]
     if with_positions:
         grid_rows, maps = np.max(list(map_places(with_positions).values()), axis=0) + 1
-        width, heights = max(width, maps * _MAP[0] + 1.6), [*heights, grid_rows * _MAP[1] + 0.6]
+        title_lines = max(map_title(row["attention"], row["budget"]).count("\n") for row in with_positions)
+        width = max(width, maps * _MAP[0] + 1.6)
+        heights = [*heights, grid_rows * (_MAP[1] + max(title_lines - 1, 0) * _LINE) + 0.6]
     elif errors:
         heights = [*heights, _PANEL[1]]
+    names = int(width / (0.7 + _LETTER * max(map(len, styles))))  # of the legend, in a line
+    names = max(min(names, len(styles)), 1)
+    heights[0] += -(-len(styles) // names) * _LINE
     figure = new_figure(width, sum(heights) + 0.7)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    _draw_trade_off(parts[0], result, columns, styles)
+    _draw_trade_off(parts[0], result, columns, names, styles)
     if with_positions:
         _draw_heat_maps(parts[1], with_positions, result["metric"])
     elif errors:
         _draw_errors(parts[1], errors, depths[-1], styles)
-    names = f"{result['task']}: {result['model']['name']}, {result['data']['name']}"
-    figure.suptitle(fill(names, int(width * 10)))
+    figure.suptitle(fill(f"{result['task']}: {result['model']['name']}, {result['data']['name']}", int(width * 10)))
     return figure
 
 
-def styles_of(attentions: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Choose a colour and a marker for each attention.
+def styles_of(attentions: Iterable[str]) -> dict[str, Style]:
+    """Choose how each attention is drawn.
 
-    Names that `--attention` knows have the same ones in all pictures; compositions take those that are left, in turn.
+    Names that `--attention` knows have the same colours and markers in all pictures; compositions take those that are
+    left, in turn. The same method with other parameters has the same ones, on another line.
 
     Parameters
     ----------
@@ -102,11 +128,19 @@ def styles_of(attentions: Iterable[str]) -> dict[str, tuple[str, str]]:
     Returns
     -------
     dict
-        (colour, marker) of each attention.
+        Style of each attention.
     """
-    unique = list(dict.fromkeys(attentions))
-    order = [name for name in dict.fromkeys([*words(), *unique]) if name != DENSE]
-    return {name: _DENSE_STYLE if name == DENSE else _PALETTE[order.index(name) % len(_PALETTE)] for name in unique}
+    bare = {name: re.sub(r":[^+]*", "", name) for name in attentions}
+    order = [name for name in dict.fromkeys([*words(), *bare.values()]) if name != DENSE]
+    styles: dict[str, Style] = {}
+    for name, method in bare.items():
+        number = sum(bare[other] == method for other in styles)
+        if name == DENSE:
+            styles[name] = _DENSE_STYLE
+        else:
+            marked = _PALETTE[order.index(method) % len(_PALETTE)]
+            styles[name] = Style(*marked, _LINES[number % len(_LINES)], hollow=name != method)
+    return styles
 
 
 def trade_off(rows: list[Row], depth: int) -> dict[str, list[Row]]:
@@ -230,12 +264,32 @@ def map_places(rows: list[Row]) -> dict[tuple[str, float], tuple[int, int]]:
     return {run: (budgets.index(run[1]) if run[0] in limited else 0, names.index(run[0])) for run in runs}
 
 
+def map_title(attention: str, budget: float) -> str:
+    """Return the title of a heat map, in lines that are no wider than the map.
+
+    Parameters
+    ----------
+    attention : str
+        Name of the attention.
+    budget : float
+        Its budget; 1 if it has none.
+
+    Returns
+    -------
+    str
+    """
+    most = int(_MAP[0] / _LETTER)
+    breakable = re.sub(r"([:,+])", r"\1 ", attention)
+    name = attention if len(attention) <= most else fill(breakable, most, break_on_hyphens=False)
+    return name if budget == 1 else f"{name}\nbudget {budget:g}"
+
+
 def _depths(rows: list[Row]) -> list[int]:
     return sorted({row["depth"] for row in rows})
 
 
-def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: dict[str, tuple[str, str]]) -> None:
-    """Draw a panel for each depth, with a line for each attention."""
+def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: int, styles: dict[str, Style]) -> None:
+    """Draw a panel for each depth, with a line for each attention, and so many names in a line of the legend."""
     rows, depths = result["results"], _depths(result["results"])
     ticks = share_ticks(row["bytes_read_share"] for row in rows)
     shares = [1 / ticks[-1], *(row["bytes_read_share"] for row in rows if row["bytes_read_share"] > 0)]
@@ -245,14 +299,14 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: d
         axes.set_xscale("log", base=2)
         axes.set_xlim(min(shares) / 1.2, max(1.0, *shares) * 1.2)
         for name, curve in trade_off(rows, depth).items():
-            colour, marker = styles[name]
+            colour = styles[name].colour
             share, score, error = np.array([[row[key] for key in _DRAWN] for row in curve], np.float64).T  # None: NaN
             if name == DENSE:
                 if not np.isnan(error[0]):
                     axes.axhspan(score[0] - error[0], score[0] + error[0], color=colour, alpha=0.15, linewidth=0)
                 handles[name] = axes.axhline(score[0], color=colour, linestyle="--", label=name)
             else:
-                handles[name] = axes.errorbar(share, score, error, color=colour, marker=marker, capsize=3, label=name)
+                handles[name] = axes.errorbar(share, score, error, capsize=3, label=name, **styles[name].marked)
         axes.set_title(f"{depth:,} tokens", fontsize="medium")
         axes.set_xticks([1 / tick for tick in ticks], labels=["1", *(f"1/{tick}" for tick in ticks[1:])])
         axes.set_xlabel("share of the KV bytes that is read")
@@ -262,8 +316,7 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, styles: d
         axes.set_ylabel(f"{result['metric']}\n({better} is better)")
     for axes in panels.flat[len(depths) :]:
         axes.remove()
-    fitting = int(figure.bbox.width / figure.dpi / (0.7 + 0.1 * max(map(len, handles))))  # entries, of so many inches
-    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=max(min(len(handles), fitting), 1))
+    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=names)
 
 
 def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
@@ -276,7 +329,7 @@ def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
         own = [each for each in rows if (each["attention"], each["budget"]) == (name, budget)]
         columns = np.arange(len(depths) + 1) - 0.5
         image = axes.pcolormesh(columns, edges, heat_map(own, depths, edges), cmap="RdYlBu", vmin=0, vmax=1)
-        axes.set_title(name if budget == 1 else f"{name}\nbudget {budget:g}", fontsize="medium")
+        axes.set_title(map_title(name, budget), fontsize="medium")
         axes.set_facecolor(_NOT_MEASURED)
         axes.set_ylim(1, 0)  # the beginning of a text is above
         axes.set_yticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"], fontsize="small")
@@ -289,12 +342,11 @@ def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
     figure.colorbar(image, ax=panels, label=f"{metric}: mean", aspect=30)
 
 
-def _draw_errors(figure: Any, errors: dict[str, list[float]], depth: int, styles: dict[str, tuple[str, str]]) -> None:
+def _draw_errors(figure: Any, errors: dict[str, list[float]], depth: int, styles: dict[str, Style]) -> None:
     """Draw a line over the layers for each attention."""
     axes = figure.subplots()
     for name, values in errors.items():
-        colour, marker = styles[name]
-        axes.plot(range(len(values)), values, color=colour, marker=marker, markersize=4, label=name)
+        axes.plot(range(len(values)), values, markersize=4, label=name, **styles[name].marked)
     axes.set_title(f"Each attention at its smallest budget, {depth:,} tokens", fontsize="medium")
     axes.set(xlabel="layer", ylabel="error of attention's output,\nrelative to dense (lower is better)")
     axes.set_ylim(bottom=0)

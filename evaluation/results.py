@@ -1,17 +1,18 @@
 """The file of measured samples, with which an interrupted evaluation continues; and means over samples.
 
 The file is JSON lines. The first line says what all records depend on. Each other line is a record: of one sample of
-one method, or of the budget that was matched for one method. Records are appended as they are measured. An incomplete
-last line is dropped.
+one method, or of the budget that was matched for one method. Records are appended as they are measured, by several
+evaluations at once if need be: each writes whole lines while it holds a lock. An incomplete last line is dropped.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -54,19 +55,9 @@ class Results:
         self.budgets: dict[tuple[str, float, int], float | None] = {}
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-            self._read()
-
-    def _read(self) -> None:
-        """Read the records, and cut off an incomplete last line."""
-        content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.truncate(self.path, len(whole))
-        if not whole:
-            self._append(self.header)
-            return
-        self.header, *records = map(json.loads, whole.splitlines())
+            with _locked(path) as file:
+                lines = _whole_lines(file, header)
+        self.header, *records = map(json.loads, lines)
         for record in records:
             if record["kind"] == _SAMPLE:
                 self.samples[_key(record)] = record
@@ -112,8 +103,32 @@ class Results:
         self._append({"kind": _MATCHED, "attention": attention, "budget": budget, "depth": depth, "given": matched})
 
     def _append(self, record: dict[str, Any]) -> None:
-        with disk_errors(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        with disk_errors(self.path), _locked(self.path) as file:
+            file.write(_line(record))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading and appending, and make other evaluations wait until it is closed."""
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _whole_lines(file: BinaryIO, header: dict[str, Any]) -> list[bytes]:
+    """Read the lines of a file, and cut off an incomplete last one. A file without lines gets the header."""
+    file.seek(0)
+    content = file.read()
+    end = content.rfind(b"\n") + 1
+    file.truncate(end)
+    if not end:
+        file.write(_line(header))
+        return [_line(header)]
+    return content[:end].splitlines()
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
 
 
 def _key(record: dict[str, Any]) -> Key:

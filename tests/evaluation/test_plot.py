@@ -8,6 +8,7 @@ from octavo.evaluation.plot import (
     heat_map,
     layer_errors,
     map_places,
+    map_title,
     position_edges,
     share_ticks,
     styles_of,
@@ -120,7 +121,8 @@ def test_ticks_halve_down_to_what_is_read(shares, expected):
 
 
 def test_colours_and_markers_go_by_the_position_in_the_table_of_names():
-    assert styles_of(["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq"]) == {
+    styles = styles_of(["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq"])
+    assert {name: (style.colour, style.marker) for name, style in styles.items()} == {
         "dense": ("#555555", ""),
         "streaming": ("#e69f00", "s"),
         "h2o": ("#56b4e9", "v"),
@@ -136,8 +138,30 @@ def test_a_method_looks_the_same_in_all_pictures():
     first, second = styles_of(["dense", "quest", "duo+quest"]), styles_of(["plan", "duo+quest", "quest", "quest"])
     assert first["quest"] == second["quest"]
     every = styles_of(["dense", "streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2", "duo", "plan", "duo+x"])
-    assert len({colour for colour, _ in every.values()}) == len({marker for _, marker in every.values()}) == 10
+    assert len({style.colour for style in every.values()}) == len({style.marker for style in every.values()}) == 10
     assert len(styles_of(f"other{number}" for number in range(12))) == 12
+
+
+def test_parameters_change_the_line_and_not_the_colour():
+    styles = styles_of(
+        ["quest", "quest:paper", "quest:tokens=1024,dense_layers=0", "sparq:paper", "duo:sinks=4+quest:r=1"]
+    )
+    plain, paper, tokens, sparq, duo = styles.values()
+    assert plain[:2] == paper[:2] == tokens[:2] != sparq[:2]
+    assert [plain.line, paper.line, tokens.line, sparq.line] == ["-", "--", ":", "-"]
+    assert [style.hollow for style in styles.values()] == [False, True, True, True, True]
+    assert duo[:2] == styles_of(["quest", "duo+quest"])["duo+quest"][:2]
+
+
+@pytest.mark.parametrize(
+    ("name", "budget", "title"),
+    [
+        ("quest:paper", 0.125, "quest:paper\nbudget 0.125"),
+        ("quest:tokens=1024,dense_layers=0", 1.0, "quest:\ntokens=1024,\ndense_layers=0"),
+    ],
+)
+def test_titles_of_heat_maps_are_no_wider_than_the_map(name, budget, title):
+    assert map_title(name, budget) == title
 
 
 def test_a_heat_map_has_mean_scores_of_positions_that_are_the_same_at_all_depths():

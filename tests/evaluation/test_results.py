@@ -52,6 +52,17 @@ def test_records_survive(path, written):
     assert read.budgets == written.budgets == {("quest", 0.25, 300): 0.21, ("h2o", 0.25, 300): None}
 
 
+def test_evaluations_write_at_the_same_time(path):
+    first, second = Results(path, HEADER), Results(path, {**HEADER, "machine": "another"})
+    first.add_sample(record(sample=0))
+    second.add_sample(record(sample=1, depth=600))
+    first.add_budget("quest", 0.25, 300, 0.21)
+    assert first.header == second.header == HEADER
+    read = Results(path, HEADER)
+    assert read.samples.keys() == {("dense", 1.0, 300, 0, 0), ("dense", 1.0, 600, 0, 1)}
+    assert read.budgets == {("quest", 0.25, 300): 0.21}
+
+
 def test_the_file_begins_with_what_it_depends_on(path, written):
     lines = path.read_text("utf-8").splitlines()
     assert json.loads(lines[0]) == HEADER
