@@ -80,7 +80,7 @@ where it stopped, and methods and depths can be added.
     help="Tokens of a text. fixed-context and longbench take theirs as they are.",
 )
 @click.option(
-    "--samples", type=click.IntRange(1, 100_000), help="Samples at each depth.  [default: 16 or 20, as the task has]"
+    "--samples", type=click.IntRange(1, 100_000), help="Samples at each depth.  [default: 16 to 100, as the task has]"
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Draws other samples.")
 @click.option(

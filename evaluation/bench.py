@@ -27,11 +27,12 @@ from ..convert.progress import Progress
 from ..cpu_kernels.compile import F16
 from ..cpu_kernels.machine import cpu_name, read_bandwidth
 from ..errors import OctavoError
-from ..runtime.cache.index import IndexLayer
+from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.devices import AUTO
 from ..runtime.graph.ggml import row_size
 from ..runtime.llama import GGML_TYPES, Llama
 from ..runtime.methods import DENSE, LLAMA_CPP
+from ..runtime.methods.compose import Clustering
 from ..runtime.store.plan import Plan
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
@@ -240,20 +241,26 @@ class Bench:
     def _attach(self, depth: int, queries: list[np.ndarray], layers: list[IndexLayer]) -> None:
         """Give the engines that do not read what dense attention has read, as a document.
 
-        layers : of this document, or none if they are to be made here
+        layers : of this document, with clusters for all engines; or none if they are to be made here
         """
         engines = [engine for engine in self.own if not self._reads(engine)]
         if not engines:
             return
-        start, cache = time.perf_counter(), self.dense.llama.context.cache
-        if not layers and any(engine.clusters for engine in engines):
-            task = f"Clustering {depth:,} tokens"
-            layers = list(cluster(cache, self.clustering, self.progress, self.settings.n_threads, task=task))
-        document = calibrate(
-            self.dense.llama, layers or keep_whole(cache), queries, self.tokens[:depth], self.clustering
-        )
-        indexing_s = time.perf_counter() - start
+        tokens, cache = self.tokens[:depth], self.dense.llama.context.cache
+        wanted = {engine.llama.composition.clustering_key for engine in engines if engine.clusters} or {None}
+        documents: dict[Clustering, tuple[Index, float]] = {}
+        for each in sorted(wanted, key=str):
+            start, own = time.perf_counter(), settings_for(self.settings.cache_type, dict(each or {}))
+            if layers or each is None:
+                made = layers or keep_whole(cache)
+            else:
+                task = f"Clustering {depth:,} tokens"
+                made = list(cluster(cache, own, self.progress, self.settings.n_threads, task=task))
+            document = calibrate(self.dense.llama, made, queries, tokens, own)
+            documents[each] = document, time.perf_counter() - start
+        usual = next(iter(documents.values()))
         for engine in engines:
+            document, indexing_s = documents.get(engine.llama.composition.clustering_key, usual)
             start = time.perf_counter()
             engine.llama.attach(document)
             if self.dense.prefill_s:

@@ -18,7 +18,7 @@ from ..errors import BudgetTooSmall, OctavoError
 from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
-from ..runtime.methods.compose import parse
+from ..runtime.methods.compose import Clustering, parse
 from ..runtime.store.library import Library, hash_text
 from ..runtime.store.plan import Plan
 from .matching import Unreachable, matched
@@ -101,9 +101,6 @@ class NumberedText:
 
 
 _DENSE_RUN = Run(DENSE, 1.0)
-
-#: How a document's keys are clustered: fields of `ClusterSettings` that are not as usual. None: they are not clustered.
-Clustering = tuple[tuple[str, Any], ...] | None
 
 
 class Evaluation:
@@ -247,8 +244,7 @@ class Evaluation:
 
     def _clustering(self, run: Run) -> Clustering:
         """Return how a run needs documents to be clustered."""
-        composition = parse(run.attention, self.settings.plan)
-        return tuple(sorted(composition.clustering.items())) if composition.needs_clusters else None
+        return parse(run.attention, self.settings.plan).clustering_key
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
         """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""

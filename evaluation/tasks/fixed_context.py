@@ -66,7 +66,7 @@ class FixedContext(Task):
 
     name = "fixed-context"
     metric = "F1"
-    samples = 20
+    samples = 60
     data = QUESTIONS
     own_depths = True
     in_batches = True

@@ -93,7 +93,7 @@ class Needle(Task):
 
     name = "needle"
     metric = "found"
-    samples = 20
+    samples = 100
     data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:

@@ -117,6 +117,7 @@ class MultiKeyNiah(Niah):
     keys: int = parameter(4, least=1)
 
     name = "niah-multikey"
+    samples = 60
 
 
 @dataclass(frozen=True)

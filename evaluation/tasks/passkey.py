@@ -46,7 +46,7 @@ class Passkey(Task):
 
     name = "passkey"
     metric = "found"
-    samples = 20
+    samples = 100
     data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:

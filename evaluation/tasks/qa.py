@@ -100,7 +100,7 @@ class QA(Task):
 
     name = "qa"
     metric = "F1"
-    samples = 20
+    samples = 80
     data = ARTICLES
     extra_figures = ("exact_match",)
 

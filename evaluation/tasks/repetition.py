@@ -43,7 +43,7 @@ class Repetition(Task):
 
     name = "repetition"
     metric = "characters repeated"
-    samples = 16
+    samples = 40
     data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:

@@ -32,6 +32,10 @@ from .parameters import Parameters, read_settings
 _CLASSES: dict[str, type[Parameters]] = {DUO: Duo, PLAN: LayerBudgets}
 
 
+#: How a document's keys are clustered: fields of `ClusterSettings` that are not as usual. None: they are not clustered.
+Clustering = tuple[tuple[str, Any], ...] | None
+
+
 @dataclass(frozen=True)
 class Composition:
     """What an attention is made of.
@@ -72,6 +76,11 @@ class Composition:
     def clustering(self) -> dict[str, Any]:
         """Return how a document's keys have to be clustered, where that is not as usual."""
         return self.new_method(1.0).clustering
+
+    @property
+    def clustering_key(self) -> Clustering:
+        """Return the same as a key, by which attentions that can share a document's index are found."""
+        return tuple(sorted(self.clustering.items())) if self.needs_clusters else None
 
     def new_method(self, budget: float) -> Method:
         """Return the method with its parameters, and with this budget unless they say another."""
