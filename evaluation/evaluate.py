@@ -232,8 +232,13 @@ class Evaluation:
         return unreachable or all(key in self.results.samples for key in keys)
 
     def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
-        """Read a text densely, or open its indexes: one for each clustering that the missing runs need."""
-        wanted = sorted({each for each in map(self._clustering, missing) if each is not None})
+        """Read a text densely, or open its indexes: one for each clustering that the missing runs need.
+
+        The first is the same whatever is missing: an evaluation that goes on adds in the same order.
+        """
+        wanted = sorted({each for each in map(self._clustering, self.runs) if each is not None})
+        needed = {self._clustering(run) for run in missing}
+        wanted = [each for each in wanted if each in {*needed, wanted[0]}]
         if text.document:
             wanted = wanted or [()]
             indexes = [self.reader.index(self.library, text.name, text.document, dict(each)) for each in wanted]
