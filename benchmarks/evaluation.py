@@ -165,7 +165,7 @@ RUNS = [
     Run("gemma", "perplexity", "8000", 8, FIVE, "0.5"),
     Run("gemma", "perplexity", "30000", 8, FIVE),
     *(Run("long-papers", task, "8000", 20, FIVE) for task in RULER_TASKS),
-    Run("long-papers", "niah-multikey", "8000,16000", 60, PAPERS, picture="papers.png"),
+    Run("long-papers", "niah-multikey", "8000,16000", 40, PAPERS, picture="papers.png"),
     Run("long-papers", "niah-multikey", "30000", 20, PAPERS),
     Run("long-papers", "repetition", "8000,16000", 40, PAPERS),
     Run("long-papers", "repetition", "30000", 16, PAPERS),
