@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from . import options
-from .option_types import Number
 from .render import TaskProgress, notice, print_json, resumable, table
 
 #: Headings of the columns of numbers.
-_FIGURES = ("number", "similarity", "budget x")
+_FIGURES = ("number", "similarity")
+_CHECKS = ("repeated, equal", "repeated, by sensitivity", "prose, equal", "prose, by sensitivity")
 
 
 @click.command()
@@ -60,14 +60,6 @@ _FIGURES = ("number", "similarity", "budget x")
     show_default=True,
     help="Newest tokens that a streaming head sees.",
 )
-@options.option(
-    "--squeeze",
-    env="SQUEEZE",
-    type=Number(0, 1, min_open=True),
-    default=0.35,
-    show_default=True,
-    help="Share of their budget that the least important layers keep.",
-)
 @options.model
 @options.threads
 @options.device
@@ -80,7 +72,6 @@ def profile(
     rounds: int,
     sinks: int,
     recent: int,
-    squeeze: float,
     model: Path | None,
     threads: int,
     device: str,
@@ -101,7 +92,7 @@ def profile(
     model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
     library, settings = model_options.library(), ProfileSettings(texts, tokens, rounds, sinks, recent)
     with resumable(), TaskProgress() as progress:
-        plan = measured_plan(model_options.open(), library, settings, squeeze, progress, notice)
+        plan = measured_plan(model_options.open(), library, settings, progress, notice)
     notice(f"The plan is {library.plan_path}")
     if plot is not None:
         from ..evaluation.plan_plot import write_plot
@@ -136,16 +127,16 @@ def show(plan: dict[str, Any]) -> None:
                 group_name(group, last),
                 str(number),
                 f"{similarity:.4f}",
-                f"{layers['budget_scale'][own[0]]:.2f}",
                 spans(own),
             ]
         )
     sliding = [i for i, slides in enumerate(layers["slides"]) if slides]
     if sliding:
-        rows.append(["slide", str(len(sliding)), "-", "1.00", spans(sliding)])
+        rows.append(["slide", str(len(sliding)), "-", spans(sliding)])
     if rows:
         table(["layers", *_FIGURES, "which"], rows, frozenset(_FIGURES))
         click.echo()
+    show_budgets(layers)
     n_heads = len(heads["elimination"])
     n_retrieval = math.ceil(plan["retrieval_heads"] * n_heads)
     click.echo(
@@ -155,6 +146,28 @@ def show(plan: dict[str, Any]) -> None:
     click.echo(
         f"Measured on {plan['task']}: with full attention the model recalls {plan['accuracy']:.1%} of the tokens."
     )
+
+
+def show_budgets(layers: dict[str, Any]) -> None:
+    """Print whether budgets by sensitivity are better than equal ones, and for which methods.
+
+    Parameters
+    ----------
+    layers : dict
+        The part "layers" of a plan file.
+    """
+    rows, checks = [], layers["checks"]
+    for method, equal in checks["equal"].items():
+        pairs = zip(equal, checks["by_sensitivity"][method], strict=True)
+        is_equal = set(layers["budget_scale"][method]) == {1.0}
+        figures = [f"{value:.4f}" for pair in pairs for value in pair]
+        rows.append([method, "equal" if is_equal else "by sensitivity", *figures])
+    if rows:
+        click.echo(
+            "KL divergence from dense attention at an eighth of the bytes, on texts that were not measured with:"
+        )
+        table(["method", "layers' budgets", *_CHECKS], rows, frozenset(_CHECKS))
+        click.echo()
 
 
 def spans(numbers: list[int]) -> str:

@@ -56,8 +56,8 @@ def _draw_layers(axes: Any, layers: dict[str, Any]) -> None:
         if group is None:
             label, colour = "slides: sees its window", _SLIDING
         else:
-            name = group_name(group, last)
-            label, colour = f"{name}: budget x {layers['budget_scale'][own[0]]:.2f}", _COLOURS[name]
+            label = group_name(group, last)
+            colour = _COLOURS[label]
         axes.bar(own, change[own], color=colour, label=label)
     axes.set_yscale("log")
     axes.legend(fontsize="small")

@@ -113,7 +113,7 @@ class Reader:
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: str, budget: float) -> None:
-        """Go to the end of a text under an attention. An attention that evicts reads the text itself.
+        """Go to the end of a text under an attention. One that evicts, or that a prompt decides, reads the text itself.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class Reader:
         self._attending = None
         llama.reset()
         llama.set_attention(attention, budget)
-        if llama.context.cache.evicts:
+        if llama.context.cache.evicts or llama.context.cache.follows_prompt:
             tokens = document.tokens.tolist()
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
             read(llama, tokens, self.progress)

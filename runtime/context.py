@@ -20,6 +20,7 @@ from .cache.tail import CacheLayer, Rows
 from .devices.protocol import Device, Interruption
 from .graph import ggml, hook
 from .graph.nodes import AttentionNode, silent_llama_cpp
+from .graph.residual import ResidualSums, watch_residual
 from .methods.method import Assignment
 
 _ABORTED = 2  # what llama_decode returns after its abort callback
@@ -89,6 +90,7 @@ class Context(internals.LlamaContext):
         device.set_parameters(params)
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
+        self._residual, self._in_prompt = ResidualSums(len(nodes), max(params.n_threads, params.n_threads_batch)), False
         self._abort = _abort_callback(self._interruption)
 
     def attach(self, document: Index | None) -> None:
@@ -119,6 +121,7 @@ class Context(internals.LlamaContext):
     def _rearrange(self, assignments: list[Assignment], document: Index | None, rows: list[Rows]) -> None:
         self.cache.attach(None)
         self.cache.arrange(assignments)
+        watch_residual(self._executor.step, None)
         self._executor.rearrange()
         self.cache.attach(document)
         if rows:
@@ -139,6 +142,8 @@ class Context(internals.LlamaContext):
             raise OctavoError(
                 f"{n_past + n_tokens:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
             )
+        if self.cache.follows_prompt:
+            self._follow_prompt(n_tokens)
         self.cache.reserve(n_tokens)
         llama_cpp.llama_memory_clear(self.memory, False)
         try:
@@ -151,6 +156,23 @@ class Context(internals.LlamaContext):
             self.cache.truncate(n_past)
             raise
         self.cache.finish_step()
+
+    def _follow_prompt(self, n_tokens: int) -> None:
+        """Compare the residual stream in the batches of a prompt, and set the layers' budgets where it ends."""
+        if self.cache.n_tokens == self.cache.n_document:
+            self._residual.clear()
+        watch_residual(self._executor.step, self._residual if n_tokens > 1 else None)
+        if n_tokens > 1 or not self._in_prompt:
+            self._in_prompt = n_tokens > 1
+            return
+        by_node = self._residual.means
+        if not len(by_node):
+            raise OctavoError(
+                "Layers cannot get budgets by the prompt: llama.cpp's graph of this model does not name what goes into "
+                "their attention and what comes out. Use plan:by=sensitivity."
+            )
+        self.cache.follow_prompt([by_node[i] for i, node in enumerate(self.nodes) if node.appends])
+        self._in_prompt = False
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
         """Return what llama_decode returns."""

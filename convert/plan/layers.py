@@ -7,8 +7,6 @@ changes least.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 #: How llama.cpp's graphs name the residual stream: the embeddings, after a layer, and after a layer's attention.
@@ -95,38 +93,6 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return similarity
 
 
-def importance_groups(similarity: Sequence[float], slides: Sequence[bool], seed: int = 0) -> list[int | None]:
-    """Group the layers by K-means over their similarities.
-
-    Parameters
-    ----------
-    similarity : sequence of float
-        Mean cosine similarity of each layer.
-    slides : sequence of bool
-        Whether the window of each layer slides.
-    seed : int
-        Seed of K-means.
-
-    Returns
-    -------
-    list of int or None
-        Group of each layer, 0 for the most important one; None for a layer that slides.
-    """
-    from sklearn.cluster import KMeans
-
-    own = [i for i, sliding in enumerate(slides) if not sliding]
-    values = np.array([similarity[i] for i in own])[:, None]
-    n_groups = min(len(GROUP_NAMES), len(np.unique(values)))
-    groups: list[int | None] = [None] * len(slides)
-    if n_groups == 0:
-        return groups
-    clustering = KMeans(n_groups, n_init=10, random_state=seed).fit(values)
-    rank = clustering.cluster_centers_[:, 0].argsort().argsort()
-    for i, label in zip(own, clustering.labels_, strict=True):
-        groups[i] = int(rank[label])
-    return groups
-
-
 def group_name(group: int, last: int) -> str:
     """Name a group of layers.
 
@@ -143,30 +109,3 @@ def group_name(group: int, last: int) -> str:
         One of `GROUP_NAMES`.
     """
     return GROUP_NAMES[-1] if group == last > 0 else GROUP_NAMES[group]
-
-
-def budget_scales(groups: Sequence[int | None], squeeze: float) -> list[float]:
-    """Compute the factor of each layer's budget.
-
-    The last group keeps the share `squeeze`. What it loses is shared evenly among the other groups, so that the factors
-    of all grouped layers average to 1.
-
-    Parameters
-    ----------
-    groups : sequence of int or None
-        Group of each layer; None for a layer that slides.
-    squeeze : float
-        Share of their budget that the least important layers keep.
-
-    Returns
-    -------
-    list of float
-        Factor of each layer; 1 for layers without a group.
-    """
-    last = max((group for group in groups if group is not None), default=0)
-    loses = [group == last for group in groups]
-    gains = [group is not None and group < last for group in groups]
-    if not any(gains):
-        return [1.0] * len(groups)
-    more = 1 + (1 - squeeze) * sum(loses) / sum(gains)
-    return [squeeze if less else more if gain else 1.0 for less, gain in zip(loses, gains, strict=True)]

@@ -14,7 +14,6 @@ from ...runtime.store.files import write_bytes
 from ...runtime.store.library import Library
 from ...runtime.store.plan import PLAN_VERSION
 from .heads import Elimination
-from .layers import budget_scales
 
 #: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
 ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
@@ -36,6 +35,8 @@ class Measurements:
         Similarity of the residual stream before and after the attention of each cached layer.
     groups : sequence of int or None
         Group of each cached layer (see `importance_groups`).
+    budgets : dict
+        The layers' sensitivity and budgets (see `allocation.layer_budgets`).
     eliminated : sequence of Elimination
         All heads that see everything, in the order of their elimination.
     task : str
@@ -54,6 +55,7 @@ class Measurements:
     slides: Sequence[bool]
     similarity: Sequence[float] | None
     groups: Sequence[int | None]
+    budgets: dict[str, Any]
     eliminated: Sequence[Elimination]
     task: str
     accuracy: float
@@ -61,7 +63,7 @@ class Measurements:
     passkey_words: int
 
 
-def plan_content(library: Library, measured: Measurements, squeeze: float) -> dict[str, Any]:
+def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
     """Return the content of a plan file.
 
     Parameters
@@ -70,14 +72,12 @@ def plan_content(library: Library, measured: Measurements, squeeze: float) -> di
         Names the model.
     measured : Measurements
         What was measured of it.
-    squeeze : float
-        Share of their budget that the least important layers keep.
 
     Returns
     -------
     dict
     """
-    layers = {"slides": measured.slides, "similarity": measured.similarity, "group": measured.groups}
+    importance = {"slides": measured.slides, "similarity": measured.similarity, "group": measured.groups}
     return {
         "format_version": PLAN_VERSION,
         "octavo": __version__,
@@ -85,7 +85,7 @@ def plan_content(library: Library, measured: Measurements, squeeze: float) -> di
         "model": {"name": library.model_path.name, "sha256": library.model_hash},
         "attention": ATTENTION,
         "retrieval_heads": RETRIEVAL_HEADS,
-        "layers": with_budgets(layers, squeeze),
+        "layers": importance | measured.budgets,
         "heads": {
             "n_sinks": measured.n_sinks,
             "n_recent": measured.n_recent,
@@ -99,25 +99,6 @@ def plan_content(library: Library, measured: Measurements, squeeze: float) -> di
         "passkey_accuracy": round(measured.passkey_accuracy, 4),
         "passkey_words": measured.passkey_words,
     }
-
-
-def with_budgets(layers: dict[str, Any], squeeze: float) -> dict[str, Any]:
-    """Add the layers' budgets to the part "layers" of a plan.
-
-    Parameters
-    ----------
-    layers : dict
-        The part "layers", with or without budgets.
-    squeeze : float
-        Share of their budget that the least important layers keep.
-
-    Returns
-    -------
-    dict
-        The part with "squeeze" and "budget_scale".
-    """
-    scales = [round(scale, 6) for scale in budget_scales(layers["group"], squeeze)]
-    return {**layers, "squeeze": squeeze, "budget_scale": scales}
 
 
 def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,8 +1,9 @@
 """Measure which layers and heads of a model matter, and write its plan.
 
 Measurements are kept in a folder as they are completed, so that an interrupted profile continues: each text as the
-model reads it (`TASK-NNN.safetensors`: keys, values and the hidden states under full attention), and the change that
-each head makes (`losses.json`). The folder's name identifies model and settings. The finished plan replaces the folder.
+model reads it (`TASK-NNN.safetensors`: keys, values and the hidden states under full attention), the change that each
+head makes (`losses.json`) and each layer (`layers.json`), and checks of the layers' budgets (`checks.json`). The
+folder's name identifies model and settings. The finished plan replaces the folder.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ import numpy as np
 
 from ...errors import OctavoError
 from ...runtime.llama import Llama
+from ...runtime.methods import DENSE
+from ...runtime.methods.layer_budgets import importance_groups
 from ...runtime.store.files import disk_errors, map_arrays, sha256_of, write_arrays, write_json
 from ...runtime.store.library import Library
-from ...runtime.store.plan import PLAN_VERSION
-from ..progress import Progress
+from ...runtime.store.plan import PLAN_VERSION, Plan
+from ..progress import Progress, Silent
 from ..texts import SHIPPED_NOVEL
+from .allocation import Check, Checker, Kept, layer_budgets, layer_change, methods_with_layer_budgets, prose_text
 from .heads import (
     HIDDEN,
     LOGITS,
@@ -38,12 +42,15 @@ from .heads import (
     round_sizes,
     streaming,
 )
-from .layers import ResidualChange, importance_groups
-from .plan_file import Measurements, finished_plan, plan_content, with_budgets, write_plan
+from .layers import ResidualChange
+from .plan_file import Measurements, finished_plan, plan_content, write_plan
 from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
 
 #: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
 LEAST_ACCURACY = 0.5
+
+#: The name of the text that goes on as it began, beside PASSKEYS and REPETITION.
+PROSE = "prose"
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class ProfileSettings:
     sinks, recent : int
         First and newest rows that a streaming head sees.
     seed : int
-        Seed of the texts and of K-means.
+        Seed of the texts.
     """
 
     texts: int = 2
@@ -174,13 +181,8 @@ class Profiler:
         identity = json.dumps([self.library.model_hash, PLAN_VERSION, self.measured_with], sort_keys=True)
         return self.library.folder / f"plan-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.partial"
 
-    def measure(self, squeeze: float) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Measure what is missing, and write the plan.
-
-        Parameters
-        ----------
-        squeeze : float
-            Share of their budget that the least important layers keep.
 
         Returns
         -------
@@ -198,8 +200,10 @@ class Profiler:
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
         eliminated = self._eliminate(readings)
-        measured = self._measurements(task, readings, passkey_accuracy, eliminated)
-        plan = plan_content(self.library, measured, squeeze)
+        sensitivity = self._weigh_layers(readings)
+        checks = self._check_budgets(task, sensitivity, eliminated)
+        measured = self._measurements(task, readings, passkey_accuracy, eliminated, sensitivity, checks)
+        plan = plan_content(self.library, measured)
         write_plan(self.library, plan)
         with disk_errors(self.folder):
             for folder in self.library.folder.glob("plan-*.partial"):
@@ -219,10 +223,9 @@ class Profiler:
         readings += [self._reading(task, i) for i in range(len(readings), self.settings.texts)]
         return task, readings, accuracy
 
-    def _reading(self, task: str, number: int) -> Reading:
+    def _reading(self, task: str, number: int, text: RecallText | None = None) -> Reading:
         """Read one text, or open what an earlier profile read of it."""
-        seed = self.settings.seed + number
-        text = recall_text(task, self.novel, self.settings.tokens, seed)
+        text = text or recall_text(task, self.novel, self.settings.tokens, self.settings.seed + number)
         path = self.folder / f"{task}-{number:03d}.safetensors"
         if not path.exists():
             write_arrays(path, self._read_text(text, f"Reading text {number + 1} ({task})"))
@@ -284,6 +287,49 @@ class Profiler:
 
         return eliminate(heads, self.settings.rounds, measure)
 
+    def _weigh_layers(self, readings: list[Reading]) -> list[float | None]:
+        """Measure each layer's share of the change that all layers make alone, on repeated text and on prose."""
+        layers = self.llama.context.cache.layers
+        own = [i for i, layer in enumerate(layers) if not layer.window]
+        prose = prose_text(self.novel, self.settings.tokens, self.settings.seed)
+        texts = {"repeated": readings[0], PROSE: self._reading(PROSE, 0, prose)}
+        kept = Kept(self.folder / "layers.json", self.progress)
+        names = {task: [f"{task}, layer {i}" for i in own] for task in texts}
+        n_known = sum(kept.count(of_task) for of_task in names.values())
+        self.progress.start("Weighing layers", 2 * len(own), "trials", n_known)
+        shares = np.zeros(len(own))
+        for task, reading in texts.items():
+            if kept.count(names[task]) < len(own):
+                self._load(reading)
+            changes = [
+                kept.get(name, partial(layer_change, self.llama, reading.text, reading.hidden, i))
+                for name, i in zip(names[task], own, strict=True)
+            ]
+            shares += np.array(changes) / max(sum(changes), 1e-30) / len(texts)
+        found = dict(zip(own, shares.tolist(), strict=True))
+        return [found.get(i) for i in range(len(layers))]
+
+    def _check_budgets(
+        self, task: str, sensitivity: list[float | None], eliminated: list[Elimination]
+    ) -> dict[str, list[Check]]:
+        """Check on other texts, for each method, whether budgets by sensitivity are better than equal ones."""
+        layers, seed, n_tokens = self.llama.context.cache.layers, self.settings.seed, self.settings.tokens
+        other = seed + self.settings.texts
+        texts = [recall_text(task, self.novel, n_tokens, other), prose_text(self.novel, n_tokens, other)]
+        heads = tuple(each.head for each in eliminated)
+        groups = (None,) * len(layers)
+        plan = Plan("", "", 1.0, self.settings.sinks, self.settings.recent, {}, heads, groups)
+        kept, methods = Kept(self.folder / "checks.json", Silent()), methods_with_layer_budgets()
+        self.progress.start("Checking budgets", len(methods), "methods")
+        checker = Checker(self.llama, texts, sensitivity, plan, kept)
+        checks = {}
+        for method in methods:
+            checks[method] = checker.best(method)
+            self.progress.advance(1)
+        self.llama.reset()
+        self.llama.set_attention(DENSE)
+        return checks
+
     def _load(self, reading: Reading) -> None:
         """Fill the cache with the first part of a text."""
         self.llama.reset()
@@ -295,7 +341,13 @@ class Profiler:
             return change(recall(self.llama, reading.text)[HIDDEN], reading.hidden)
 
     def _measurements(
-        self, task: str, readings: list[Reading], passkey_accuracy: float, eliminated: list[Elimination]
+        self,
+        task: str,
+        readings: list[Reading],
+        passkey_accuracy: float,
+        eliminated: list[Elimination],
+        sensitivity: list[float | None],
+        checks: dict[str, list[Check]],
     ) -> Measurements:
         """Average over the texts, and group the layers."""
         by_node = np.mean([reading.similarity for reading in readings], axis=0).round(6).tolist()
@@ -304,7 +356,7 @@ class Profiler:
         if similarity is None:
             self.notice(
                 "How important layers are cannot be told: llama.cpp's graph of this model does not name what goes into "
-                "their attention and what comes out. All get the same budget."
+                "their attention and what comes out. With plan:by=importance all get the same budget."
             )
         slides = [bool(layer.window) for layer in self.llama.context.cache.layers]
         return Measurements(
@@ -313,7 +365,8 @@ class Profiler:
             n_recent=self.settings.recent,
             slides=slides,
             similarity=similarity,
-            groups=importance_groups(similarity, slides, self.settings.seed) if similarity else [None] * len(slides),
+            groups=importance_groups(similarity, slides) if similarity else [None] * len(slides),
+            budgets=layer_budgets(checks, sensitivity),
             eliminated=eliminated,
             task=task,
             accuracy=float(np.mean([reading.right.mean() for reading in readings])),
@@ -326,7 +379,6 @@ def profile(
     llama: Llama,
     library: Library,
     settings: ProfileSettings,
-    squeeze: float,
     progress: Progress,
     notice: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -340,8 +392,6 @@ def profile(
         Where the plan is kept.
     settings : ProfileSettings
         What to measure with.
-    squeeze : float
-        Share of their budget that the least important layers keep.
     progress : Progress
         Receives the progress.
     notice : callable
@@ -360,9 +410,6 @@ def profile(
     profiler = Profiler(llama, library, settings, progress, notice)
     plan = finished_plan(library, profiler.measured_with)
     if plan is None:
-        return profiler.measure(squeeze)
+        return profiler.measure()
     notice(f"The model was measured with these settings on {plan['created'][:10]}: nothing is measured again.")
-    if plan["layers"]["squeeze"] != squeeze:
-        plan["layers"] = with_budgets(plan["layers"], squeeze)
-        write_plan(library, plan)
     return plan

@@ -83,7 +83,7 @@ class HeadTable:
             own = [number for number, each in zip(numbers, shapes, strict=True) if each == shape]
             for name, address in method.hooks.addresses(shape).items():
                 self.heads[name][own] = address
-        return Served(method, Heads(self.heads, numbers, scale, shapes, state))
+        return Served(method, Heads(self.heads, numbers, scale.copy(), shapes, state))
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:

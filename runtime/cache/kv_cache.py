@@ -126,6 +126,24 @@ class KVCache(HeadTable):
                 f"{free / 2**30:.2f} GiB of memory are free: close other programs, or give a shorter text."
             )
 
+    @property
+    def follows_prompt(self) -> bool:
+        """Return whether a prompt decides the layers' budgets."""
+        return any(assignment.by_prompt for assignment in self.assignments)
+
+    def follow_prompt(self, similarity: Sequence[float]) -> None:
+        """Set the layers' budgets at the end of a prompt, where it decides them.
+
+        Parameters
+        ----------
+        similarity : sequence of float
+            Similarity of the residual stream before and after the attention of each cached layer.
+        """
+        for each, assignment in zip(self.served, self.assignments, strict=True):
+            if assignment.by_prompt is not None:
+                each.heads.scale[...] = assignment.by_prompt(similarity)
+                each.method.start(each.heads, self.document)  # thresholds follow the budgets
+
     def reserve(self, n_new: int) -> None:
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         for each in self.served:
@@ -246,7 +264,8 @@ class KVCache(HeadTable):
         self._n_chunks = np.zeros(len(self.tails), np.int64)
         self._shared = {}
         self._memory.release()
-        for each in self.served:
+        for each, assignment in zip(self.served, self.assignments, strict=True):
+            each.heads.scale[...] = assignment.scale
             each.heads.state[...] = np.zeros((), each.method.state)
             each.method.start(each.heads, document)
         if document is None:

@@ -15,7 +15,6 @@ from ..cache.kv_cache import KVCache
 from ..cache.memory import CpuMemory, Memory
 from ..graph import hook
 from ..graph.nodes import AttentionNode
-from ..graph.residual import ResidualSums, compiled_comparison
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import Interruption
@@ -144,11 +143,6 @@ class CpuExecutor:
 
     def finish(self) -> None:
         """Do nothing: no Python runs in a step, so no exception can have come."""
-
-    def compare_residual(self, sums: ResidualSums | None) -> None:
-        """Compare the residual stream before and after attention; None stops that."""
-        self.step["residuals"] = sums.address if sums else 0
-        self.step["compare"] = compiled_comparison().address
 
     def capture(self, arrays: list[np.ndarray] | None) -> None:
         """Copy the scaled queries into these arrays; None stops that."""

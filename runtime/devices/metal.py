@@ -72,6 +72,8 @@ class MetalDevice:
             if not has_method(assignment.method.name):
                 name = type(assignment.method).__name__
                 raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
+            if assignment.by_prompt is not None:
+                raise OctavoError("On Metal no prompt decides the layers' budgets: load the model with --device cpu.")
 
     def new_memory(self) -> SharedMemory:
         """Return memory for one context that CPU and GPU share."""

@@ -169,6 +169,21 @@ def add_and_compare(node, ith, n_threads, residual):
         sums[ith, 1] += count
 
 
+def watch_residual(step: np.ndarray, sums: ResidualSums | None) -> None:
+    """Have the steps from now on compare the residual stream; None stops that.
+
+    Parameters
+    ----------
+    step : STEP array, shape (1,)
+        What the hook follows (see hook.py).
+    sums : ResidualSums, optional
+        Receives the similarities, and has to outlive the context.
+    """
+    step["residuals"] = sums.address if sums else 0
+    if sums:
+        step["compare"] = compiled_comparison().address
+
+
 @cache
 def compiled_comparison() -> Any:
     """Compile `add_and_compare`.

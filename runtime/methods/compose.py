@@ -24,7 +24,7 @@ from ..cache.tail import CacheLayer
 from ..store.plan import Plan
 from . import DENSE, DUO, METHODS, PLAN, STREAMING, method_class, words
 from .duo import Duo
-from .layer_budgets import LayerBudgets
+from .layer_budgets import PROMPT, LayerBudgets
 from .method import Assignment, Method
 from .parameters import Parameters, read_settings
 
@@ -60,7 +60,7 @@ class Composition:
     @property
     def needs_plan(self) -> bool:
         """Return whether a plan is needed."""
-        return self.duo is not None or self.layers is not None
+        return self.duo is not None or (self.layers is not None and self.layers.needs_plan)
 
     @property
     def has_budget(self) -> bool:
@@ -143,7 +143,8 @@ def parameters_of(word: str) -> type[Parameters]:
 def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
     """Return the name of an attention's method, and whether the Metal kernels have it with its parameters."""
     composition = parse(attention, plan)
-    return composition.method, has_method(composition.method) and composition.new_method(1.0).on_metal
+    watches = composition.layers is not None and composition.layers.by == PROMPT
+    return composition.method, not watches and has_method(composition.method) and composition.new_method(1.0).on_metal
 
 
 def new_method(name: str, budget: float, settings: Mapping[str, Any] | None = None) -> Method:
@@ -224,8 +225,7 @@ def assign(
     streaming = set(plan.streaming_heads(retrieval_heads)) if plan and duo else set()
     slides = [layer.window > 0 for layer in layers]
     share = getattr(method, "budget", 1.0) if method.takes_budget else 0.0
-    scales = layer_scales(plan.layer_scale, slides, share) if plan and composition.layers else np.ones(len(layers))
-    dense, selected, streamed, selected_scale = [], [], [], []
+    dense, selected, streamed, selected_layers = [], [], [], []
     number = 0
     for i, layer in enumerate(layers):
         for head in range(layer.n_kv_head):
@@ -235,10 +235,20 @@ def assign(
                 dense.append(number)
             else:
                 selected.append(number)
-                selected_scale.append(scales[i])
+                selected_layers.append(i)
             number += 1
+
+    def head_scales(factors: Sequence[float]) -> np.ndarray:
+        scales: np.ndarray = layer_scales(factors, slides, share)[selected_layers]
+        return scales
+
+    scale, by_prompt = np.ones(len(selected)), None
+    if (budgets := composition.layers) and selected:
+        scale = head_scales(budgets.scales(plan, composition.method, len(layers)))
+        if budgets.by == PROMPT:
+            by_prompt = lambda similarity: head_scales(budgets.scales_by_prompt(similarity, slides))  # noqa: E731
     assignments = [Assignment(new_method(DENSE, budget), np.array(dense, int), np.ones(len(dense)))]
-    assignments.append(Assignment(method, np.array(selected, int), np.array(selected_scale)))
+    assignments.append(Assignment(method, np.array(selected, int), scale, by_prompt))
     if plan is not None:
         assignments.append(Assignment(streaming_method(plan), np.array(streamed, int), np.ones(len(streamed))))
     return [assignment for assignment in assignments if len(assignment.heads)]

@@ -1,14 +1,133 @@
-"""Layer budgets: a plan's factor of each layer's budget (SqueezeAttention, Wang et al. 2024, algorithm 1)."""
+"""Layer budgets: a factor of each layer's budget, by what was measured (SqueezeAttention, Wang et al. 2024)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
-from .parameters import Parameters
+import numpy as np
+
+from ..store.plan import Plan
+from .parameters import Parameters, parameter
+
+#: What the factors follow: values of the parameter `by`.
+SENSITIVITY, IMPORTANCE, PROMPT = "sensitivity", "importance", "prompt"
+
+#: Groups of layers in algorithm 1, line 9.
+N_GROUPS = 3
 
 
 @dataclass(frozen=True)
 class LayerBudgets(Parameters):
-    """Have the plan's layer budgets scale the budget of the method it stands with. Alone, run the plan's attention."""
+    """Have the plan's layer budgets scale the budget of the method it stands with. Alone, run the plan's attention.
+
+    Parameters
+    ----------
+    by : str
+        What layers get their budgets by. "sensitivity": by the change of the model's output as the layer's budget
+        shrinks, if `octavo profile` found that better for the method than equal budgets; else equal budgets.
+        "importance": by the similarity of the residual stream before and after attention, in the texts of the profile
+        (SqueezeAttention, algorithm 1). "prompt": by that in the prompt, from its end on, without a plan.
+    squeeze : float
+        Share of their budget that the least important layers keep, by importance and by prompt.
+    """
+
+    by: str = parameter(SENSITIVITY, choices=(SENSITIVITY, IMPORTANCE, PROMPT))
+    squeeze: float = parameter(0.35, above=0, most=1)
 
     name = "plan"
+
+    @property
+    def needs_plan(self) -> bool:
+        """Return whether the factors are those of a plan."""
+        return self.by != PROMPT
+
+    def scales(self, plan: Plan | None, method: str, n_layers: int) -> list[float]:
+        """Return the factor of each layer's budget, before a prompt is read.
+
+        Parameters
+        ----------
+        plan : Plan or None
+            The model's plan.
+        method : str
+            Name of the method whose budget is scaled.
+        n_layers : int
+            Number of cached layers.
+        """
+        if plan is None or self.by == PROMPT:
+            return [1.0] * n_layers
+        if self.by == IMPORTANCE:
+            return budget_scales(plan.groups, self.squeeze)
+        return list(plan.layer_scale.get(method, [1.0] * n_layers))
+
+    def scales_by_prompt(self, similarity: Sequence[float], slides: Sequence[bool]) -> list[float]:
+        """Return the factor of each layer's budget, from the layers' similarities in a prompt."""
+        return budget_scales(importance_groups(similarity, slides), self.squeeze)
+
+
+def importance_groups(similarity: Sequence[float], slides: Sequence[bool]) -> list[int | None]:
+    """Group the layers by K-means over their similarities (algorithm 1, line 9).
+
+    The means of numbers have the least squares if each group is a run of the sorted numbers: all of these are tried.
+
+    Parameters
+    ----------
+    similarity : sequence of float
+        Mean cosine similarity of each layer.
+    slides : sequence of bool
+        Whether the window of each layer slides.
+
+    Returns
+    -------
+    list of int or None
+        Group of each layer, 0 for the most important one; None for a layer that slides.
+    """
+    own = [i for i, sliding in enumerate(slides) if not sliding]
+    order = sorted(own, key=lambda i: similarity[i])
+    values = np.array([similarity[i] for i in order], np.float64)
+    groups: list[int | None] = [None] * len(slides)
+    n_groups = min(N_GROUPS, len(np.unique(values)))
+    if n_groups == 0:
+        return groups
+    values -= values.mean()
+    sums, squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (values, values**2))
+
+    def spread(start: int, stop: int) -> float:
+        return float(squares[stop] - squares[start] - (sums[stop] - sums[start]) ** 2 / (stop - start))
+
+    def cost(splits: tuple[int, ...]) -> float:
+        return sum(spread(start, stop) for start, stop in pairwise((0, *splits, len(order))))
+
+    best = min(combinations(range(1, len(order)), n_groups - 1), key=cost)
+    for number, (start, stop) in enumerate(pairwise((0, *best, len(order)))):
+        for i in order[start:stop]:
+            groups[i] = number
+    return groups
+
+
+def budget_scales(groups: Sequence[int | None], squeeze: float) -> list[float]:
+    """Compute the factor of each layer's budget from its group (algorithm 1, lines 10 and 11).
+
+    The last group keeps the share `squeeze`. What it loses is shared evenly among the other groups, so that the factors
+    of all grouped layers average to 1.
+
+    Parameters
+    ----------
+    groups : sequence of int or None
+        Group of each layer; None for a layer that slides.
+    squeeze : float
+        Share of their budget that the least important layers keep.
+
+    Returns
+    -------
+    list of float
+        Factor of each layer; 1 for layers without a group.
+    """
+    last = max((group for group in groups if group is not None), default=0)
+    loses = [group == last for group in groups]
+    gains = [group is not None and group < last for group in groups]
+    if not any(gains):
+        return [1.0] * len(groups)
+    more = 1 + (1 - squeeze) * sum(loses) / sum(gains)
+    return [squeeze if less else more if gain else 1.0 for less, gain in zip(loses, gains, strict=True)]

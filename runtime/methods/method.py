@@ -6,7 +6,7 @@ it has; its methods turn a budget into the state that the hooks read. They run o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -104,11 +104,15 @@ class Assignment:
         Numbers of the heads in the cache.
     scale : float64 array, shape (n_heads,)
         Factor of each head's budget.
+    by_prompt : callable, optional
+        If a prompt decides the factors at its end: takes the similarity of the residual stream before and after the
+        attention of each cached layer, and returns the factors.
     """
 
     method: Method
     heads: np.ndarray
     scale: np.ndarray
+    by_prompt: Callable[[Sequence[float]], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -242,7 +246,7 @@ def prefill_parameter() -> Any:
 
 
 def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) -> np.ndarray:
-    """Return a share of n_tokens rows for each head.
+    """Return a share of n_tokens rows for each head. What some heads get because of `least` is taken from the others.
 
     Parameters
     ----------
@@ -261,4 +265,12 @@ def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) 
         At most n_tokens.
     """
     rows = np.minimum(budget * scale, 1.0) * n_tokens
-    return np.clip(rows.astype(np.int64), min(least, n_tokens), n_tokens)
+    least = min(least, n_tokens)
+    total, few = rows.sum(), rows < least
+    while few.any() and not few.all():  # what they get over their budget comes from the others
+        rows[few] = least
+        rows[~few] *= max(total - rows[few].sum(), 0) / rows[~few].sum()
+        if not np.any(rows[~few] < least):
+            break
+        few |= rows < least
+    return np.clip(rows.astype(np.int64), least, n_tokens)

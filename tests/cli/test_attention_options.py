@@ -34,11 +34,11 @@ def write_plan(library, path=None, **changes):
     layers = octavo.Llama(library.model_path, n_threads=2).context.cache.layers
     heads = [[i, head] for head in (1, 0) for i in range(len(layers))]
     content = {
-        "format_version": 1,
+        "format_version": 2,
         "model": {"name": "tiny", "sha256": library.model_hash},
         "attention": "duo+squeezed",
         "retrieval_heads": 0.5,
-        "layers": {"budget_scale": [1.5, 1.0, 0.5]},
+        "layers": {"budget_scale": {"h2o": [1.5, 1.0, 0.5]}, "group": [0, 1, 2]},
         "heads": {"n_sinks": 4, "n_recent": 64, "elimination": heads},
     }
     (path or library.plan_path).write_text(json.dumps(content | changes))

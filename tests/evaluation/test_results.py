@@ -109,7 +109,7 @@ def test_what_samples_depend_on_is_in_the_name(llama, tmp_path):
 
 def test_methods_that_go_by_a_plan_are_named_by_it(llama, tmp_path):
     heads = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1))
-    plans = [Plan("-", "duo+squeezed", 0.5, 4, n_recent, (1.0,) * 3, heads) for n_recent in (20, 200)]
+    plans = [Plan("-", "duo+squeezed", 0.5, 4, n_recent, {}, heads, (None,) * 3) for n_recent in (20, 200)]
     evaluations = [evaluation(llama, tmp_path, attentions=["duo", "quest"], plan=plan) for plan in plans]
     first, second = ([run.name for run in each.runs] for each in evaluations)
     assert first[0] == second[0] == "dense"

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from helpers import tiny_models
+from helpers import papers, tiny_models
 
 import octavo
 from octavo.convert.plan.heads import HIDDEN, change, eliminate, evaluate, full_heads, recall, round_sizes, streaming
-from octavo.convert.plan.layers import ResidualChange, budget_scales, importance_groups
+from octavo.convert.plan.layers import ResidualChange
 from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, recall_text
 from octavo.convert.texts import SHIPPED_NOVEL
+from octavo.runtime.methods.layer_budgets import budget_scales, importance_groups
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,15 @@ def test_budgets_as_in_algorithm_1():
     np.testing.assert_allclose(scales, [1.325, 0.35, 1.325, 1.325, 0.35, 1.325])
     assert sum(scales) == pytest.approx(6)
     assert budget_scales(groups, 1.0) == [1.0] * 6
+
+
+@pytest.mark.parametrize("n_layers", [3, 8, 30])
+@pytest.mark.parametrize("seed", range(5))
+def test_budgets_are_those_of_the_paper(n_layers, seed):
+    similarity = 1 - draw(seed).exponential(0.1, n_layers)
+    expected = papers.squeeze_budgets(similarity, 512, 0.35)
+    scales = budget_scales(importance_groups(similarity, [False] * n_layers), 0.35)
+    np.testing.assert_allclose(512 * np.array(scales), expected)
 
 
 def test_layers_that_slide_have_no_part_in_it():

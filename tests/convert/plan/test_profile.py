@@ -20,13 +20,21 @@ from octavo.runtime.methods.method import Keeps
 from octavo.runtime.store.library import Library
 from octavo.runtime.store.plan import read_plan
 
+METHODS = ["h2o", "quest"]
 SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32)
-SQUEEZE = 0.35
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_methods():
+    """Have budgets checked for two methods: one that forgets rows, and one that selects them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile_module, "methods_with_layer_budgets", lambda: METHODS)
+        yield
 
 
 @pytest.fixture(scope="module")
 def llama(tiny_model):
-    return octavo.Llama(tiny_model, n_threads=2)
+    return octavo.Llama(tiny_model, n_threads=1)
 
 
 class Notices(list):
@@ -34,9 +42,9 @@ class Notices(list):
         self.append(sentence)
 
 
-def measure(llama, folder, settings=SETTINGS, squeeze=SQUEEZE, progress=None, notices=None):
+def measure(llama, folder, settings=SETTINGS, progress=None, notices=None):
     notice = Notices() if notices is None else notices
-    return profile(llama, Library.of(llama.model_path, folder), settings, squeeze, progress or Silent(), notice)
+    return profile(llama, Library.of(llama.model_path, folder), settings, progress or Silent(), notice)
 
 
 def timeless(plan):
@@ -67,7 +75,11 @@ def test_a_plan_says_what_was_measured(llama, plan, folder):
     assert sorted(map(tuple, heads["elimination"])) == full_heads(llama.context.cache)
     assert heads["round"] == [0, 0, 0, 0, 1, 1]
     assert all(loss > 0 for loss in heads["loss"])
-    assert sum(plan["layers"]["budget_scale"]) == pytest.approx(3)
+    layers = plan["layers"]
+    assert sum(layers["sensitivity"]) == pytest.approx(1, abs=1e-5)
+    assert min(layers["sensitivity"]) > 0
+    assert set(layers["budget_scale"]) == set(layers["checks"]["equal"]) == set(METHODS)
+    assert all(sum(scale) == pytest.approx(3, abs=1e-3) for scale in layers["budget_scale"].values())
     assert [each.name for each in (folder / "tiny.octavo").iterdir() if each.is_dir()] == []  # nothing partial
     text = Library.of(llama.model_path, folder).plan_path.read_text()
     assert max(map(len, text.splitlines())) < 150
@@ -78,7 +90,8 @@ def test_the_runtime_reads_a_plan(llama, plan, folder):
     read = read_plan(Library.of(llama.model_path, folder).plan_path)
     read.check(llama.context.cache.layers)
     assert read.elimination == tuple(map(tuple, plan["heads"]["elimination"]))
-    assert read.layer_scale == tuple(plan["layers"]["budget_scale"])
+    assert read.layer_scale == {name: tuple(scale) for name, scale in plan["layers"]["budget_scale"].items()}
+    assert read.groups == tuple(plan["layers"]["group"])
     assert (read.n_sinks, read.n_recent, read.model) == (16, 32, plan["model"]["sha256"])
     own = octavo.Llama(llama.model_path, attention="duo", plan=read, retrieval_heads=0.5, n_threads=2)
     own.eval(list(range(100)))
@@ -94,19 +107,6 @@ def test_a_finished_plan_is_not_measured_again(llama, plan, folder):
     assert progress.reports == []
     [sentence] = notices
     assert sentence.endswith(": nothing is measured again.")
-
-
-def test_another_squeeze_needs_no_measurement(llama, plan, tmp_path):
-    library = Library.of(llama.model_path, tmp_path)
-    library.make_folder()
-    library.plan_path.write_text(json.dumps(plan))
-    progress = Recorded()
-    measure(llama, tmp_path, squeeze=0.1, progress=progress)
-    assert progress.reports == []
-    changed = json.loads(library.plan_path.read_text())
-    assert min(changed["layers"]["budget_scale"]) == 0.1
-    assert sum(changed["layers"]["budget_scale"]) == pytest.approx(3)
-    assert changed["heads"] == plan["heads"]
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,20 @@ def test_a_profile_reports_all_of_its_work(llama, tmp_path):
         "Reading text 1 (repetition)",
         "Reading text 2 (repetition)",
         "Letting heads stream",
+        "Reading text 1 (prose)",
+        "Weighing layers",
+        "Checking budgets",
     ]
     assert sum(report for report in reports if isinstance(report, int)) == sum(task[1] for task in tasks)
-    assert tasks[-1][1:] == ((6 + 2) * 2, "trials", 0)
+    assert tasks[3][1:] == ((6 + 2) * 2, "trials", 0)
+    assert tasks[5][1:] == (2 * 3, "trials", 0)
     assert len(reports) == REPORTS
 
 
-REPORTS = 4 + 2 + 2 + 2 + 16  # four tasks; two batches of each text; the trials
+REPORTS = 7 + 2 + 2 + 2 + 16 + 2 + 6 + len(METHODS)  # seven tasks; two batches of each text; trials; checks
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 4, 8, 9, 10, 13, 21, REPORTS - 1])
+@pytest.mark.parametrize("at", [0, 2, 8, 10, 21, 27, 31, 36, REPORTS - 1])
 def test_an_interrupted_profile_goes_on_to_the_same_plan(llama, plan, tmp_path, at):
     with pytest.raises(KeyboardInterrupt):
         measure(llama, tmp_path, progress=Recorded(at))
@@ -157,7 +161,7 @@ def test_what_was_measured_is_not_measured_again(llama, tmp_path):
         measure(llama, tmp_path, progress=Recorded(at=14))  # after five trials
     reports = reports_of(llama, tmp_path)
     assert reports[0] == ("Letting heads stream", 16, "trials", 5)
-    assert reports[1:] == [1] * 11
+    assert reports[1:12] == [1] * 11
 
 
 def test_other_settings_are_measured_anew(llama, tmp_path):
@@ -166,7 +170,7 @@ def test_other_settings_are_measured_anew(llama, tmp_path):
     other = ProfileSettings(texts=1, tokens=1024, rounds=1, sinks=8, recent=32)
     progress = Recorded()
     assert measure(llama, tmp_path, other, progress=progress)["heads"]["n_sinks"] == 8
-    assert progress.done_before == [0, 0, 0]
+    assert set(progress.done_before) == {0}
     assert not list((tmp_path / "tiny.octavo").glob("*.partial"))  # the other one's as well
 
 
@@ -202,7 +206,8 @@ def test_layers_of_an_unknown_graph_get_the_same_budget(llama, plan, tmp_path, m
     notices = Notices()
     own = measure(llama, tmp_path, notices=notices)
     assert own["layers"]["similarity"] is None
-    assert own["layers"]["budget_scale"] == [1.0] * 3
+    assert own["layers"]["group"] == [None] * 3
+    assert own["layers"]["budget_scale"] == plan["layers"]["budget_scale"]
     assert own["heads"] == plan["heads"]
     assert notices[-1].startswith("How important layers are cannot be told")
 
@@ -213,7 +218,8 @@ def test_only_layers_that_see_everything_are_measured(tmp_path):
     own = measure(model, tmp_path, ProfileSettings(1, 1024, 1, 16, 32))
     assert sorted(own["heads"]["elimination"]) == [[5, 0], [5, 1], [11, 0], [11, 1]]
     assert [i for i, slides in enumerate(own["layers"]["slides"]) if not slides] == [5, 11]
-    scales = own["layers"]["budget_scale"]
-    assert sorted(scales[i] for i in (5, 11)) == [0.35, 1.65]
-    assert [scale for i, scale in enumerate(scales) if i not in (5, 11)] == [1.0] * 10
+    assert [i for i, value in enumerate(own["layers"]["sensitivity"]) if value is not None] == [5, 11]
+    for scale in own["layers"]["budget_scale"].values():
+        assert scale[5] + scale[11] == pytest.approx(2, abs=1e-3)
+        assert [value for i, value in enumerate(scale) if i not in (5, 11)] == [1.0] * 10
     read_plan(Library.of(path, tmp_path).plan_path).check(model.context.cache.layers)

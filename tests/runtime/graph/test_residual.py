@@ -7,7 +7,7 @@ from helpers import tiny_models
 import octavo
 from octavo.convert.plan.heads import HIDDEN, evaluate
 from octavo.convert.plan.layers import ResidualChange
-from octavo.runtime.graph.residual import ResidualSums
+from octavo.runtime.graph.residual import ResidualSums, watch_residual
 
 TOKENS = np.random.default_rng(3).integers(0, 256, 700).tolist()  # two batches
 
@@ -36,10 +36,10 @@ def test_similarities_are_those_of_the_tensors(tmp_path, architecture):
     plain = hidden_states(llama, expected.wants, expected.take)
     for _ in range(2):  # a graph that is used again
         sums.clear()
-        llama.context._executor.compare_residual(sums)
+        watch_residual(llama.context._executor.step, sums)
         np.testing.assert_array_equal(hidden_states(llama), plain)
         np.testing.assert_allclose(sums.means, expected.means, rtol=1e-6)
-    llama.context._executor.compare_residual(None)
+    watch_residual(llama.context._executor.step, None)
     sums.clear()
     np.testing.assert_array_equal(hidden_states(llama), plain)
 

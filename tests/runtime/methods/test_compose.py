@@ -21,7 +21,9 @@ from octavo.runtime.store.plan import Plan, read_plan
 LAYERS = [CacheLayer(2, 64, 0), CacheLayer(2, 64, 0), CacheLayer(2, 64, 16), CacheLayer(2, 64, 0)]
 SCALE = (1.5, 1.15, 1.0, 0.35)
 FALLEN = ((3, 1), (0, 0), (1, 1), (0, 1), (3, 0), (1, 0))
-PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, SCALE, FALLEN)
+SCALES = dict.fromkeys(("squeezed", "h2o"), SCALE)
+GROUPS = (0, 1, None, 2)
+PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, SCALES, FALLEN, GROUPS)
 
 
 def served(assignments):
@@ -123,11 +125,11 @@ def test_a_wrong_share_of_retrieval_heads_is_refused(share):
 
 def plan_file(tmp_path, **changes):
     content = {
-        "format_version": 1,
+        "format_version": 2,
         "model": {"name": "tiny", "sha256": "abc"},
         "attention": "duo+squeezed",
         "retrieval_heads": 0.5,
-        "layers": {"budget_scale": list(SCALE)},
+        "layers": {"budget_scale": {name: list(scale) for name, scale in SCALES.items()}, "group": list(GROUPS)},
         "heads": {"n_sinks": 8, "n_recent": 32, "elimination": [list(pair) for pair in FALLEN]},
     }
     path = tmp_path / "plan.json"
@@ -151,13 +153,13 @@ def test_a_plan_that_lacks_something_is_refused(tmp_path, changes):
 
 
 def test_a_plan_of_another_format_is_refused(tmp_path):
-    with pytest.raises(OctavoError, match="has format 7, and this octavo reads 1"):
+    with pytest.raises(OctavoError, match="has format 7, and this octavo reads 2"):
         read_plan(plan_file(tmp_path, format_version=7))
 
 
 def test_a_plans_own_attention_must_say_something():
     with pytest.raises(OctavoError, match="mend the plan"):
-        parse("plan", Plan("abc", "plan+quest", 0.5, 8, 32, SCALE, FALLEN))
+        parse("plan", Plan("abc", "plan+quest", 0.5, 8, 32, SCALES, FALLEN, GROUPS))
 
 
 @pytest.mark.parametrize("budget", [0.1, 0.5, 0.7, 0.9, 1.0])

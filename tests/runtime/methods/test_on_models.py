@@ -1,5 +1,7 @@
 """Every attention on whole models: in prefill and decode, over a document and over nothing, with what it keeps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import tiny_models
@@ -40,7 +42,8 @@ def plan_of(llama, n_recent=100):
     scale = [1.0] * len(layers)
     if len(full) > 1:
         scale[full[0]], scale[full[-1]] = 1.5, 0.5
-    return Plan("-", "duo+squeezed", 0.5, 4, n_recent, tuple(scale), tuple(heads[::2] + heads[1::2]))
+    scales = dict.fromkeys(METHODS, tuple(scale))
+    return Plan("-", "duo+squeezed", 0.5, 4, n_recent, scales, tuple(heads[::2] + heads[1::2]), (None,) * len(layers))
 
 
 def new_llama(model, attention="dense", budget=0.3, **options):
@@ -70,8 +73,7 @@ def dense(model):
 @pytest.mark.parametrize("attention", [*METHODS, "duo", "duo+quest", "duo+squeezed2", "plan+h2o"])
 def test_with_all_of_the_budget_it_is_dense(model, attention, dense):
     llama = new_llama(model)
-    full = tuple(1.0 for _ in llama.plan.layer_scale)
-    llama.plan = Plan("-", "quest", 0.5, 4, 4096, full, llama.plan.elimination)
+    llama.plan = replace(llama.plan, n_recent=4096, layer_scale={})
     llama.set_attention(attention, 1.0)
     llama.eval(TOKENS[:800])
     np.testing.assert_allclose(logits_after(llama, TOKENS[800:900]), dense, atol=SAME)
@@ -108,7 +110,7 @@ def test_over_an_index_with_all_of_the_budget_it_is_dense(model, attention, docu
     reference.eval(document.tokens.tolist())
     expected = logits_after(reference, TOKENS[:60])
     llama = new_llama(model)
-    llama.plan = Plan("-", "quest", 0.5, 4, 4096, llama.plan.layer_scale, llama.plan.elimination)
+    llama.plan = replace(llama.plan, n_recent=4096)
     llama.set_attention(attention, 1.0)
     llama.attach(document)
     np.testing.assert_allclose(logits_after(llama, TOKENS[:60]), expected, atol=2 * SAME)

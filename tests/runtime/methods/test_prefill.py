@@ -19,7 +19,7 @@ def model(tmp_path_factory):
 
 
 def new_llama(model, attention="dense", budget=0.3):
-    return octavo.Llama(model, n_ctx=4096, n_batch=256, n_threads=2, attention=attention, budget=budget)
+    return octavo.Llama(model, n_ctx=4096, n_batch=256, n_threads=1, attention=attention, budget=budget)
 
 
 def kept_positions(cache, number):

@@ -1,0 +1,320 @@
+"""Share a budget among the layers by their sensitivity, and check on other texts whether that pays.
+
+The sensitivity of a layer is the change of the model's last hidden states when this layer alone sees an eighth of the
+text: sinks and a recent window. Budgets in proportion to a power of it are tried on texts that it was not measured on,
+with each method as it is used: over an index, a token at a time. A method gets those that are better than equal budgets
+both where the text is repeated and where it goes on as prose; else its layers get equal budgets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import BudgetTooSmall
+from ...runtime.cache.index import Index
+from ...runtime.llama import Llama
+from ...runtime.methods import DEFAULT_BUDGET, DENSE, METHODS, PLAN, method_class
+from ...runtime.store.files import write_json
+from ...runtime.store.plan import Plan
+from ..calibrate import calibrate
+from ..clusters import settings_for
+from ..pipeline import cluster, read
+from ..progress import Progress, Silent
+from .heads import HIDDEN, change, recall, streaming
+from .recall_texts import Haystack, RecallText
+
+#: Powers of the sensitivity that budgets are tried in proportion to. With 0 they are equal.
+POWERS = (0.0, 1 / 3, 1 / 2)
+
+#: Sink tokens that a layer sees whose sensitivity is measured.
+_SINKS = 4
+
+#: Tokens of prose whose hidden states are compared, and tokens that are read one by one to check budgets.
+_CONTINUED, _CHECKED = 128, 64
+
+#: How much more than with equal budgets a check may read. If it reads more, equal budgets are checked with as much.
+_MORE_BYTES = 1.01
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a method's budgets change, on the text that is repeated and on prose.
+
+    Parameters
+    ----------
+    power : float
+        Power of the sensitivity that the budgets are in proportion to; 0 for equal ones.
+    divergence : tuple of float
+        KL divergence of the next token from dense attention's, averaged over the tokens of each text.
+    share : float
+        Share of dense attention's bytes that was read.
+    """
+
+    power: float
+    divergence: tuple[float, ...]
+    share: float
+
+    def over(self, other: Check) -> float:
+        """Return its divergence over another's, as the geometric mean over the texts."""
+        ratios = np.maximum(self.divergence, 1e-9) / np.maximum(other.divergence, 1e-9)
+        return float(np.exp(np.log(ratios).mean()))
+
+
+class Kept:
+    """Numbers that were measured, kept in a file, so that an interrupted profile does not measure them again.
+
+    Parameters
+    ----------
+    path : Path
+        JSON file of the numbers by name.
+    progress : Progress
+        Is told of each measured number.
+    """
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self._path, self._progress = path, progress
+        self._values: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+    def count(self, names: Sequence[str]) -> int:
+        """Return how many of these are known."""
+        return sum(name in self._values for name in names)
+
+    def get(self, name: str, measure: Callable[[], Any]) -> Any:
+        """Return a value that is known, or measure it."""
+        if name not in self._values:
+            self._values[name] = measure()
+            write_json(self._path, self._values)
+            self._progress.advance(1)
+        return self._values[name]
+
+
+def prose_text(haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
+    """Make a text that goes on as it began: its last tokens are compared, and none of them was there before.
+
+    Parameters
+    ----------
+    haystack : Haystack
+        Text to make it of.
+    n_tokens : int
+        Tokens of the result.
+    seed : int
+        Seed of what is drawn.
+
+    Returns
+    -------
+    RecallText
+    """
+    head = haystack.head()
+    tokens = head + haystack.tokens(n_tokens - len(head), np.random.default_rng(seed))
+    last = np.arange(n_tokens - min(_CONTINUED, n_tokens // 4), n_tokens)
+    return RecallText(tokens, int(last[0]) - 1, last, last)
+
+
+def layer_change(llama: Llama, text: RecallText, hidden: np.ndarray, layer: int) -> float:
+    """Measure the change of the last hidden states when one layer sees sinks and a recent window only.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, with the first part of the text in its cache.
+    text : RecallText
+        The text.
+    hidden : float32 array, shape (n, n_embd)
+        Hidden states with full attention.
+    layer : int
+        Number of the cached layer.
+
+    Returns
+    -------
+    float
+        Mean squared change, as a share of the mean square.
+    """
+    cache = llama.context.cache
+    heads = [(layer, head) for head in range(cache.layers[layer].n_kv_head)]
+    with streaming(cache, heads, _SINKS, max(int(DEFAULT_BUDGET * text.n_read) - _SINKS, 1)):
+        changed = change(recall(llama, text)[HIDDEN], hidden)
+    return changed / max(float(np.square(hidden.astype(np.float64)).mean()), 1e-30)
+
+
+def factors(sensitivity: Sequence[float | None], power: float, n_dense: int = 0) -> list[float]:
+    """Compute budgets in proportion to a power of the sensitivity.
+
+    Parameters
+    ----------
+    sensitivity : sequence of float or None
+        Sensitivity of each layer; None for a layer that slides.
+    power : float
+        The power.
+    n_dense : int
+        First layers that attend to everything. They and layers that slide have no part in it.
+
+    Returns
+    -------
+    list of float
+        Factor of each layer, on average 1.
+    """
+    own = [i for i, value in enumerate(sensitivity) if value is not None and i >= n_dense]
+    weights = np.array([max(sensitivity[i] or 0.0, 1e-9) for i in own]) ** power
+    result = [1.0] * len(sensitivity)
+    for i, weight in zip(own, weights / weights.mean() if own else [], strict=True):
+        result[i] = round(float(weight), 4)
+    return result
+
+
+class CheckedText:
+    """A text that methods are checked on: its index in memory, and what dense attention predicts after it.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    text : RecallText
+        The text.
+    """
+
+    def __init__(self, llama: Llama, text: RecallText) -> None:
+        self.llama, self.tokens = llama, text.tokens[text.n_read : text.n_read + _CHECKED]
+        self._compared = {int(i) - 1 - text.n_read for i in text.recalled}
+        document, settings = text.tokens[: text.n_read], settings_for(llama.context.kv_type)
+        llama.reset()
+        llama.set_attention(DENSE)
+        queries = read(llama, document, Silent(), settings.n_queries(len(document)))
+        layers = list(cluster(llama.context.cache, settings, Silent(), llama.context_params.n_threads))
+        self.index: Index = calibrate(llama, layers, queries, document, settings)
+        llama.reset()
+        self.expected, self.dense_bytes = self._predictions()
+
+    def _predictions(self) -> tuple[np.ndarray, int]:
+        """Return the logarithms of the probabilities of the next tokens, and the bytes that attention read."""
+        llama, rows = self.llama, []
+        llama.attach(self.index)
+        llama.context.bytes_read = 0
+        for i, token in enumerate(self.tokens):
+            llama.eval([token])
+            if i in self._compared:
+                logits = llama.logits().astype(np.float64)
+                logits -= logits.max()
+                rows.append(logits - np.log(np.exp(logits).sum()))
+        return np.array(rows), llama.context.bytes_read
+
+    def check(self, attention: str, budget: float) -> tuple[float, float]:
+        """Return the mean KL divergence of an attention's predictions from dense attention's, and the share read."""
+        self.llama.reset()
+        self.llama.set_attention(attention, budget)
+        found, n_bytes = self._predictions()
+        divergence = (np.exp(self.expected) * (self.expected - found)).sum(axis=1).mean()
+        return float(divergence), n_bytes / self.dense_bytes
+
+
+class Checker:
+    """Checks budgets of methods on texts, each of which is read when it is first needed.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model. Its plan and attention change.
+    texts : sequence of RecallText
+        Texts that sensitivity was not measured on.
+    sensitivity : sequence of float or None
+        Sensitivity of each cached layer.
+    plan : Plan
+        A plan of this model, for all but the layers' budgets.
+    kept : Kept
+        Keeps the figures.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        texts: Sequence[RecallText],
+        sensitivity: Sequence[float | None],
+        plan: Plan,
+        kept: Kept,
+    ) -> None:
+        self.llama, self.texts, self.sensitivity, self.plan, self.kept = llama, texts, sensitivity, plan, kept
+        self._read: dict[int, CheckedText] = {}
+
+    def best(self, method: str) -> list[Check]:
+        """Check a method with budgets by each power.
+
+        Parameters
+        ----------
+        method : str
+            Name of the method.
+
+        Returns
+        -------
+        list of Check
+            Equal budgets and the best others, those first that are to be used. Nothing if the method cannot keep so
+            small a budget.
+        """
+        found = []
+        try:
+            equal = self._check(method, POWERS[0], DEFAULT_BUDGET)
+            for power in POWERS[1:]:
+                other, base = self._check(method, power, DEFAULT_BUDGET), equal
+                if other.share > _MORE_BYTES * equal.share:
+                    more = round(DEFAULT_BUDGET * other.share / equal.share, 4)
+                    base = self._check(method, POWERS[0], min(more, 1.0))
+                found.append((other.over(base), other, base))
+        except BudgetTooSmall:
+            return []
+        ratio, other, base = min(found, key=lambda each: each[0])
+        wins = ratio < 1 and all(a <= b for a, b in zip(other.divergence, base.divergence, strict=True))
+        return [other, base] if wins else [base, other]
+
+    def _check(self, method: str, power: float, budget: float) -> Check:
+        """Check budgets on all texts."""
+        found = []
+        for i in range(len(self.texts)):
+            name = f"{method}, power {power:.2f}, budget {budget:g}, text {i}"
+            found.append(self.kept.get(name, partial(self._run, i, method, power, budget)))
+        return Check(power, tuple(each[0] for each in found), float(np.mean([each[1] for each in found])))
+
+    def _run(self, number: int, method: str, power: float, budget: float) -> tuple[float, float]:
+        """Run a method on a text."""
+        if number not in self._read:
+            self._read[number] = CheckedText(self.llama, self.texts[number])
+        scale = tuple(factors(self.sensitivity, power, method_class(method).dense_layers))
+        self.llama.plan = replace(self.plan, layer_scale={method: scale})
+        return self._read[number].check(f"{PLAN}+{method}", budget)
+
+
+def layer_budgets(checks: Mapping[str, Sequence[Check]], sensitivity: Sequence[float | None]) -> dict[str, Any]:
+    """Return what a plan says of the layers' budgets.
+
+    Parameters
+    ----------
+    checks : mapping of str to sequence of Check
+        What `Checker.best` returned for each method.
+    sensitivity : sequence of float or None
+        Sensitivity of each cached layer.
+
+    Returns
+    -------
+    dict
+        "sensitivity"; "budget_scale", the factors of each method's budgets; and "checks", the divergences with equal
+        budgets and with the best others.
+    """
+    scales: dict[str, list[float]] = {}
+    checked: dict[str, dict[str, list[float]]] = {"equal": {}, "by_sensitivity": {}}
+    for method, found in checks.items():
+        if found:
+            scales[method] = factors(sensitivity, found[0].power, method_class(method).dense_layers)
+            for each in found:
+                kind = "by_sensitivity" if each.power else "equal"
+                checked[kind][method] = [round(divergence, 5) for divergence in each.divergence]
+    shown = [None if value is None else round(value, 6) for value in sensitivity]
+    return {"sensitivity": shown, "budget_scale": scales, "checks": checked}
+
+
+def methods_with_layer_budgets() -> list[str]:
+    """Return the names of the methods whose budget a plan scales."""
+    return [name for name in METHODS if method_class(name).has_budget]
