@@ -161,6 +161,7 @@ class Context(internals.LlamaContext):
         """Compare the residual stream in the batches of a prompt, and set the layers' budgets where it ends."""
         if self.cache.n_tokens == self.cache.n_document:
             self._residual.clear()
+            self.cache.follow_prompt(None)
         watch_residual(self._executor.step, self._residual if n_tokens > 1 else None)
         if n_tokens > 1 or not self._in_prompt:
             self._in_prompt = n_tokens > 1

@@ -131,17 +131,19 @@ class KVCache(HeadTable):
         """Return whether a prompt decides the layers' budgets."""
         return any(assignment.by_prompt for assignment in self.assignments)
 
-    def follow_prompt(self, similarity: Sequence[float]) -> None:
+    def follow_prompt(self, similarity: Sequence[float] | None) -> None:
         """Set the layers' budgets at the end of a prompt, where it decides them.
 
         Parameters
         ----------
-        similarity : sequence of float
-            Similarity of the residual stream before and after the attention of each cached layer.
+        similarity : sequence of float or None
+            Similarity of the residual stream before and after the attention of each cached layer; None where a prompt
+            begins.
         """
         for each, assignment in zip(self.served, self.assignments, strict=True):
             if assignment.by_prompt is not None:
-                each.heads.scale[...] = assignment.by_prompt(similarity)
+                scale = assignment.scale if similarity is None else assignment.by_prompt(similarity)
+                each.heads.scale[...] = scale
                 each.method.start(each.heads, self.document)  # thresholds follow the budgets
 
     def reserve(self, n_new: int) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class LayerBudgets(Parameters):
     squeeze: float = parameter(0.35, above=0, most=1)
 
     name = "plan"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"by": PROMPT, "squeeze": 0.35}}
 
     @property
     def needs_plan(self) -> bool:

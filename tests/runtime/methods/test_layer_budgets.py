@@ -10,7 +10,7 @@ import octavo
 from octavo.errors import OctavoError
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.graph.residual import ResidualSums
-from octavo.runtime.methods.compose import assign, parse
+from octavo.runtime.methods.compose import assign, metal_method, parse
 from octavo.runtime.methods.method import rows_of_budget
 from octavo.runtime.store.plan import Plan
 
@@ -39,6 +39,12 @@ def test_a_prompt_needs_no_plan():
     assert not parse("plan:by=prompt+h2o").needs_plan
     assert parse("plan:by=prompt+duo+quest").needs_plan
     assert scales_of("plan:by=prompt+h2o", plan=None) == [1.0] * 4
+
+
+def test_the_paper_goes_by_the_prompt():
+    assert parse("plan:paper+h2o").layers == parse("plan:by=prompt,squeeze=0.35+h2o").layers
+    assert metal_method("plan+quest", None) == ("quest", True)
+    assert metal_method("plan:paper+quest", None) == ("quest", False)  # prompts are compared on the CPU
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,7 @@ def test_quest_follows_a_prompt_from_its_end_on(model):
     [served] = llama.context.cache.served
     assert served.heads.scale.sum() == pytest.approx(8)
     assert served.heads.scale.min() < 1
-    llama.reset()
+    llama.rewind(0)
     assert served.heads.scale.tolist() == [1.0] * 8
 
 
