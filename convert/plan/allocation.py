@@ -263,12 +263,13 @@ class Checker:
                 if other.share > _MORE_BYTES * equal.share:
                     more = round(DEFAULT_BUDGET * other.share / equal.share, 4)
                     base = self._check(method, POWERS[0], min(more, 1.0))
-                found.append((other.over(base), other, base))
+                losses = zip(other.divergence, base.divergence, strict=True)
+                wins = other.over(base) < 1 and all(unequal <= even for unequal, even in losses)
+                found.append((not wins, other.over(base), other, base))
         except BudgetTooSmall:
             return []
-        ratio, other, base = min(found, key=lambda each: each[0])
-        wins = ratio < 1 and all(a <= b for a, b in zip(other.divergence, base.divergence, strict=True))
-        return [other, base] if wins else [base, other]
+        loses, _, other, base = min(found, key=lambda each: each[:2])
+        return [base, other] if loses else [other, base]
 
     def _check(self, method: str, power: float, budget: float) -> Check:
         """Check budgets on all texts."""
