@@ -4,9 +4,18 @@ The importance of cluster i is S_i = exp(q . C_i) / sum_j N_j exp(q . C_j): the 
 of the cluster would get, where C_i is its centroid and N_j the number of keys in cluster j. Clusters whose S_i is above
 a threshold are attended. Centroids are read once, and exp is kept to compare (appendix D).
 
-All query heads of a group select together, by the sum of their S_i. All tokens of a batch attend to what any of them
-selects. A document's clusters are made offline. The tail's are made chunk by chunk as it grows (see tail_clusters.py),
-and looked up with the document's.
+All query heads of a group select together, by the sum of their S_i; or, by the rule BY_HEAD, each by its own S_i. Then
+one token's query heads attend to their own clusters only, and those of a batch to what any of them selects.
+
+All tokens of a batch attend to what any of them selects or, by the rule BATCH_MEAN, to what the mean of their S_i
+selects (appendix D).
+
+A document's clusters are made offline. The tail's are made chunk by chunk as it grows (see tail_clusters.py), and
+looked up with the document's; or, by the rule EXACT_TAIL, all of the tail is attended (appendix F).
+
+One rule says what the denominator runs over: the keys that the lookup chooses from, those in clusters, wherever they
+lie. Keys that are attended in any case take no part. So with EXACT_TAIL it runs over the document's clusters alone, as
+in the paper, and a cluster's S_i does not depend on whether it lies in the document or in the tail.
 
 The items of the head's scratch are the document's clusters, up to a multiple of ITEMS_STEP, and then ITEMS_STEP items
 for each clustered chunk of the tail. Items that are no cluster have no keys, and take no part.
@@ -27,9 +36,11 @@ from ..rows import dot
 from ..scores import (
     ITEMS_STEP,
     cap_scores,
+    choices_of,
     exp_scores,
     fill,
     importance_of,
+    list_address,
     scores_address,
     scores_of,
     share_of,
@@ -48,9 +59,14 @@ STATE = np.dtype(
         ("n_clustered_chunks", "i8"),  # chunks of the tail, from the first on, that are clustered
         ("n_tail_selected", "i8"),  # rows that one token selected of the tail's clusters; -1 after a batch
         ("threshold", "f4"),  # of S_i, averaged over the group
+        ("rules", "i4"),  # a sum of the rules below
     ],
     align=True,
 )
+
+#: Rules of a head: a batch selects by the mean of its tokens' S_i; the tail is never clustered; each query head of the
+#: group selects by itself.
+BATCH_MEAN, EXACT_TAIL, BY_HEAD = 1, 2, 4
 
 #: A chunk's extras are its clusters.
 extras_bytes = tail_clusters.extras_bytes
@@ -111,19 +127,25 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
     for i in range(state.n_clusters):
         sizes[i] = float32(starts[i + 1] - starts[i])
     n_items = start_items(shape, head, state, state.n_clusters)
-    for token in range(n_tokens):
-        if n_tokens > 1:
-            score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        raise_importance(shape, head, n_items)
     head.bytes_read += (state.n_clusters + state.n_clustered_chunks * CHUNK_CLUSTERS) * shape.head_dim * 2
+    first_tail, spans, n_spans = first_tail_item(state.n_clusters), spans_to_fill(spans_address), 0
+    if state.rules & BY_HEAD:
+        if n_tokens == 1:
+            _choose_by_head(shape, head, n_items, state.threshold)
+            return _add_chosen(shape, head, state, first_tail, spans)
+        _raise_by_head(shape, head_address, query, n_tokens, n_items)
+    else:
+        for token in range(n_tokens):
+            if n_tokens > 1:
+                score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
+            raise_importance(shape, head, n_items, state.rules & BATCH_MEAN)
 
-    least = state.threshold * float32(shape.group)
-    spans, n_spans = spans_to_fill(spans_address), 0
+    least = state.threshold * summed(shape, state, n_tokens)
     for i in range(state.n_clusters):
         if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
             n_spans = add_cluster(shape, head, starts, i, spans, n_spans)
     n_spans = add_exact_rows(shape, head, state, spans, n_spans)
-    return add_tail_clusters(shape, head, state, n_tokens, first_tail_item(state.n_clusters), least, spans, n_spans)
+    return add_tail_clusters(shape, head, state, n_tokens, first_tail, least, spans, n_spans)
 
 
 @kernel
@@ -150,28 +172,115 @@ def start_items(shape, head, state, n_clusters):
 
 
 @kernel
-def raise_importance(shape, head, n):
-    """Raise the importance of n items to what one token makes of them, from scores and sizes in the head's scratch.
+def summed(shape, state, n_tokens):
+    """Return how many S_i `raise_importance` adds up in an item's importance after n_tokens tokens, f32."""
+    n_heads = 1 if state.rules & BY_HEAD else shape.group
+    return float32(n_heads * n_tokens if state.rules & BATCH_MEAN else n_heads)
 
-    That is the sum of S_i over the group. It takes the place of the first query head's scores. A NaN stays.
+
+@kernel
+def raise_importance(shape, head, n, by_mean):
+    """Raise the importance of n items by what one token makes of them, from scores and sizes in the head's scratch.
+
+    That is the sum of S_i over the group. It takes the place of the first query head's scores. The importance becomes
+    the largest of all tokens' sums or, if `by_mean` is not 0, their sum. A NaN stays.
     """
-    importance, sizes = importance_of(head), sizes_of(head)
-    end, sums = -(-n // LANES) * LANES, scores_of(head, 0)
+    importance, sums = importance_of(head), scores_of(head, 0)
     for g in range(shape.group):
-        address, scores = scores_address(head, g), scores_of(head, g)
-        cap_scores(address, n, head.softcap)
-        for i in range(n):  # an empty cluster takes no part
-            scores[i] = scores[i] if sizes[i] > 0 else float32(-np.inf)
-        fill(address, n, end, float32(-np.inf))
-        exp_scores(address, end)
-        total = float32(0)
-        for i in range(n):
-            total += scores[i] * sizes[i]
-        factor = float32(1) / total
+        scores, factor = scores_of(head, g), _weigh_items(head, g, n)
         for i in range(n):
             sums[i] = scores[i] * factor + (sums[i] if g > 0 else float32(0))
+    if by_mean:
+        for i in range(n):
+            importance[i] += sums[i]
+        return
     for i in range(n):
         importance[i] = importance[i] if sums[i] <= importance[i] else sums[i] + float32(0) * importance[i]
+
+
+@kernel
+def _weigh_items(head, g, n):
+    """Turn query head g's scores of n items into exp(q . C_i), but for a factor; return the one that makes them S_i."""
+    sizes, end, scores = sizes_of(head), -(-n // LANES) * LANES, scores_of(head, g)
+    address = scores_address(head, g)
+    cap_scores(address, n, head.softcap)
+    for i in range(n):  # an empty cluster takes no part
+        scores[i] = scores[i] if sizes[i] > 0 else float32(-np.inf)
+    fill(address, n, end, float32(-np.inf))
+    exp_scores(address, end)
+    total = float32(0)
+    for i in range(n):
+        total += scores[i] * sizes[i]
+    return float32(1) / total
+
+
+@kernel
+def _choose_by_head(shape, head, n, least):
+    """Note which query heads select each of n items: those whose own S_i is above `least`.
+
+    The notes take the place of importance and sizes (see `choices_of`). A NaN selects, so that it reaches the output.
+    """
+    for g in range(shape.group):
+        scores, factor = scores_of(head, g), _weigh_items(head, g, n)
+        for i in range(n):
+            scores[i] *= factor
+    choices = choices_of(head)
+    for i in range(n):
+        choices[i] = 0
+    for g in range(shape.group):
+        scores = scores_of(head, g)
+        for i in range(n):
+            if not scores[i] <= least:
+                choices[i] |= int64(1) << g
+
+
+@kernel
+def _raise_by_head(shape, head_address, query, n_tokens, n):
+    """Raise the importance of n items to the largest S_i of any query head and token of a batch.
+
+    By the rule BATCH_MEAN, to the largest sum over the tokens of a query head's S_i. A NaN stays.
+    """
+    head = head_at(head_address)
+    by_mean, importance = state_of(head).rules & BATCH_MEAN, importance_of(head)
+    sums = array_at(list_address(shape, head), (n,), np.float32)
+    for g in range(shape.group):
+        for i in range(n):
+            sums[i] = float32(0)
+        for token in range(n_tokens):
+            score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
+            scores, factor = scores_of(head, g), _weigh_items(head, g, n)
+            for i in range(n):
+                share = scores[i] * factor
+                if by_mean:
+                    sums[i] += share
+                elif not share <= sums[i]:
+                    sums[i] = share + float32(0) * sums[i]
+        for i in range(n):
+            importance[i] = importance[i] if sums[i] <= importance[i] else sums[i] + float32(0) * importance[i]
+
+
+@kernel
+def _add_chosen(shape, head, state, first_tail, spans):
+    """Append the clusters that query heads chose, for these alone, and all rows that are in no cluster.
+
+    Counts what one token selects of the tail's clusters, in the state. Returns the number of spans.
+    """
+    choices, starts, n_spans = choices_of(head), starts_of(state), 0
+    for i in range(state.n_clusters):
+        if choices[i] != 0:
+            start, stop = int64(starts[i]), int64(starts[i + 1])
+            n_spans = add_document_rows(shape, head, start, stop, ANY_ORDER, spans, n_spans, choices[i])
+    n_spans = add_exact_rows(shape, head, state, spans, n_spans)
+    state.n_tail_selected = 0
+    for chunk in range(state.n_clustered_chunks):
+        row, item, starts = chunk * CHUNK_ROWS, first_tail + chunk * ITEMS_STEP, chunk_starts(shape, head, chunk)
+        n_spans = add_tail_rows(shape, head, row, row + starts[0], ANY_ORDER, 0, spans, n_spans)
+        for i in range(CHUNK_CLUSTERS):
+            if choices[item + i] != 0:
+                start, stop = row + starts[i], row + starts[i + 1]
+                n_spans = add_tail_rows(shape, head, start, stop, ANY_ORDER, 0, spans, n_spans, choices[item + i])
+                state.n_tail_selected += stop - start
+    return add_tail(shape, head, state.n_clustered_chunks * CHUNK_ROWS, 0, spans, n_spans)
 
 
 @kernel
@@ -215,6 +324,8 @@ def cluster_tail(shape, head_address, n_tokens):
     """Cluster the chunks of the tail that are due: an `after_step` hook (see hooks.py)."""
     head = head_at(head_address)
     state = state_of(head)
+    if state.rules & EXACT_TAIL:
+        return 0
     while head.n_tail >= (state.n_clustered_chunks + 1) * CHUNK_ROWS + RECENT:
         cluster_chunk(shape, head, state.n_clustered_chunks)
         state.n_clustered_chunks += 1

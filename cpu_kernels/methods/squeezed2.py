@@ -2,7 +2,7 @@
 
 First the coarse clusters of a document's clusters are looked up, and then the clusters in those that were kept. The
 denominator of the second lookup runs over these alone. Coarse clusters are of a document only: the tail's clusters are
-looked up on the second level.
+looked up on the second level. A batch selects on both levels by the same rule.
 
 In the second lookup, the items of the head's scratch are the clusters that were kept, in place of the document's.
 """
@@ -24,6 +24,7 @@ from ..tail_clusters import CHUNK_CLUSTERS
 from ..views import array_at, record_at
 from . import squeezed
 from .squeezed import (
+    BATCH_MEAN,
     add_cluster,
     add_exact_rows,
     add_tail_clusters,
@@ -35,6 +36,7 @@ from .squeezed import (
     start_items,
     starts_of,
     state_of,
+    summed,
 )
 
 #: What a head keeps: that of the lookup in one level first, so that both share its kernels.
@@ -84,10 +86,10 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
         token_query = query + token * shape.group * shape.head_dim * 4
         dot_listed(shape.of_halves, token_query, listed, n_kept, scores_address(head, 0), head.scratch_items)
         score_tail(shape, head, token_query, first_tail, first_tail, n_items)
-        raise_importance(shape, head, n_items)
+        raise_importance(shape, head, n_items, state.rules & BATCH_MEAN)
     head.bytes_read += (n_coarse + n_kept + state.n_clustered_chunks * CHUNK_CLUSTERS) * centroid_bytes
 
-    least = state.threshold * float32(shape.group)
+    least = state.threshold * summed(shape, state, n_tokens)
     spans, n_spans = spans_to_fill(spans_address), 0
     for i in range(n_kept):
         if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
@@ -105,8 +107,8 @@ def _keep_clusters(shape, head_address, query, n_tokens):
     """
     head = head_at(head_address)
     coarse = record_at(head.state, STATE)
-    n_coarse = coarse.n_coarse
-    starts, coarse_starts = starts_of(state_of(head)), array_at(coarse.coarse_starts, (n_coarse + 1,), np.int32)
+    n_coarse, state = coarse.n_coarse, state_of(head)
+    starts, coarse_starts = starts_of(state), array_at(coarse.coarse_starts, (n_coarse + 1,), np.int32)
     importance, sizes = importance_of(head), sizes_of(head)
     for i in range(n_coarse):
         importance[i] = float32(0)
@@ -114,8 +116,8 @@ def _keep_clusters(shape, head_address, query, n_tokens):
     for token in range(n_tokens):
         if n_tokens > 1:
             score_coarse_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        raise_importance(shape, head, n_coarse)
-    least = coarse.coarse_threshold * float32(shape.group)
+        raise_importance(shape, head, n_coarse, state.rules & BATCH_MEAN)
+    least = coarse.coarse_threshold * summed(shape, state, n_tokens)
     listed, n_kept = list_address(shape, head), 0
     for i in range(n_coarse):
         if not importance[i] <= least:  # keep a NaN, so that it reaches the output

@@ -125,38 +125,55 @@ def quest(queries, keys, values, page_rows, k):
 
 
 def importance_of(queries, centroids, sizes):
-    """Squeezed Attention (Hooper et al. 2024), section 3.2: S_i of the clusters, averaged over the query heads.
+    """Squeezed Attention (Hooper et al. 2024), section 3.2: S_i of the clusters, averaged over all queries.
 
+    queries : (group, head_dim), or (n_tokens, group, head_dim) of a batch, which selects by the mean (appendix D)
     sizes : N_j, of each cluster
     """
     importance = np.zeros(len(centroids))
-    for query in queries.astype(np.float64) / np.sqrt(queries.shape[1]):
+    queries = queries.reshape(-1, queries.shape[-1]).astype(np.float64)
+    for query in queries / np.sqrt(queries.shape[1]):
         scores = np.exp(centroids.astype(np.float64) @ query)
         importance += scores / sum(n * score for n, score in zip(sizes, scores, strict=True)) / len(queries)
     return importance
 
 
-def squeezed(queries, keys, values, exact, clusters, centroids, threshold):
-    """One level, section 3.3: the rows of clusters above the threshold and those that are in no cluster; the output.
+def squeezed_rows(queries, exact, clusters, centroids, threshold):
+    """One level, section 3.2: the rows of clusters above the threshold, and those that are in no cluster.
 
-    clusters : the rows of each    exact : rows that are always attended
+    clusters : the rows of each    exact : rows that are always attended: the last of the fixed context, and all that
+    came after it (appendix F). They take no part in S_i
     """
     importance = importance_of(queries, centroids, [len(rows) for rows in clusters])
     kept = [rows for rows, share in zip(clusters, importance, strict=True) if share > threshold]
-    rows = np.sort(np.concatenate([*kept, exact]))
-    scores = queries.astype(np.float64) @ keys[rows].astype(np.float64).T / np.sqrt(queries.shape[1])
-    return rows, softmax(scores) @ values[rows].astype(np.float64)
+    return np.sort(np.concatenate([*kept, exact]))
 
 
-def squeezed_two_levels(
-    queries, keys, values, exact, clusters, centroids, threshold, coarse, coarse_centroids, coarse_threshold
+def squeezed_rows_of_two_levels(
+    queries, exact, clusters, centroids, threshold, coarse, coarse_centroids, coarse_threshold
 ):
-    """Two levels, section 3.4: `squeezed` over the clusters of the coarse clusters above their own threshold.
+    """Two levels, section 3.3: `squeezed_rows` over the clusters of the coarse clusters above their own threshold.
 
     coarse : the clusters of each coarse cluster
     """
     sizes = [sum(len(clusters[i]) for i in members) for members in coarse]
     importance = importance_of(queries, coarse_centroids, sizes)
     kept = [i for members, share in zip(coarse, importance, strict=True) if share > coarse_threshold for i in members]
-    inside = [clusters[i] for i in kept]
-    return squeezed(queries, keys, values, exact, inside, centroids[kept], threshold)
+    return squeezed_rows(queries, exact, [clusters[i] for i in kept], centroids[kept], threshold)
+
+
+def attended(queries, keys, values, rows):
+    """These rows, and the attention of one token's query heads to them."""
+    scores = queries.astype(np.float64) @ keys[rows].astype(np.float64).T / np.sqrt(queries.shape[1])
+    return rows, softmax(scores) @ values[rows].astype(np.float64)
+
+
+def squeezed_threshold(queries, centroids, sizes, share):
+    """The threshold that a share of the keys of all heads exceeds (section 3.2): a quantile of their mean S_i.
+
+    queries : of each head, (n_tokens, group, head_dim): the last ones of the fixed context
+    centroids, sizes : of each head's clusters
+    """
+    of_heads = (importance_of(*head) for head in zip(queries, centroids, sizes, strict=True))
+    of_keys = [np.repeat(importance, counts) for importance, counts in zip(of_heads, sizes, strict=True)]
+    return np.quantile(np.concatenate(of_keys), 1 - share)

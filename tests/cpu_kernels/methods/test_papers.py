@@ -18,8 +18,16 @@ from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest, sparq, squeezed2
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_pages
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
-from octavo.cpu_kernels.methods.squeezed import score_clusters, select_clusters
+from octavo.cpu_kernels.methods.squeezed import (
+    BATCH_MEAN,
+    BY_HEAD,
+    EXACT_TAIL,
+    cluster_tail,
+    score_clusters,
+    select_clusters,
+)
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
+from octavo.cpu_kernels.tail_clusters import RECENT
 
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")
 N_ROWS, N_QUERIES = 700, 8
@@ -121,7 +129,7 @@ class Clustered:
         self.clusters = [np.arange(a, b) for a, b in pairwise(starts)]
         self.coarse = [np.arange(a, b) for a, b in pairwise(coarse_starts)]
         self.exact = np.arange(n_clustered, N_ROWS)
-        self.head = Head(shape, self.keys, self.values, N_ROWS - n_tail, n_items=len(self.clusters), method=squeezed2)
+        self.head = Head(shape, self.keys, self.values, N_ROWS - n_tail, n_items=99, method=squeezed2)
         self.head.set(
             n_clusters=len(self.clusters),
             centroids=address(self.centroids),
@@ -130,6 +138,9 @@ class Clustered:
             coarse_centroids=address(self.coarse_centroids),
             coarse_starts=address(self.coarse_starts),
         )
+
+    def coarse_importance(self, queries):
+        return papers.importance_of(queries * SCALE, self.coarse_centroids, np.diff(self.starts[self.coarse_starts]))
 
     def _means(self, starts):
         return np.array([self.keys[a:b].astype(np.float64).mean(axis=0) for a, b in pairwise(starts)], np.float16)
@@ -158,13 +169,14 @@ def between(importance, share):
 def test_squeezed(shape, kind, share):
     keys, values, queries = inputs(kind, shape.group)
     document = Clustered(shape, keys, values)
-    parts = document.keys, document.values, document.exact, document.clusters, document.centroids
+    parts = document.exact, document.clusters, document.centroids
     for query in queries:
         sizes = np.diff(document.starts)
         threshold = between(papers.importance_of(query * SCALE, document.centroids, sizes), share)
         document.head.set(threshold=threshold)
         actual = select_and_attend(document.head, score_clusters, select_clusters, query, 99)
-        assert_same(actual, papers.squeezed(query * SCALE, *parts, threshold))
+        rows = papers.squeezed_rows(query * SCALE, *parts, threshold)
+        assert_same(actual, papers.attended(query * SCALE, document.keys, document.values, rows))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -175,10 +187,98 @@ def test_squeezed_on_two_levels(shape, kind, threshold):
     keys, values, queries = inputs(kind, shape.group)
     document = Clustered(shape, keys, values)
     coarse = document.coarse, document.coarse_centroids
-    parts = document.keys, document.values, document.exact, document.clusters, document.centroids
+    parts = document.exact, document.clusters, document.centroids
     for query in queries:
-        sizes = np.diff(document.starts[document.coarse_starts])
-        coarse_threshold = between(papers.importance_of(query * SCALE, document.coarse_centroids, sizes), 0.5)
+        coarse_threshold = between(document.coarse_importance(query), 0.5)
         document.head.set(threshold=threshold, coarse_threshold=coarse_threshold)
         actual = select_and_attend(document.head, score_coarse_clusters, select_clusters_of_clusters, query, 99)
-        assert_same(actual, papers.squeezed_two_levels(query * SCALE, *parts, threshold, *coarse, coarse_threshold))
+        levels = *parts, threshold, *coarse, coarse_threshold
+        rows = papers.squeezed_rows_of_two_levels(query * SCALE, *levels)
+        assert_same(actual, papers.attended(query * SCALE, document.keys, document.values, rows))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("n_tokens", [2, N_QUERIES])
+def test_squeezed_selects_for_a_batch_by_its_mean(shape, kind, n_tokens):
+    keys, values, queries = inputs(kind, shape.group)
+    queries = queries[:n_tokens]
+    document = Clustered(shape, keys, values)
+    document.head.set(rules=BATCH_MEAN)
+    coarse = document.coarse, document.coarse_centroids
+    parts = document.exact, document.clusters, document.centroids
+    importance = papers.importance_of(queries * SCALE, document.centroids, np.diff(document.starts))
+    for share in (0.1, 0.5):
+        threshold = between(importance, share)
+        coarse_threshold = between(document.coarse_importance(queries), 0.5)
+        document.head.set(threshold=threshold, coarse_threshold=coarse_threshold)
+        rows = np.sort(document.head.rows(document.head.select(select_clusters, queries, 99)))
+        assert rows.tolist() == papers.squeezed_rows(queries * SCALE, *parts, threshold).tolist()
+        rows = np.sort(document.head.rows(document.head.select(select_clusters_of_clusters, queries, 99)))
+        levels = *parts, threshold, *coarse, coarse_threshold
+        assert rows.tolist() == papers.squeezed_rows_of_two_levels(queries * SCALE, *levels).tolist()
+
+
+@pytest.mark.parametrize("rules", [0, EXACT_TAIL])
+@pytest.mark.parametrize("select", [select_clusters, select_clusters_of_clusters])
+def test_squeezed_attends_to_all_of_an_exact_tail(rules, select):
+    """However long it is; and it takes no part in the denominator."""
+    shape = Shape(64, 3)
+    keys, values, queries = inputs("a late layer", shape.group)
+    document = Clustered(shape, keys, values, n_tail=CHUNK_ROWS + RECENT, n_exact=30)
+    threshold = between(papers.importance_of(queries[0] * SCALE, document.centroids, np.diff(document.starts)), 0.5)
+    document.head.set(rules=rules, threshold=threshold, coarse_threshold=-1)
+    cluster_tail(shape, document.head.address, 1)
+    score = score_clusters if select is select_clusters else score_coarse_clusters
+    rows = document.head.rows(document.head.score_and_select(score, select, queries[:1], 99))
+    expected = papers.squeezed_rows(
+        queries[0] * SCALE, document.exact, document.clusters, document.centroids, threshold
+    )
+    assert (sorted(rows) == expected.tolist()) == (rules == EXACT_TAIL)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_squeezed_selects_for_each_query_head(shape, kind, share):
+    """As the paper has it, which has no groups; a row is read once for all query heads that select it."""
+    keys, values, queries = inputs(kind, shape.group)
+    document = Clustered(shape, keys, values)
+    document.head.set(rules=BY_HEAD)
+    parts = document.exact, document.clusters, document.centroids
+    for query in queries:
+        sizes = np.diff(document.starts)
+        own = [papers.importance_of(each[None] * SCALE, document.centroids, sizes) for each in query]
+        threshold = between(np.concatenate(own), share)
+        document.head.set(threshold=threshold)
+        rows, output = select_and_attend(document.head, score_clusters, select_clusters, query, 99)
+        expected = [
+            papers.attended(
+                each[None] * SCALE,
+                document.keys,
+                document.values,
+                papers.squeezed_rows(each[None] * SCALE, *parts, threshold),
+            )
+            for each in query
+        ]
+        assert rows.tolist() == np.unique(np.concatenate([of_head for of_head, _ in expected])).tolist()
+        assert relative_error(output, np.concatenate([out for _, out in expected])) < 5 * SAME
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rules", [BY_HEAD, BY_HEAD | BATCH_MEAN])
+def test_squeezed_selects_for_a_batch_what_any_query_head_selects(shape, rules):
+    keys, values, queries = inputs("a late layer", shape.group)
+    document = Clustered(shape, keys, values)
+    parts = document.exact, document.clusters, document.centroids
+    asking = [queries[:, g] for g in range(shape.group)]  # (n_tokens, head_dim), each of one choice by its mean
+    if rules == BY_HEAD:
+        asking = [token[None] for of_head in asking for token in of_head]
+    sizes = np.diff(document.starts)
+    own = [papers.importance_of(each * SCALE, document.centroids, sizes) for each in asking]
+    for share in (0.03, 0.2):
+        threshold = between(np.concatenate(own), share)
+        document.head.set(rules=rules, threshold=threshold)
+        rows = np.sort(document.head.rows(document.head.select(select_clusters, queries, 99)))
+        expected = [papers.squeezed_rows(each * SCALE, *parts, threshold) for each in asking]
+        assert rows.tolist() == np.unique(np.concatenate(expected)).tolist()

@@ -5,7 +5,7 @@ In most tests no chunk of the tail is clustered; the last ones are about those t
 
 import numpy as np
 import pytest
-from helpers import oracle
+from helpers import oracle, papers
 from helpers.clustered_heads import Clustered, between, kept_clusters
 from helpers.kernel_heads import queries_of
 from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, THREADS, shapes
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
-from octavo.cpu_kernels.methods.squeezed import score_clusters, select_clusters
+from octavo.cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, score_clusters, select_clusters
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.scores import ITEMS_STEP, padded
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
@@ -335,3 +335,64 @@ def test_a_nan_in_a_centroid_of_the_tail_attends_everything(shape, kernels):
     head = Clustered(rng, shape, [9, 0, 9], 6, TAILS[0], coarse=[1, 2], coarse_threshold=-1, threshold=1e30)
     head._extras()[0][2 * shape.head_dim :][:2] = 0xFF
     assert head.selected(kernels, queries_of(rng, shape)) == list(range(24 + TAILS[0]))
+
+
+@pytest.mark.parametrize("shape", TAIL_SHAPES)
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_query_heads_select_for_themselves_of_document_and_tail(shape, document, softcap):
+    rng = np.random.default_rng(26)
+    sizes, _ = DOCUMENTS[document]
+    head = Clustered(rng, shape, sizes, 4 if sizes else 0, TAILS[2], softcap=softcap, rules=BY_HEAD)
+    queries = queries_of(rng, shape)
+    own = [head.all_importance(queries[:, g : g + 1], softcap=softcap) for g in range(shape.group)]
+    for keep in (0, 1, 20):
+        threshold = between(np.concatenate(own), keep)
+        head.set(threshold=threshold, bytes_read=0)
+        rows = head.selected(ONE, queries)
+        chosen = [head.expected(importance, threshold) for importance in own]
+        assert sorted(rows) == sorted(set().union(*chosen))
+        assert head.record["bytes_read"] == len(own[0]) * shape.head_dim * 2
+        for g in range(shape.group):
+            of_head = head.rows([span for span in head.spans if span["heads"] == 0 or span["heads"] >> g & 1])
+            assert sorted(of_head) == sorted(chosen[g])
+        own_tail = np.any([each[len(sizes) :] > threshold for each in own], axis=0)
+        assert head.state["n_tail_selected"] == np.diff(head.tail_starts()).ravel()[own_tail].sum()
+
+
+@pytest.mark.parametrize("rules", [BY_HEAD, BATCH_MEAN, BY_HEAD | BATCH_MEAN])
+@pytest.mark.parametrize("n_tokens", [1, 3])
+@pytest.mark.parametrize("where", ["query", "centroid"])
+def test_a_nan_attends_everything_by_every_rule(rules, n_tokens, where):
+    rng = np.random.default_rng(27)
+    head = Clustered(rng, SHAPE, [9, 0, 9, 9], 6, 300, threshold=1e30, rules=rules)
+    queries = queries_of(rng, SHAPE, n_tokens)
+    if where == "query":
+        queries[n_tokens // 2, 1, 5] = np.nan
+    else:
+        head.centroids[2, 3] = np.nan
+    assert head.selected(ONE, queries) == list(range(33 + 300))
+
+
+@pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
+@pytest.mark.parametrize("rules", [0, BATCH_MEAN])
+def test_a_cluster_weighs_as_much_in_the_tail_as_in_the_document(kernels, rules):
+    """One rule for the denominator: the tail's clusters are a document's when that is all there is."""
+    rng = np.random.default_rng(28)
+    tail = Clustered(rng, SHAPE, [], 0, TAILS[1], rules=rules)
+    queries = queries_of(rng, SHAPE, 3)
+    sizes = np.diff(tail.tail_starts()).ravel()
+    document = Clustered(rng, SHAPE, sizes, 4, 5, coarse=[len(sizes)], coarse_threshold=-1, rules=rules)
+    document.centroids[:] = tail.tail_centroids()
+    for keep in (1, 4, 8):
+        importance = papers.importance_of(queries * 8, document.centroids, sizes)
+        if rules == 0:
+            each = [papers.importance_of(token * 8, document.centroids, sizes) for token in queries]
+            importance = np.max(each, axis=0)
+        threshold = between(importance * (sizes > 0), keep)
+        tail.set(threshold=threshold)
+        document.set(threshold=threshold)
+        first = tail.first_ordered
+        in_tail = [row for row in tail.selected(kernels, queries) if SINKS <= row < first]
+        in_document = [row for row in document.selected(kernels, queries) if row < sizes.sum()]
+        assert len(in_tail) == len(in_document) == sizes[importance > threshold].sum()
