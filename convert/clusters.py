@@ -29,6 +29,9 @@ class ClusterSettings:
         Centroids per key; 5 % in the paper.
     coarse_share : float
         Coarse centroids per key; 1 % in the paper.
+    keys : str
+        "raw": K-means runs over keys as they are; "normalised": over keys of length 1, as in the paper. Centroids are
+        means of keys as they are in any case.
     exact_last : int
         Number of last tokens that are always attended; thresholds are measured on their queries.
     exact_first : int
@@ -49,6 +52,7 @@ class ClusterSettings:
     shortest: int = 1280
     max_iterations: int = 30
     seed: int = 0
+    keys: str = "raw"
 
     def n_clustered(self, n_tokens: int) -> int:
         """Return how many keys are clustered; 0 for a short document, which stays exact.
@@ -68,7 +72,8 @@ class ClusterSettings:
         n_tokens : int
             Length of the document.
         """
-        return round(self.centroid_share * self.n_clustered(n_tokens))
+        n_keys = self.n_clustered(n_tokens)
+        return max(1, round(self.centroid_share * n_keys)) if n_keys else 0
 
     def n_coarse(self, n_tokens: int) -> int:
         """Return the number of coarse centroids of each KV head.
@@ -78,7 +83,7 @@ class ClusterSettings:
         n_tokens : int
             Length of the document.
         """
-        return round(self.coarse_share * self.n_clustered(n_tokens))
+        return min(max(1, round(self.coarse_share * self.n_clustered(n_tokens))), self.n_clusters(n_tokens))
 
     def n_queries(self, n_tokens: int) -> int:
         """Return how many last tokens' queries thresholds and mass are measured on.
@@ -91,8 +96,11 @@ class ClusterSettings:
         return max(1, min(self.exact_last, n_tokens - 1))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as a JSON object."""
-        return asdict(self)
+        """Return the settings as a JSON object. Raw keys are not named, so that earlier indexes are still found."""
+        settings = asdict(self)
+        if self.keys == "raw":
+            del settings["keys"]
+        return settings
 
 
 def settings_for(kv_type: str, clustering: Mapping[str, Any] | None = None) -> ClusterSettings:
@@ -134,9 +142,7 @@ class HeadClusters:
 def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
     """Cluster one head's keys by K-means, and then the clusters' mean keys.
 
-    As in the authors' code, each cluster counts once in the second step, however many keys it has. They cluster the
-    directions of keys. Here keys keep their lengths, which matter as much to their products with queries: without
-    them the lookup finds fewer of the keys that matter.
+    As in the authors' code, each cluster counts once in the second step, however many keys it has.
 
     Parameters
     ----------
@@ -145,7 +151,7 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
     n_clusters, n_coarse : int
         Clusters in the fine and in the coarse level.
     settings : ClusterSettings
-        Seed and iterations of K-means.
+        Seed and iterations of K-means, and what it runs over.
 
     Returns
     -------
@@ -165,6 +171,9 @@ def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> 
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
+    if settings.keys == "normalised":
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     with threadpool_limits(1):
         means = KMeans(
             n_clusters, init="random", n_init=1, max_iter=settings.max_iterations, random_state=settings.seed

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..convert.calibrate import NodeQueries, one_level_curve, two_level_curve
 from ..convert.clusters import ClusterSettings, no_mass
 from ..convert.progress import Progress
+from ..convert.thresholds import NodeQueries, one_level_curve, two_level_curve
 from ..cpu_kernels.compile import F16, Q8_0, Shape
 from ..cpu_kernels.decode import partial_size
 from ..cpu_kernels.head import ANY_ORDER

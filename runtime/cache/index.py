@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ...errors import BudgetTooSmall
+from ...errors import BudgetTooSmall, OctavoError
 from .rows import kv_type_of
 
 
@@ -62,6 +64,17 @@ class IndexLayer:
         return int(self.keys.nbytes + self.values.nbytes)
 
 
+class Calibration(NamedTuple):
+    """How thresholds are measured: the parameters of this name of `squeezed` (runtime/methods/squeezed.py)."""
+
+    threshold: str = "head"
+    queries: str = "each"
+    select: str = "group"
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+
 @dataclass(frozen=True)
 class ThresholdCurve:
     """Thresholds of a lookup in one level for each budget, measured on the document's last tokens.
@@ -71,7 +84,8 @@ class ThresholdCurve:
     budgets : float64 array, shape (n,)
         Shares of the document's KV bytes that a step reads, the lookup included; rising.
     thresholds : float64 array, shape (n_heads, n)
-        Thresholds of each KV head of the cache, falling. With those of one budget all heads read the same share.
+        Thresholds of each KV head of the cache, falling. With those of one budget all heads read the same share, unless
+        all have the same threshold.
     """
 
     budgets: np.ndarray
@@ -113,7 +127,7 @@ class ThresholdCurve:
         own = least + (budget - least) * scale
         right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
         low, high = self.budgets[right - 1], self.budgets[right]
-        part = np.clip((own - low) / (high - low), 0.0, 1.0)
+        part = np.clip((own - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
         thresholds = self.thresholds[heads, right - 1] ** (1 - part) * self.thresholds[heads, right] ** part
         return np.where(own < 1, thresholds, -1.0)
 
@@ -151,12 +165,36 @@ class Index:
         Thresholds of a lookup in one level; None without clusters.
     two_level : TwoLevelCurve or None
         Thresholds of a lookup in two levels; None without clusters.
+    other_curves, other_two_level : mapping
+        The same, measured in other ways.
     """
 
     tokens: np.ndarray
     layers: list[IndexLayer]
     curve: ThresholdCurve | None
     two_level: TwoLevelCurve | None
+    other_curves: Mapping[Calibration, ThresholdCurve] = field(default_factory=dict)
+    other_two_level: Mapping[Calibration, TwoLevelCurve] = field(default_factory=dict)
+
+    def curve_of(self, calibration: Calibration) -> ThresholdCurve | None:
+        """Return the thresholds of a lookup in one level that were measured in some way; None without clusters.
+
+        Raises
+        ------
+        OctavoError
+            If an earlier octavo made the index, without these.
+        """
+        return _measured(self.curve, self.other_curves, calibration)
+
+    def two_level_of(self, calibration: Calibration) -> TwoLevelCurve | None:
+        """Return the thresholds of a lookup in two levels, as `curve_of` does."""
+        return _measured(self.two_level, self.other_two_level, calibration)
+
+    @property
+    def n_exact(self) -> int:
+        """Return how many rows of each head are in no cluster; those of an unclustered document all are."""
+        starts = [layer.cluster_starts for layer in self.layers if layer.n_clusters]
+        return len(self.tokens) - int(starts[0][0, -1] if starts else 0)
 
     @property
     def kv_type(self) -> str:
@@ -167,3 +205,19 @@ class Index:
     def n_bytes(self) -> int:
         """Return the bytes of all keys and values."""
         return sum(layer.n_bytes for layer in self.layers)
+
+
+_Curve = TypeVar("_Curve", ThresholdCurve, TwoLevelCurve)
+
+
+def _measured(usual: _Curve | None, others: Mapping[Calibration, _Curve], calibration: Calibration) -> _Curve | None:
+    """Return what was measured in some way: the usual one, or one of the others."""
+    if usual is None or calibration == Calibration():
+        return usual
+    if calibration not in others:
+        named = ",".join(f"{key}={value}" for key, value in calibration._asdict().items())
+        raise OctavoError(
+            f"The document's index has no thresholds for {named}, because an earlier octavo made it: delete the index "
+            "(`octavo index --list` says where it is) and index the document again."
+        )
+    return others[calibration]

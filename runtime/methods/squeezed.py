@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.squeezed import HOOKS, STATE, extras_bytes
+from ...cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, EXACT_TAIL, HOOKS, STATE, extras_bytes
 from ...cpu_kernels.scores import ITEMS_STEP, padded
 from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, order_of
-from ..cache.index import Index
+from ...errors import BudgetTooSmall
+from ..cache.index import Calibration, Index, ThresholdCurve
 from . import DEFAULT_BUDGET
 from .method import Heads, Method
 from .parameters import parameter
@@ -34,34 +36,152 @@ class Squeezed(Method):
     ----------
     budget : float
         Share of the KV bytes that a step reads on average, the lookup included.
+    tokens : int
+        Rows that a step attends on average, the lookup not counted, in place of the budget; 0 for by the budget.
+    threshold : str
+        Whether each head has its own threshold, with which all read the same share, or one serves all heads.
+    queries : str
+        Whether thresholds come from the importance of clusters under each of the document's last queries, or from its
+        mean over them. One threshold for all heads is the same either way.
+    keys : str
+        Whether K-means over a document's keys minds their lengths, or runs over their directions.
+    centroids : float
+        Clusters of a document, as a share of its tokens.
+    batch : str
+        Whether a batch attends to what any of its tokens selects, or to what the mean of their importance selects.
+    tail : str
+        Whether what comes after the document is clustered as it grows, or attended exactly.
+    select : str
+        Whether the query heads of a group select together, or each selects for itself. Those of a batch attend to what
+        any of them selects.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    tokens: int = parameter(0, least=0)
+    threshold: str = parameter("head", choices=("head", "global"))
+    queries: str = parameter("each", choices=("each", "mean"))
+    keys: str = parameter("raw", choices=("raw", "normalised"))
+    centroids: float = parameter(0.05, above=0, most=0.5)
+    batch: str = parameter("union", choices=("union", "mean"))
+    tail: str = parameter("clustered", choices=("clustered", "exact"))
+    select: str = parameter("group", choices=("group", "head"))
 
     name = "squeezed"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {
+            "threshold": "global",
+            "queries": "mean",
+            "keys": "normalised",
+            "batch": "mean",
+            "tail": "exact",
+            "select": "head",
+        }
+    }
     hooks = HOOKS
     state = STATE
     needs_clusters = True
     document_arrays: ClassVar[tuple[str, ...]] = ("centroids", "cluster_starts")
     document_counts: ClassVar[tuple[str, ...]] = ("n_clusters",)
 
+    @property
+    def clustering(self) -> dict[str, Any]:
+        """Return how a document's keys have to be clustered, where that is not as usual."""
+        wanted = {"keys": (self.keys, "raw"), "centroid_share": (self.centroids, 0.05)}
+        return {name: value for name, (value, usual) in wanted.items() if value != usual}
+
+    @property
+    def on_metal(self) -> bool:
+        """Return whether the shaders know these parameters: they have none of the rules."""
+        return self.rules == 0
+
+    @property
+    def rules(self) -> int:
+        """Return the rules by which the hooks select."""
+        chosen = {BATCH_MEAN: self.batch == "mean", EXACT_TAIL: self.tail == "exact", BY_HEAD: self.select == "head"}
+        return sum(rule for rule, holds in chosen.items() if holds)
+
+    @property
+    def calibration(self) -> Calibration:
+        """Return how the document's thresholds are measured."""
+        return Calibration(self.threshold, "each" if self.threshold == "global" else self.queries, self.select)
+
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
-        return extras_bytes(shape)
+        return extras_bytes(shape) if self.tail == "clustered" else 0
 
     def n_items(self, heads: Heads) -> int:
         """Return the clusters that are scored in one head."""
         return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set a threshold for each head, with which all read the same share (see convert/calibrate.py)."""
-        if index is not None and index.curve is not None:
-            heads.state["threshold"] = index.curve.at(self.budget, heads.numbers, heads.scale)
+        """Set the rules, and the thresholds that were measured for the budget (see convert/thresholds.py)."""
+        heads.state["rules"] = self.rules
+        curve = index.curve_of(self.calibration) if index is not None else None
+        if index is not None and curve is not None:
+            heads.state["threshold"] = curve.at(self.share_of(index, curve), heads.numbers, heads.scale)
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Without a document's thresholds, have them follow the budget."""
         if index is None or index.curve is None:
-            follow_budget(heads, self.budget, n_tokens)
+            self.follow_budget(heads, n_tokens)
+
+    def share_of(self, index: Index, curve: ThresholdCurve) -> float:
+        """Return the share of a document's bytes that a step reads: the budget, or what the tokens take.
+
+        Parameters
+        ----------
+        index : Index
+            The document.
+        curve : ThresholdCurve
+            Its thresholds.
+
+        Raises
+        ------
+        BudgetTooSmall
+            If the tokens are fewer than those that are always attended.
+        """
+        if not self.tokens:
+            return self.budget
+        n_exact, n_tokens = index.n_exact, len(index.tokens)
+        if self.tokens < n_exact:
+            raise BudgetTooSmall(
+                f"tokens={self.tokens} is too few for this document, whose first and last {n_exact} tokens are always "
+                f"attended. Give tokens={n_exact} or more."
+            )
+        lookup = curve.least - n_exact / n_tokens
+        return self.tokens / n_tokens + lookup if self.tokens < n_tokens else 1.0
+
+    def follow_budget(self, heads: Heads, n_tokens: int) -> None:
+        """Set each head's threshold without a document to calibrate on, in proportion to an even share of attention.
+
+        The threshold rises while the head reads more of its clusters than the budget leaves for them, and falls while
+        it reads less. The error is that of the last step, so there is nothing else to remember. A batch has none,
+        because its tokens attend to what any of them selects.
+
+        Parameters
+        ----------
+        heads : Heads
+            The heads, whose state has the fields of `squeezed`.
+        n_tokens : int
+            Tokens that are stored after the step.
+        """
+        state = heads.state
+        stored, n_chunks = heads.get("n_document") + heads.get("n_tail"), state["n_clustered_chunks"]
+        clustered = CHUNK_ROWS * n_chunks
+        if self.tokens:
+            wanted = self.tokens * heads.scale
+        else:
+            lookup = n_chunks * CHUNK_CLUSTERS * heads.head_dim / heads.row_bytes  # in rows: of a key and a value each
+            wanted = self.budget * heads.scale * stored - lookup
+        least = _LEAST * clustered * (self.tokens / np.maximum(stored, 1) if self.tokens else self.budget)
+        spare = np.maximum(wanted - (stored - clustered), least)
+        n_selected = state["n_tail_selected"]
+        error = np.where((clustered > 0) & (n_selected >= 0), n_selected / np.maximum(spare, 1), 1.0)
+        error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
+        before = np.where(state["threshold"] < 0, 1.0, state["threshold"] * stored)  # it was -1 while all was read
+        factor = np.where(clustered, np.clip(before * error**_GAIN, 1 / _REACH, _REACH), 1.0)
+        everything = self.tokens >= n_tokens if self.tokens else self.budget >= 1
+        state["threshold"] = -1.0 if everything else factor / n_tokens
 
     def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
         """Return where each row of a clustered chunk was when it came."""
@@ -70,31 +190,3 @@ class Squeezed(Method):
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Take all chunks but the first n_chunks for chunks that are not clustered."""
         state["n_clustered_chunks"] = min(int(state["n_clustered_chunks"]), n_chunks)
-
-
-def follow_budget(heads: Heads, budget: float, n_tokens: int) -> None:
-    """Set each head's threshold without a document to calibrate on, in proportion to an even share of attention.
-
-    The threshold rises while the head reads more of its clusters than the budget leaves for them, and falls while it
-    reads less. The error is that of the last step, so there is nothing else to remember. A batch has none, because its
-    tokens attend to what any of them selects.
-
-    Parameters
-    ----------
-    heads : Heads
-        The heads, whose state has the fields of `squeezed`.
-    budget : float
-        Share of the KV bytes that a step reads.
-    n_tokens : int
-        Tokens that are stored after the step.
-    """
-    state = heads.state
-    stored, n_chunks = heads.get("n_document") + heads.get("n_tail"), state["n_clustered_chunks"]
-    clustered = CHUNK_ROWS * n_chunks
-    lookup = n_chunks * CHUNK_CLUSTERS * heads.head_dim / heads.row_bytes  # in rows: of a key and a value each
-    spare = np.maximum(budget * heads.scale * stored - (stored - clustered) - lookup, _LEAST * budget * clustered)
-    n_selected = state["n_tail_selected"]
-    error = np.where((clustered > 0) & (n_selected >= 0), n_selected / np.maximum(spare, 1), 1.0)
-    error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
-    factor = np.where(clustered, np.clip(state["threshold"] * stored * error**_GAIN, 1 / _REACH, _REACH), 1.0)
-    state["threshold"] = factor / n_tokens if budget < 1 else -1.0

@@ -12,7 +12,9 @@
    of no centroids. `order` has each sorted row's position in the document.
 6. `document.safetensors` holds the `tokens`, and what is measured on the last tokens when all layers are clustered:
    `mass.N` of cached layer N. Where there are clusters, it also holds `budgets` and `thresholds` of the lookup in one
-   level, and `coarse_thresholds`, `two_level_budgets` and `two_level_thresholds` of the lookup in two.
+   level, and `coarse_thresholds`, `two_level_budgets` and `two_level_thresholds` of the lookup in two. Thresholds that
+   are measured in other ways have the names of these after that of the `Calibration` (runtime/cache/index.py), such as
+   `global-each-group.budgets`. Indexes from before there were any lack them.
 7. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
 """
@@ -26,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
+from ..cache.index import Calibration, Index, IndexLayer, ThresholdCurve, TwoLevelCurve
 from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
 
 INDEX_VERSION = 3
@@ -78,7 +80,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     measured = map_arrays(path / DOCUMENT)
     n_layers = sum(name.startswith("layer-") for name in manifest["files"])
     layers = [read_layer(path, i, measured[f"mass.{i}"]) for i in range(n_layers)]
-    return Index(measured["tokens"], layers, *_curves(measured)), manifest
+    return Index(measured["tokens"], layers, **_read_thresholds(measured)), manifest
 
 
 def layer_path(folder: Path, i: int) -> Path:
@@ -146,28 +148,57 @@ def write_document(folder: Path, index: Index) -> None:
         What to write.
     """
     arrays = {"tokens": index.tokens}
-    if index.curve is not None:
-        arrays |= {"budgets": index.curve.budgets, "thresholds": index.curve.thresholds}
-    if index.two_level is not None:
-        fine = index.two_level.curve
-        arrays |= {
-            "coarse_thresholds": index.two_level.coarse_thresholds,
-            "two_level_budgets": fine.budgets,
-            "two_level_thresholds": fine.thresholds,
-        }
+    curves = {Calibration(): index.curve, **index.other_curves}
+    two_level = {Calibration(): index.two_level, **index.other_two_level}
+    for calibration, curve in curves.items():
+        if curve is not None:
+            arrays |= _named(calibration, {"budgets": curve.budgets, "thresholds": curve.thresholds})
+    for calibration, levels in two_level.items():
+        if levels is not None:
+            of_levels = {
+                "coarse_thresholds": levels.coarse_thresholds,
+                "two_level_budgets": levels.curve.budgets,
+                "two_level_thresholds": levels.curve.thresholds,
+            }
+            arrays |= _named(calibration, of_levels)
     arrays |= {f"mass.{i}": layer.mass for i, layer in enumerate(index.layers)}
     write_arrays(folder / DOCUMENT, arrays)
 
 
-def _curves(arrays: dict[str, np.ndarray]) -> tuple[ThresholdCurve | None, TwoLevelCurve | None]:
-    """The thresholds that `write_document` wrote, of both lookups."""
+def _named(calibration: Calibration, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays under the names that they have in the file, if they are measured in some way."""
+    return {_prefix(calibration) + name: array for name, array in arrays.items()}
+
+
+def _prefix(calibration: Calibration) -> str:
+    return "" if calibration == Calibration() else f"{calibration}."
+
+
+def _read_curve(arrays: dict[str, np.ndarray], calibration: Calibration) -> ThresholdCurve:
+    prefix = _prefix(calibration)
+    return ThresholdCurve(arrays[f"{prefix}budgets"], arrays[f"{prefix}thresholds"])
+
+
+def _read_two_level(arrays: dict[str, np.ndarray], calibration: Calibration) -> TwoLevelCurve:
+    prefix = _prefix(calibration)
+    fine = ThresholdCurve(arrays[f"{prefix}two_level_budgets"], arrays[f"{prefix}two_level_thresholds"])
+    return TwoLevelCurve(arrays[f"{prefix}coarse_thresholds"], fine)
+
+
+def _read_thresholds(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return the fields of an Index that are thresholds, as `write_document` wrote them."""
     if "budgets" not in arrays:
-        return None, None
-    fine = ThresholdCurve(arrays["two_level_budgets"], arrays["two_level_thresholds"])
-    return (
-        ThresholdCurve(arrays["budgets"], arrays["thresholds"]),
-        TwoLevelCurve(arrays["coarse_thresholds"], fine),
+        return {"curve": None, "two_level": None}
+    others, other_levels = (
+        [Calibration(*name.split(".")[0].split("-")) for name in arrays if name.endswith(f".{last}")]
+        for last in ("budgets", "coarse_thresholds")
     )
+    return {
+        "curve": _read_curve(arrays, Calibration()),
+        "two_level": _read_two_level(arrays, Calibration()),
+        "other_curves": {each: _read_curve(arrays, each) for each in others},
+        "other_two_level": {each: _read_two_level(arrays, each) for each in other_levels},
+    }
 
 
 def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None:

@@ -10,16 +10,15 @@ from helpers.index_builds import SETTINGS, build, evaluate_directly, library_of,
 from helpers.kernel_heads import Head
 from helpers.kernel_inputs import address, halves, normal, store_rows
 
-from octavo.convert.calibrate import (
+from octavo.convert.calibrate import attention_mass, calibrate
+from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
+from octavo.convert.thresholds import (
     COARSE_KEPT,
     NodeQueries,
-    attention_mass,
-    calibrate,
-    cluster_importance,
     one_level_curve,
+    query_head_importance,
     two_level_curve,
 )
-from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
@@ -156,9 +155,9 @@ def test_nodes_that_share_a_layer_are_measured_together():
         rows = [
             len(oracle.selected_rows(importance, thresholds[number], starts, n_tokens))
             for i in reading
-            for importance in cluster_importance(
+            for importance in query_head_importance(
                 nodes[i].queries[head], layers[layer].centroids[head], np.diff(starts), 0
-            )
+            ).mean(axis=1)
         ]
         assert np.mean(rows) / n_tokens + 0.025 == pytest.approx(0.3, abs=0.01)
     assert thresholds[2] == 1  # a head that no node reads

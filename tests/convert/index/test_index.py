@@ -19,8 +19,8 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.calibrate import NodeQueries, one_level_curve
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
+from octavo.convert.thresholds import NodeQueries, one_level_curve
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import ThresholdCurve

@@ -11,7 +11,7 @@ import pytest
 from helpers import oracle
 
 import octavo
-from octavo.convert.calibrate import cluster_importance
+from octavo.convert.thresholds import query_head_importance
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.runtime.cache.index import Index, IndexLayer, ThresholdCurve
 
@@ -99,7 +99,7 @@ def test_calibration_measures_the_importance_that_the_kernel_computes(softcap):
     sizes = np.array([5, 0, 30, 1])
     queries, centroids = queries_of(rng, 6, 3), rng.standard_normal((4, HEAD_DIM)).astype(np.float16)
     centroids[1] = 0
-    actual = cluster_importance(queries, centroids, sizes, softcap)
+    actual = query_head_importance(queries, centroids, sizes, softcap).mean(axis=1)
     expected = [oracle.centroid_importance(token, centroids, sizes, softcap) for token in queries]
     np.testing.assert_allclose(actual, expected, rtol=1e-4)
 
@@ -111,7 +111,8 @@ def test_calibration_passes_over_empty_clusters():
     centroids[[0, 2], 0] = [-150, -151]
     sizes = np.array([4, 0, 8])
     expected = oracle.centroid_importance(queries, centroids, sizes)
-    np.testing.assert_allclose(cluster_importance(queries, centroids, sizes, 0.0)[0], expected, rtol=1e-4)
+    actual = query_head_importance(queries, centroids, sizes, 0.0)[0, 0]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
 
 
 def test_calibration_takes_sizes_of_each_query_and_gives_nothing_where_all_are_0():
@@ -119,6 +120,6 @@ def test_calibration_takes_sizes_of_each_query_and_gives_nothing_where_all_are_0
     queries, centroids = queries_of(rng, 3, 2), rng.standard_normal((4, HEAD_DIM)).astype(np.float16)
     sizes = np.array([[5, 1, 30, 2], [0, 0, 0, 0], [0, 1, 0, 2]])
     expected = [oracle.centroid_importance(queries[i], centroids, sizes[i]) for i in (0, 2)]
-    actual = cluster_importance(queries, centroids, sizes, 0.0)
+    actual = query_head_importance(queries, centroids, sizes, 0.0).mean(axis=1)
     np.testing.assert_allclose(actual[[0, 2]], expected, rtol=1e-4)
     assert (actual[1] == 0).all()

@@ -6,12 +6,14 @@ import pytest
 from octavo.convert.clusters import ClusterSettings
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS, HEAD
+from octavo.cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, EXACT_TAIL
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
+from octavo.errors import BudgetTooSmall, OctavoError
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.index import Index, ThresholdCurve
+from octavo.runtime.cache.index import Calibration, Index, ThresholdCurve, TwoLevelCurve
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
-from octavo.runtime.methods.compose import assign
+from octavo.runtime.methods.compose import assign, parse
 from octavo.runtime.methods.method import Heads
 from octavo.runtime.methods.squeezed import Squeezed
 from octavo.runtime.methods.squeezed2 import Squeezed2
@@ -126,6 +128,120 @@ def test_of_a_short_document_all_is_exact():
     chat.state["n_tail_selected"] = round(0.9 * 3000 - (3000 - clustered) - 7 * CHUNK_CLUSTERS / 2)
     chat.method.before_step(chat.own, None, 3000)
     assert chat.state["threshold"][0] * 3000 == pytest.approx(1, rel=1e-2)
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("tokens", [700, 1500])
+def test_tokens_are_the_rows_that_a_step_attends_without_a_document(tokens, kv_type):
+    chat = Chat(Squeezed(tokens=tokens), kv_type)
+    for _ in range(8):
+        chat.step(512)
+    rows = []
+    for _ in range(300):
+        clustered = CHUNK_ROWS * int(chat.state["n_clustered_chunks"][0])
+        chat.step()
+        rows.append(chat.state["n_tail_selected"].mean() + chat.n_rows - clustered)
+    assert np.mean(rows[20:]) == pytest.approx(tokens, rel=0.05)
+
+
+def test_as_many_tokens_as_there_are_select_everything():
+    chat = Chat(Squeezed(tokens=3000))
+    for n_tokens in [512] * 5 + [1]:
+        chat.step(n_tokens)
+    assert (chat.state["threshold"] == -1).all()
+
+
+def attached(attention, others=None):
+    """A cache with a document of 600 tokens, 4 first and 100 last of which are in no cluster."""
+    layer = CacheLayer(2, HEAD_DIM, 0)
+    stored = random_layer(layer, 600, ClusterSettings(shortest=500), np.random.default_rng(0))
+    curve = ThresholdCurve(np.array([0.2, 1.0]), np.array([[0.4, 0.01], [0.3, 0.02]]))
+    levels = TwoLevelCurve(np.array([0.5, 0.6]), curve)
+    others = others or {}
+    index = Index(np.zeros(600, np.int32), [stored], curve, levels, others, dict.fromkeys(others, levels))
+    cache = KVCache([layer], 1000, assign(attention, 0.5, [layer], None))
+    cache.attach(index)
+    return cache, curve
+
+
+@pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
+def test_tokens_are_the_rows_of_a_document_that_a_step_attends(method):
+    cache, curve = attached(f"{method}:tokens=250")
+    lookup = 0.2 - 104 / 600
+    expected = curve.at(250 / 600 + lookup, np.arange(2), np.ones(2))
+    assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(expected)
+    for tokens in (600, 900):
+        cache, _ = attached(f"{method}:tokens={tokens}")
+        assert [float(tail.state["threshold"]) for tail in cache.tails] == [-1, -1]
+
+
+def test_too_few_tokens_for_a_document_are_refused():
+    with pytest.raises(BudgetTooSmall, match=r"tokens=103 is too few .* first and last 104 .* Give tokens=104 or more"):
+        attached("squeezed:tokens=103")
+    attached("squeezed:tokens=104")
+
+
+def test_two_levels_select_for_the_group():
+    assert parse("squeezed2:paper").new_method(0.2).calibration == Calibration("global", "each", "group")
+    with pytest.raises(OctavoError, match="select"):
+        parse("squeezed2:select=head")
+
+
+def test_query_heads_that_select_for_themselves_have_their_own_thresholds():
+    other = ThresholdCurve(np.array([0.2, 1.0]), np.array([[0.05, 0.04]] * 2))
+    cache, _ = attached("squeezed:select=head", {Calibration(select="head"): other})
+    assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(
+        other.at(0.5, np.arange(2), np.ones(2))
+    )
+    assert {int(tail.state["rules"]) for tail in cache.tails} == {BY_HEAD}
+
+
+@pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
+def test_parameters_become_rules_and_other_thresholds(method):
+    other = ThresholdCurve(np.array([0.2, 1.0]), np.array([[0.05, 0.04]] * 2))
+    for given, how, rules in [
+        ("batch=mean", Calibration(), BATCH_MEAN),
+        ("tail=exact", Calibration(), EXACT_TAIL),
+        ("threshold=global", Calibration(threshold="global"), 0),
+        ("queries=mean", Calibration(queries="mean"), 0),
+        ("threshold=global,queries=mean", Calibration(threshold="global"), 0),
+    ]:
+        cache, curve = attached(f"{method}:{given}", {} if how == Calibration() else {how: other})
+        expected = (other if how != Calibration() and method == "squeezed" else curve).at(0.5, np.arange(2), np.ones(2))
+        assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(expected)
+        assert {int(tail.state["rules"]) for tail in cache.tails} == {rules}
+
+
+def test_an_index_without_the_thresholds_says_so():
+    with pytest.raises(OctavoError, match="no thresholds for threshold=global"):
+        attached("squeezed:threshold=global")
+
+
+@pytest.mark.parametrize("attention", ["squeezed:paper", "duo+squeezed:paper"])
+def test_the_preset_sets_the_papers_rules(attention):
+    method = parse(attention).new_method(0.2)
+    assert method == Squeezed(
+        budget=0.2, threshold="global", queries="mean", keys="normalised", batch="mean", tail="exact", select="head"
+    )
+    assert not method.on_metal
+    assert method.extras_bytes(Shape(64, 1)) == 0
+
+
+def test_what_an_index_holds_follows_from_the_parameters():
+    assert Squeezed(threshold="global", batch="mean", tail="exact", tokens=9).clustering == {}
+    assert parse("squeezed:keys=normalised,centroids=0.1").clustering == {"keys": "normalised", "centroid_share": 0.1}
+    assert parse("squeezed2:coarse=0.02").clustering == {"coarse_share": 0.02}
+    assert parse("squeezed2").clustering == {}
+    raw, normalised = ClusterSettings(), ClusterSettings(keys="normalised")
+    assert "keys" not in raw.as_json(), "indexes from before are still found"
+    assert normalised.as_json() == raw.as_json() | {"keys": "normalised"}
+
+
+@pytest.mark.parametrize("shares", [{"centroid_share": 1e-5}, {"coarse_share": 0.2}, {"coarse_share": 1e-5}])
+def test_there_is_a_cluster_and_no_more_coarse_ones_than_clusters(shares):
+    settings = ClusterSettings(**shares)
+    assert 1 <= settings.n_coarse(2000) <= settings.n_clusters(2000)
+    assert settings.n_coarse(1000) == settings.n_clusters(1000) == 0
 
 
 class CountingCurve(ThresholdCurve):

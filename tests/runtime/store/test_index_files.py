@@ -12,10 +12,11 @@ from safetensors.numpy import load_file
 import octavo
 from octavo import OctavoError
 from octavo.convert.index import identity
+from octavo.convert.thresholds import OTHER_CALIBRATIONS
 from octavo.cpu_kernels.head import ANY_ORDER
-from octavo.runtime.cache.index import IndexLayer
+from octavo.runtime.cache.index import Calibration, IndexLayer
 from octavo.runtime.store import files, index_files
-from octavo.runtime.store.files import read_json, sha256_of, write_json
+from octavo.runtime.store.files import read_json, sha256_of, write_arrays, write_json
 from octavo.runtime.store.index_files import MANIFEST, open_index
 from octavo.runtime.store.library import hash_text
 
@@ -162,7 +163,13 @@ def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_clus
 def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, tokens):
     arrays = arrays_of(index)["document.safetensors"]
     document, _ = open_index(index, model_hash)
-    of_curves = {"budgets", "thresholds", "coarse_thresholds", "two_level_budgets", "two_level_thresholds"}
+    one_level, two_levels = (
+        {"budgets", "thresholds"},
+        {"coarse_thresholds", "two_level_budgets", "two_level_thresholds"},
+    )
+    of_curves = one_level | two_levels
+    for how in OTHER_CALIBRATIONS:
+        of_curves |= {f"{how}.{name}" for name in one_level | (two_levels if how.select == "group" else set())}
     assert arrays.keys() == of_curves | {"tokens", "mass.0", "mass.1", "mass.2"}
     for i, layer in enumerate(document.layers):
         assert layer.mass.dtype == np.float32
@@ -173,6 +180,31 @@ def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, to
     np.testing.assert_array_equal(two_level.coarse_thresholds, arrays["coarse_thresholds"])
     np.testing.assert_array_equal(two_level.curve.budgets, arrays["two_level_budgets"])
     np.testing.assert_array_equal(two_level.curve.thresholds, arrays["two_level_thresholds"])
+    for how in OTHER_CALIBRATIONS:
+        curve = document.curve_of(how)
+        np.testing.assert_array_equal(curve.budgets, arrays[f"{how}.budgets"])
+        np.testing.assert_array_equal(curve.thresholds, arrays[f"{how}.thresholds"])
+        if how.select == "group":
+            levels = document.two_level_of(how)
+            np.testing.assert_array_equal(levels.coarse_thresholds, arrays[f"{how}.coarse_thresholds"])
+            np.testing.assert_array_equal(levels.curve.budgets, arrays[f"{how}.two_level_budgets"])
+            np.testing.assert_array_equal(levels.curve.thresholds, arrays[f"{how}.two_level_thresholds"])
+
+
+def test_rule_6_an_index_without_other_thresholds_is_read(copied_index, model_hash):
+    arrays = arrays_of(copied_index)["document.safetensors"]
+    usual = {name: array for name, array in arrays.items() if "-" not in name}
+    write_arrays(copied_index / "document.safetensors", usual)
+    manifest = read_json(copied_index / MANIFEST)
+    manifest["files"]["document.safetensors"]["size"] = (copied_index / "document.safetensors").stat().st_size
+    manifest["files"]["document.safetensors"]["sha256"] = sha256_of(copied_index / "document.safetensors")
+    write_json(copied_index / MANIFEST, manifest)
+    document, _ = open_index(copied_index, model_hash)
+    assert document.curve_of(Calibration()) is document.curve
+    with pytest.raises(OctavoError, match=r"no thresholds for threshold=global,queries=each,select=group, because an"):
+        document.curve_of(Calibration(threshold="global"))
+    with pytest.raises(OctavoError, match="index the document again"):
+        document.two_level_of(Calibration(queries="mean"))
 
 
 # Indexes that cannot be opened.
