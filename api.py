@@ -95,7 +95,7 @@ def open_document(
     retrieval_heads : float, optional
         Share of the KV heads that attend to everything, for "duo"; by default the plan's.
     n_ctx : int
-        Longest context in tokens; 0 is the model's own. It costs no memory until it is used.
+        Longest context in tokens, of what is kept; 0 is the model's own. It costs no memory until it is used.
     n_threads : int, optional
         Threads; by default one for each physical core.
     cache_type : {"f16", "q8_0"}

@@ -120,7 +120,8 @@ class ChatLoop:
         """Do /stats: say what the context holds, and what the last answer took."""
         llama, answer = self.session.llama, self.session.answer
         cache = llama.context.cache
-        notice(f"context    {llama.n_tokens:,} of {llama.n_ctx():,} tokens, {cache.n_document:,} of them the document")
+        length = "" if cache.rolls else f" of {llama.n_ctx():,}"
+        notice(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
         notice(f"KV cache   {size(cache.kv_bytes)}")
         budget = f", budget {llama.budget:g}" if llama.composition.has_budget else ""
         notice(f"attention  {llama.attention}{budget}")

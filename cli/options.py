@@ -210,7 +210,7 @@ ctx_size = option(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Longest context in tokens; 0 is the model's own.",
+    help="Longest context in tokens, of what is kept; 0 is the model's own.",
 )
 cache_type = option(
     "--cache-type",

@@ -248,8 +248,10 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         at += 1
     room = _scratch_parts(shape, scratch)
     query = load_query(shape, query, room.query)
+    sums, running = _weight_sums(shape, partial), array_at(room.running, (shape.group, LANES), np.float32)
     for g in range(shape.group):
         store(room.running + g * _VECTOR_BYTES, splat(float32(0)))
+        running[g, 0] = sums[g]
     left = n_rows
     n = min(BLOCK, left)
     next_at, next_row, heads = list_rows(shape, spans, at, row, n, room.keys, room.values)
@@ -264,9 +266,8 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         copy_bytes(room.keys, room.next_keys, 2 * _LIST_BYTES)
         at, row, next_at, next_row = next_at, next_row, after_at, after_row
         n, heads = n_next, next_heads
-    sums = _weight_sums(shape, partial)
     for g in range(shape.group):
-        sums[g] += sum_of(load(room.running + g * _VECTOR_BYTES))
+        sums[g] = sum_of(load(room.running + g * _VECTOR_BYTES))
 
 
 @kernel
@@ -365,10 +366,14 @@ def attend_share(
         partial = _partial_of(shape, partials, n_kv_head, ith, head)
         clear_partial(shape, partial)
         first, last = max(start, 0), min(stop, all_rows[head])
-        if first < last:
-            group_query = query + head * shape.group * shape.head_dim * 4
-            head_spans = spans + head * span_capacity * _SPAN_BYTES
-            attend_rows(shape, group_query, head_spans, counts[head], first, last - first, softcap, scratch, partial)
+        head_spans = spans + head * span_capacity * _SPAN_BYTES
+        while first < last:
+            group_query, end = query + head * shape.group * shape.head_dim * 4, last
+            leading = spans_at(head_spans, 1)[0]
+            if leading.queries != 0 and first < leading.n_rows:
+                group_query, end = leading.queries, min(last, leading.n_rows)
+            attend_rows(shape, group_query, head_spans, counts[head], first, end - first, softcap, scratch, partial)
+            first = end
         start -= all_rows[head]
         stop -= all_rows[head]
 

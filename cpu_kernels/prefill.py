@@ -132,11 +132,15 @@ def attend_tile(
     n_rows = min(TILE, n_tokens * group - first_row)
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
-    _load_queries(shape, query + first_row * head_dim * 4, n_rows, room)
     _start_softmax(shape, first_row, n_rows, position, room)
 
+    loaded = 0
     for i in range(n_spans):
         span = spans[i]
+        own = span.queries if span.queries != 0 else query
+        if own != loaded:
+            _load_queries(shape, own + first_row * head_dim * 4, n_rows, room)
+            loaded = own
         window, row = span.window, 0
         while row < span.n_rows:
             n = min(TILE, span.n_rows - row)

@@ -31,6 +31,11 @@ def selection_scratch_bytes(group: int, n_items: int) -> int:
     return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM
 
 
+def items_holding(group: int, n_floats: int) -> int:
+    """Return for how many items the scratch of a head with `group` query heads has room for n_floats f32."""
+    return -(-4 * n_floats // (8 + 4 * group + 8))
+
+
 @kernel
 def importance_address(head):
     """Return the address of the items' importance."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -25,6 +25,9 @@ from .methods.method import Assignment
 
 _ABORTED = 2  # what llama_decode returns after its abort callback
 
+#: Most tokens of a sequence of any length: kernels compare positions as f32.
+ENDLESS = 1 << 24
+
 
 class Context(internals.LlamaContext):
     """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds.
@@ -40,7 +43,7 @@ class Context(internals.LlamaContext):
     nodes : list of AttentionNode
         The attentions of the model's graph.
     n_ctx : int
-        Most tokens of the sequence.
+        Most tokens that a token may see: those of the sequence, unless it rolls (see `longest`).
     assignments : list of Assignment
         Which methods serve which KV heads.
     kv_type : str
@@ -70,6 +73,7 @@ class Context(internals.LlamaContext):
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
+        _check_ropes(assignments, layers)
         device.check_assignments(assignments)
         memory = device.new_memory()
         self.cache = KVCache(layers, n_ctx, assignments, memory)
@@ -109,6 +113,7 @@ class Context(internals.LlamaContext):
         OctavoError
             If the context holds rows after the document, and these or the other methods evict rows.
         """
+        _check_ropes(assignments, self.cache.layers)
         self.device.check_assignments(assignments)
         before, document = self.cache.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
@@ -138,13 +143,15 @@ class Context(internals.LlamaContext):
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
             raise OctavoError(f"octavo keeps one sequence: a batch must go on at position {n_past}.")
-        if n_past + n_tokens > self._n_ctx:
+        needed = n_tokens if self.cache.rolls else n_past + n_tokens
+        if needed > self._n_ctx or n_past + n_tokens > self.longest:
             raise OctavoError(
-                f"{n_past + n_tokens:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
+                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
             )
         if self.cache.follows_prompt:
             self._follow_prompt(n_tokens)
         self.cache.reserve(n_tokens)
+        np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
         llama_cpp.llama_memory_clear(self.memory, False)
         try:
             self._executor.start(n_tokens)
@@ -208,8 +215,13 @@ class Context(internals.LlamaContext):
             raise KeyboardInterrupt
 
     def n_ctx(self) -> int:
-        """Return the most tokens of the sequence."""
+        """Return the most tokens that a token may see."""
         return self._n_ctx
+
+    @property
+    def longest(self) -> int:
+        """Return the most tokens of the sequence: more than a token may see if every head forgets what is far."""
+        return ENDLESS if self.cache.rolls else self._n_ctx
 
     def kv_cache_clear(self) -> None:
         """Forget everything, an attached document too."""
@@ -301,10 +313,28 @@ class Context(internals.LlamaContext):
             self._executor.capture(None)
 
 
+def _check_ropes(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
+    """Refuse methods that turn queries, if octavo does not know how the model turns them."""
+    for method in (assignment.method for assignment in assignments):
+        if method.turns and any(layer.rope is None for layer in layers):
+            raise OctavoError(
+                "octavo does not know how this model counts positions, and cannot count them in the cache: use "
+                f"{method.name}:positions=sequence."
+            )
+
+
 def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
     """Return the caches of a model's attentions, without those that read another's."""
     return [
-        CacheLayer(node.n_kv_head, node.head_dim, node.window, kv_type, node.n_head // node.n_kv_head, node.softcap)
+        CacheLayer(
+            node.n_kv_head,
+            node.head_dim,
+            node.window,
+            kv_type,
+            node.n_head // node.n_kv_head,
+            node.softcap,
+            node.rope,
+        )
         for node in nodes
         if node.appends
     ]

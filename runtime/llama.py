@@ -7,6 +7,7 @@ import ctypes
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import llama_cpp
@@ -54,7 +55,8 @@ class Llama(llama_cpp.Llama):
     retrieval_heads : float, optional
         Share of the KV heads that see everything, if other heads stream; by default the plan's.
     n_ctx : int
-        Longest sequence in tokens. 0, the default here, takes the model's own. It costs nothing until it is used.
+        Most tokens that a token may see: the longest sequence, unless every head forgets what is far. 0, the default
+        here, takes the model's own. It costs nothing until it is used.
     n_batch : int
         Most tokens of a batch.
     type_k, type_v : int, optional
@@ -146,10 +148,13 @@ class Llama(llama_cpp.Llama):
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
         """Replace the context that llama-cpp-python made by one on our attention. An n_ctx of 0 is the model's own."""
         n_ctx = n_ctx or int(self._n_ctx_train() * self._rope_scale)
+        self.n_batch: int = min(self.n_batch, n_ctx)
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
         nodes = attention_nodes(self._model, params)
         params.n_ctx = self._inner_n_ctx(n_ctx)
+        if params.n_ctx > self.n_batch:  # RoPE factors depend on it, and those of the nodes are for short texts
+            nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         assignments = assign(self.attention, self.budget, layers, self.plan, self.retrieval_heads)
         self._ctx.close()
@@ -170,7 +175,7 @@ class Llama(llama_cpp.Llama):
         if self._lora_adapter is not None:
             adapters = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(self._lora_adapter)
             llama_cpp.llama_set_adapters_lora(self._ctx.ctx, adapters, 1, (ctypes.c_float * 1)(self.lora_scale))
-        self._n_ctx = n_ctx
+        self._n_ctx = self.context.longest
         self.input_ids = np.zeros(n_ctx, np.intc)
         if self._logits_all:
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
@@ -207,9 +212,9 @@ class Llama(llama_cpp.Llama):
                 f"them as {kv_type}: load it with type_k and type_v for {document.kv_type}, or index the document with "
                 "this one."
             )
-        if n_tokens >= self._n_ctx:
+        if n_tokens >= self.n_ctx():
             raise OctavoError(
-                f"The document has {n_tokens:,} tokens, and the context of {self._n_ctx:,} leaves no room for a "
+                f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
                 "question: give a larger one (-c)."
             )
         self.context.attach(document)
@@ -243,6 +248,21 @@ class Llama(llama_cpp.Llama):
         context = self.context
         context.use(assign(attention, budget, context.cache.layers, self.plan, self.retrieval_heads))
         self.attention, self.budget = attention, budget
+        self._n_ctx = context.longest
+
+    @property
+    def longest(self) -> int:
+        """Return the most tokens of a sequence."""
+        return int(self._n_ctx)
+
+    def eval(self, tokens: Sequence[int]) -> None:
+        """Evaluate tokens after those that were evaluated before."""
+        n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a batch may be drafted
+        if n_rows < n_tokens <= self.longest:
+            self.input_ids = np.resize(self.input_ids, 2 * n_tokens)
+            if self._logits_all:
+                self.scores = np.vstack([self.scores, np.zeros((2 * n_tokens - n_rows, self._n_vocab), np.single)])
+        super().eval(tokens)
 
     @property
     def composition(self) -> Composition:

@@ -25,7 +25,7 @@ class Sampling:
     Parameters
     ----------
     max_tokens : int, optional
-        Most tokens of an answer; by default as many as fit the context.
+        Most tokens of an answer; by default as many as fit the context, or a whole context if it has no end.
     temperature : float
         Temperature; 0 always takes the likeliest token.
     top_p : float
@@ -156,7 +156,7 @@ class Session:
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that the context can hold."""
+        """Tokens that the model can look back on."""
         return int(self.llama.n_ctx())
 
     def ask(self, question: str) -> Answer:
@@ -205,7 +205,7 @@ class Session:
         """
         tokens = self._question_tokens(question)
         llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
-        room = llama.n_ctx() - start
+        room = min(llama.longest - start, llama.n_ctx())
         limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
         self.answer = None
         text, meter = _Text(self.prompt.stop), _Meter(llama, len(tokens))
@@ -249,10 +249,10 @@ class Session:
         tokens = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
         tokens = self._unread + tokens
         n_tokens = self.llama.n_tokens + len(tokens)
-        if n_tokens >= self.llama.n_ctx():
+        if n_tokens >= self.llama.longest:
             raise OctavoError(
                 f"The question does not fit: {n_tokens:,} tokens, and the context holds "
-                f"{self.llama.n_ctx():,}. Use /clear to forget the conversation, or give a larger context with -c."
+                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with -c."
             )
         return tokens
 

@@ -121,7 +121,7 @@ def eliminate(
 @contextmanager
 def streaming(cache: KVCache, heads: Collection[Head], n_sinks: int, n_recent: int) -> Iterator[None]:
     """Have some heads see sinks and recent rows only. They keep everything, and see it again afterwards."""
-    method = Streaming(n_sinks=n_sinks, n_recent=n_recent)
+    method = Streaming(sinks=n_sinks, recent=n_recent, positions="sequence")
     with cache.attending_by(method, [int(cache.first_heads[layer]) + head for layer, head in heads]):
         yield
 

@@ -1,20 +1,33 @@
-"""Streaming: attend to the sink tokens and to a recent window (StreamingLLM, Xiao et al. 2023, section 3.2)."""
+"""Streaming: attend to the sink tokens and to a recent window (StreamingLLM, Xiao et al. 2023, section 3.2).
+
+Stored keys have the positions of the sequence in their rotation (RoPE). The recent rows are as far from a token in the
+cache as they are in the sequence. The sinks are not: in the cache they lie just before the window. So the queries that
+attend the sinks are turned to where they are in the cache, and what is stored never changes.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numba import float32
 
 from ..compile import kernel
 from ..head import head_at
 from ..hooks import Hooks
 from ..spans import add_tail, add_tail_rows, first_visible_row, spans_to_fill
-from ..views import record_at
+from ..views import array_at, record_at
 
 #: What a streaming head keeps besides its rows.
 STATE = np.dtype(
     [
         ("n_sinks", "i8"),  # first rows of the sequence that every token sees, at most a chunk
         ("n_recent", "i8"),  # newest rows that a token sees, its own included
+        ("n_turned", "i8"),  # tokens of the step whose queries are turned to attend the sinks: all, or none
+        ("origin", "i8"),  # token of the sequence from which the step's positions are counted
+        ("frequencies", "i8"),  # address of n_pairs f64: radians by which RoPE turns a pair for each position
+        ("n_pairs", "i8"),
+        ("interleaved", "i8"),  # whether pair j is the elements 2 j and 2 j + 1; else it is j and n_pairs + j
     ]
 )
 
@@ -32,8 +45,33 @@ def select_recent(shape, head_address, query, n_tokens, spans_address):
     n_spans = 0
     if n_sinks > 0:
         n_spans = add_tail_rows(shape, head, 0, n_sinks, head.tail_position, 0, spans, 0)
+        if state.n_turned > 0:
+            _turn_queries(shape, head, state, query, n_tokens)
+            spans[0].queries = head.scratch
     first = max(n_sinks, head.n_dropped, first_visible_row(head, n_tokens, state.n_recent))
     return add_tail(shape, head, first, state.n_recent, spans, n_spans)
+
+
+@kernel
+def _turn_queries(shape, head, state, query, n_tokens):
+    """Write the queries into the scratch as RoPE would have them at their tokens' positions in the cache."""
+    size = (n_tokens, shape.group, shape.head_dim)
+    source, target = array_at(query, size, np.float32), array_at(head.scratch, size, np.float32)
+    frequencies = array_at(state.frequencies, (state.n_pairs,), np.float64)
+    first_token = head.tail_position + head.n_tail - n_tokens
+    for token in range(n_tokens):
+        place = min(first_token + token, state.n_sinks + state.n_recent - 1)
+        turn = place - (first_token + token - state.origin)
+        for g in range(shape.group):
+            for i in range(shape.head_dim):
+                target[token, g, i] = source[token, g, i]
+        for j in range(state.n_pairs):
+            angle = turn * frequencies[j]
+            c, s = float32(math.cos(angle)), float32(math.sin(angle))
+            i, k = (2 * j, 2 * j + 1) if state.interleaved else (j, state.n_pairs + j)
+            for g in range(shape.group):
+                x, y = source[token, g, i], source[token, g, k]
+                target[token, g, i], target[token, g, k] = x * c - y * s, x * s + y * c
 
 
 HOOKS = Hooks(select=select_recent)

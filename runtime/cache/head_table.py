@@ -33,7 +33,7 @@ class HeadTable:
     layers : list of CacheLayer
         The model's caches.
     n_ctx : int
-        Most tokens of the sequence.
+        Most tokens that a token may see, and most tokens of a step.
 
     Attributes
     ----------
@@ -51,6 +51,8 @@ class HeadTable:
         Goes up when methods serve other heads.
     evicts : bool
         Whether any method forgets rows.
+    rolls : bool
+        Whether no token sees anything farther away than what is kept, so that the sequence may be of any length.
     """
 
     def __init__(self, layers: list[CacheLayer], n_ctx: int) -> None:
@@ -60,7 +62,8 @@ class HeadTable:
         self._layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
         self.first_heads = first[:-1]
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
-        self.tables = np.zeros((first[-1], -(-n_ctx // CHUNK_ROWS) + 2), np.int64)
+        self.n_ctx = n_ctx
+        self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3), np.int64)
         self.generation = 0
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
@@ -73,17 +76,22 @@ class HeadTable:
         self.generation += 1
         self.evicts = any(a.method.keeps.evicts for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
+        near = self._slides.copy()
+        for each in self.served:
+            near[each.heads.numbers] |= each.method.rolls
+        self.rolls = bool(near.all()) and all(layer.rope is not None for layer in self.layers)
 
     def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> Served:
         """Point the records of some heads at a method's hooks, and at a state of their own."""
-        shapes = [self.layers[self._layer_of[number]].shape for number in numbers]
+        layers = [self.layers[self._layer_of[number]] for number in numbers]
+        shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
         for shape in set(shapes):
             own = [number for number, each in zip(numbers, shapes, strict=True) if each == shape]
             for name, address in method.hooks.addresses(shape).items():
                 self.heads[name][own] = address
-        return Served(method, Heads(self.heads, numbers, scale.copy(), shapes, state))
+        return Served(method, Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state))
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:

@@ -27,6 +27,9 @@ from .tail import CacheLayer, Rows, Tail
 #: Memory that is left to the rest of the machine.
 _SPARE_BYTES = 256 << 20
 
+#: Positions beyond the context at which the origin moves on, so that those of any step stay accurate in f32.
+_FARTHEST = 1 << 16
+
 #: Fields of HEAD that belong to the step, whatever the cache holds.
 _OF_THE_STEP = ("scratch", "scratch_items", "bytes_read")
 
@@ -36,6 +39,7 @@ class Checkpoint:
     """What a cache held after some token: `KVCache.checkpoint` takes it, and `restore` goes back to it."""
 
     n_tail: int
+    origin: int
     heads: np.ndarray
     states: list[np.ndarray]
     dropped: np.ndarray
@@ -50,11 +54,17 @@ class KVCache(HeadTable):
     layers : list of CacheLayer
         The model's caches.
     n_ctx : int
-        Most tokens of the sequence.
+        Most tokens that a token may see, and most tokens of a step.
     assignments : sequence of Assignment
         Which methods serve which heads: each head is served by one.
     memory : Memory, optional
         Memory of the device that attends; plain memory by default.
+
+    Attributes
+    ----------
+    origin : int
+        Token of the sequence from which positions are counted. It moves on where the sequence may be of any length, as
+        RoPE loses accuracy at large positions.
     """
 
     def __init__(
@@ -63,7 +73,7 @@ class KVCache(HeadTable):
         super().__init__(layers, n_ctx)
         self._memory: Memory = memory or CpuMemory()
         self.document: Index | None = None
-        self.n_tail = 0  # tokens after the document
+        self.n_tail = self.origin = 0  # tokens after the document
         self._n_unfinished = 0  # tokens of a step that is not over
         self._shared: dict[int, IndexLayer] = {}  # layers of the document where the device reads them
         self._n_chunks = self._dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
@@ -148,11 +158,15 @@ class KVCache(HeadTable):
 
     def reserve(self, n_new: int) -> None:
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
+        if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
+            self._move_origin()
         for each in self.served:
             prepare = each.method.before_step if n_new == 1 else each.method.before_batch
             prepare(each.heads, self.document, self.n_tokens + n_new)
         if n_new == 1 and any(each.method.prefill == FULL for each in self.served):
             after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
+        if (self.heads["n_tail"] + n_new).max() > self.tables.shape[1] * CHUNK_ROWS:
+            self._close_gaps()
         n_chunks = -(-(self.heads["n_tail"] + n_new) // CHUNK_ROWS)
         growing = [i for i in np.flatnonzero(n_chunks > self._n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
@@ -194,6 +208,35 @@ class KVCache(HeadTable):
         self._dropped = np.maximum(self._dropped, needed)
         heads["n_dropped"] = self._dropped * CHUNK_ROWS
 
+    def _move_origin(self) -> None:
+        """Count positions from a later token, before all that is kept but sinks, and turn the kept keys accordingly."""
+        slides, window, n_sinks = self.seen()
+        origin = self.n_tokens - int(window[slides].max(initial=0)) // CHUNK_ROWS * CHUNK_ROWS - 2 * CHUNK_ROWS
+        for tail, layer, n_kept in zip(self.tails, self._layer_of, n_sinks.tolist(), strict=True):
+            rope = self.layers[layer].rope
+            for number, chunk in enumerate(tail.chunks):
+                if chunk is not None and rope is not None:
+                    start = number * CHUNK_ROWS
+                    first, stop = max(start, n_kept), min(start + CHUNK_ROWS, tail.n_rows)
+                    keys, _ = tail.rows(first, stop)[0]
+                    rope.turn(keys, self.origin - origin)
+        self.origin = origin
+        for each in self.served:
+            each.method.move_origin(each.heads, origin)
+
+    def _close_gaps(self) -> None:
+        """Take the places of dropped chunks out of the tails: the rows behind them get lower numbers."""
+        _, _, n_sinks = self.seen()
+        for i, tail in enumerate(self.tails):
+            first = 1 if n_sinks[i] else 0
+            n_gone = max(int(self._dropped[i]) - first, 0)
+            tail.close_gap(first, first + n_gone)
+            self.heads["n_tail"][i] -= n_gone * CHUNK_ROWS
+            self.heads["tail_position"][i] += n_gone * CHUNK_ROWS
+            self._dropped[i] -= n_gone
+        self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self.heads["n_dropped"] = self._dropped * CHUNK_ROWS
+
     def truncate(self, n_tokens: int) -> bool:
         """Forget all but the first n_tokens tokens.
 
@@ -232,7 +275,7 @@ class KVCache(HeadTable):
         """Copy all that came after the document, so that one can go back even if rows are evicted later."""
         chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
         states = [each.heads.state.copy() for each in self.served]
-        return Checkpoint(self.n_tail, self.heads.copy(), states, self._dropped.copy(), chunks)
+        return Checkpoint(self.n_tail, self.origin, self.heads.copy(), states, self._dropped.copy(), chunks)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a checkpoint that was taken with the same assignments and document."""
@@ -243,7 +286,7 @@ class KVCache(HeadTable):
             each.heads.state[...] = state
         for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
             tail.restore(chunks)
-        self.n_tail, self._n_unfinished = checkpoint.n_tail, 0
+        self.n_tail, self.origin, self._n_unfinished = checkpoint.n_tail, checkpoint.origin, 0
         self._dropped = checkpoint.dropped.copy()
         self._n_chunks = np.array([len(tail.chunks) for tail in self.tails])
 
@@ -255,7 +298,7 @@ class KVCache(HeadTable):
         BudgetTooSmall
             If a method's budget is smaller than what a step over this document always reads.
         """
-        self.document, self.n_tail, self._n_unfinished = document, 0, 0
+        self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
             if name not in (*OF_THE_METHOD, *_OF_THE_STEP, "tail_chunks"):
                 self.heads[name] = 0

@@ -37,3 +37,13 @@ def as_floats(rows: np.ndarray) -> np.ndarray:
     scales = rows[..., -_SCALE_BYTES:].view(np.float32)
     floats: np.ndarray = rows[..., :-_SCALE_BYTES].view(np.int8) * scales
     return floats
+
+
+def write_floats(rows: np.ndarray, floats: np.ndarray) -> None:
+    """Store numbers in place of rows: the reverse of `as_floats`, but for rounding."""
+    if kv_type_of(rows) == F16:
+        rows[...] = floats
+        return
+    scales = np.abs(floats).max(axis=-1, keepdims=True) / np.float32(127)
+    rows[..., :-_SCALE_BYTES] = np.rint(floats / np.where(scales > 0, scales, 1)).astype(np.int8).view(np.uint8)
+    rows[..., -_SCALE_BYTES:] = scales.astype(np.float32).view(np.uint8)

@@ -13,6 +13,7 @@ from ...cpu_kernels.head import CHUNK_ROWS, chunk_bytes
 from ...cpu_kernels.hooks import native
 from ...errors import OctavoError
 from .memory import Memory
+from .rope import Rope
 from .rows import row_bytes, row_format
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class CacheLayer:
         Query heads of a KV head.
     softcap : float
         Of the scores; 0 for none. Like `group` it is that of the first attention that reads this cache.
+    rope : Rope, optional
+        How keys are turned, if octavo knows it.
     """
 
     n_kv_head: int
@@ -46,6 +49,7 @@ class CacheLayer:
     kv_type: str = F16
     group: int = 1
     softcap: float = 0.0
+    rope: Rope | None = None
 
     @property
     def shape(self) -> Shape:
@@ -125,6 +129,12 @@ class Tail:
         """Free the chunks from `first` up to `last`, if they are not free already. Their places stay."""
         for i in range(first, last):
             self.chunks[i], self.table[i] = None, 0
+
+    def close_gap(self, first: int, last: int) -> None:
+        """Take the places of the chunks from `first` up to `last`, which were dropped, out of the tail."""
+        del self.chunks[first:last]
+        self.table[first : len(self.chunks)] = self.table[last : len(self.chunks) + last - first].copy()
+        self.table[len(self.chunks) :] = 0
 
     def restore(self, chunks: Sequence[np.ndarray | None]) -> None:
         """Hold copies of these chunks."""

@@ -67,9 +67,9 @@ class MetalDevice:
             )
 
     def check_assignments(self, assignments: Sequence[Assignment]) -> None:
-        """Refuse methods that no shader is written for."""
+        """Refuse methods that no shader is written for, or not with these parameters."""
         for assignment in assignments:
-            if not has_method(assignment.method.name):
+            if not (has_method(assignment.method.name) and assignment.method.on_metal):
                 name = type(assignment.method).__name__
                 raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
             if assignment.by_prompt is not None:

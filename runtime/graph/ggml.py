@@ -98,6 +98,12 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
     return function
 
 
+def operation_name(operation: int) -> str:
+    """Return the name of an operation in this build of ggml, such as "ROPE"."""
+    name: bytes = _function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)(operation)
+    return name.decode()
+
+
 @cache
 def check_layout() -> Operations:
     """Build a tiny graph, and check that it reads as expected through `Tensor`.
@@ -122,7 +128,6 @@ def check_layout() -> Operations:
     custom = _function("ggml_custom_4d", tensor, pointer, ctypes.c_int, *sizes, *call)
     add = _function("ggml_add", tensor, pointer, tensor, tensor)
     set_name = _function("ggml_set_name", tensor, tensor, ctypes.c_char_p)
-    operation_name = _function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)
     view, get_data = _function("ggml_view_tensor", tensor, pointer, tensor), _function("ggml_get_data", pointer, tensor)
 
     context = init(_InitParams(1 << 16, None, False))
@@ -144,9 +149,9 @@ def check_layout() -> Operations:
             and not node.src[4]
             and list((ctypes.c_float * 3).from_buffer(node.op_params)) == [0.125, 0.25, 0.5]
             and node.name == b"octavo"
-            and operation_name(node.op) == b"FLASH_ATTN_EXT"
-            and operation_name(ours.op) == b"CUSTOM"
-            and operation_name(total.op) == b"ADD"
+            and operation_name(node.op) == "FLASH_ATTN_EXT"
+            and operation_name(ours.op) == "CUSTOM"
+            and operation_name(total.op) == "ADD"
             and ctypes.c_int64.from_address(ctypes.addressof(ours) + CUSTOM_FUNCTION).value == 0x1234
             and ctypes.c_int32.from_address(ctypes.addressof(ours) + CUSTOM_N_TASKS).value == ALL_THREADS
             and ctypes.c_int64.from_address(user_data).value == 0x5678

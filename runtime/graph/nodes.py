@@ -18,7 +18,9 @@ from llama_cpp._logger import llama_log_callback
 
 from ...cpu_kernels.compile import Shape
 from ...errors import OctavoError
+from ..cache.rope import Rope
 from . import ggml
+from .rope import rope_of
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
@@ -46,6 +48,8 @@ class AttentionNode:
         Number of the cache that it reads, from 0. Layers may share a cache.
     appends : bool
         Whether it is the first in the graph to read that cache, so that it stores the batch's keys and values.
+    rope : Rope or None
+        How its queries and keys are turned; None if octavo does not know it.
     """
 
     head_dim: int
@@ -56,6 +60,7 @@ class AttentionNode:
     softcap: float
     kv_layer: int
     appends: bool
+    rope: Rope | None = None
 
     def shape(self, kv_type: str) -> Shape:
         """Return the sizes that its kernels are compiled for.
@@ -195,7 +200,7 @@ def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, nam
     appends = cache not in caches
     kv_layer = caches.setdefault(cache, len(caches))
     window = _window(node.src[3].contents, n_tokens, n_swa, name)
-    return AttentionNode(head_dim, n_head, n_kv_head, window, scale, softcap, kv_layer, appends)
+    return AttentionNode(head_dim, n_head, n_kv_head, window, scale, softcap, kv_layer, appends, rope_of(q))
 
 
 def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:

@@ -1,7 +1,7 @@
 """Methods: how a KV head selects what it attends. This module is light, so that help texts can name them all.
 
 A method is one file here, one file of the same name in `cpu_kernels/methods/`, one line in this table, and, where Metal
-has it, one shader part of the same name in `metal/methods/`.
+has it, one shader part of the same name in `metal/methods/`. (`window` shares the kernels of `streaming`.)
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ METHODS: dict[str, Callable[[], type[Method]]] = {
     "sparq": _in_file("sparq", "SparQ"),
     "squeezed": _in_file("squeezed", "Squeezed"),
     "squeezed2": _in_file("squeezed2", "Squeezed2"),
+    "window": _in_file("window", "Window"),
 }
 
 #: What stands for heads and layers in a composition.

@@ -256,4 +256,8 @@ def assign(
 
 def streaming_method(plan: Plan) -> Method:
     """Return the method of a plan's streaming heads."""
-    return method_class(STREAMING)(n_sinks=plan.n_sinks, n_recent=plan.n_recent)  # type: ignore[call-arg]
+    return method_class(STREAMING)(
+        sinks=plan.n_sinks,
+        recent=plan.n_recent,
+        positions="sequence",  # type: ignore[call-arg]
+    )

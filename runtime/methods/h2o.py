@@ -11,7 +11,7 @@ from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_of_budget
+from .method import FULL, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
 
@@ -27,7 +27,9 @@ class H2O(Method):
     ----------
     budget : float
         Share of the rows that is kept; at least a chunk of them.
-    recent_share : float
+    tokens : int
+        Number of rows that are kept; 0 for a share, the budget.
+    recent : float
         Share of the kept rows that are the newest; a half in the paper, section 5.
     prefill : str
         "full": batches forget nothing, and the first step of one token forgets what is over the budget, as
@@ -35,7 +37,8 @@ class H2O(Method):
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
-    recent_share: float = parameter(0.5, least=0, most=1)
+    tokens: int = parameter(0, least=0)
+    recent: float = parameter(0.5, least=0, most=1)
     prefill: str = prefill_parameter()
 
     name = "h2o"
@@ -52,9 +55,9 @@ class H2O(Method):
         return heads.n_chunks * CHUNK_ROWS
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Let the number of rows that are kept grow with the sequence."""
-        n_rows = rows_of_budget(self.budget, heads.scale, n_tokens, LEAST_KEPT)
-        heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent_share * n_rows).astype(int)
+        """Let the number of rows that are kept grow with the sequence if it is a share of it."""
+        n_rows = rows_to_keep(self.budget, self.tokens, heads, n_tokens)
+        heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent * n_rows).astype(int)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Keep everything of a prompt, if it is read so."""

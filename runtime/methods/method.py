@@ -18,6 +18,7 @@ from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.hooks import Hooks
 from ..cache.index import Index
+from ..cache.rope import Rope
 from .parameters import Parameters, parameter
 
 #: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
@@ -56,6 +57,10 @@ class Heads:
         Factor of each head's budget, by a plan; 1 without one.
     shapes : sequence of Shape
         What each head's kernels are compiled for.
+    ropes : sequence of (Rope or None)
+        How each head's keys are turned; None if octavo does not know it.
+    n_ctx : int
+        Most tokens that a token may see.
     state : STATE array, shape (n_heads,)
         The method's own record of each head.
     """
@@ -64,6 +69,8 @@ class Heads:
     numbers: np.ndarray
     scale: np.ndarray
     shapes: Sequence[Shape]
+    ropes: Sequence[Rope | None]
+    n_ctx: int
     state: np.ndarray
 
     def get(self, field: str) -> np.ndarray:
@@ -176,6 +183,16 @@ class Method(Parameters):
         """Return whether the method's shader part, if it has one, knows these parameters."""
         return True
 
+    @property
+    def turns(self) -> bool:
+        """Return whether queries are turned, for which a layer's RoPE must be known."""
+        return False
+
+    @property
+    def rolls(self) -> bool:
+        """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
+        return False
+
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
         return 0
@@ -199,6 +216,9 @@ class Method(Parameters):
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Set the state for a step of several tokens, after which n_tokens tokens are stored."""
         self.before_step(heads, index, n_tokens)
+
+    def move_origin(self, heads: Heads, origin: int) -> None:
+        """Take note that the positions of later steps are counted from another token of the sequence."""
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
         """Return how many sink rows and recent rows each head sees. For methods that keep Keeps.RECENT."""
@@ -274,3 +294,28 @@ def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) 
             break
         few |= rows < least
     return np.clip(rows.astype(np.int64), least, n_tokens)
+
+
+def rows_to_keep(budget: float, tokens: int, heads: Heads, n_tokens: int) -> np.ndarray:
+    """Return how many rows each head keeps.
+
+    Parameters
+    ----------
+    budget : float
+        Share of n_tokens, before a plan scales it; at least a chunk is kept.
+    tokens : int
+        Number of rows in place of the share, before a plan scales it; 0 for the share.
+    heads : Heads
+        The heads.
+    n_tokens : int
+        Tokens of the sequence.
+
+    Returns
+    -------
+    int64 array, shape (n_heads,)
+        At most n_tokens.
+    """
+    if tokens:
+        rows: np.ndarray = np.minimum(np.rint(tokens * heads.scale).astype(np.int64), n_tokens)
+        return rows
+    return rows_of_budget(budget, heads.scale, n_tokens, LEAST_KEPT)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
+from ...cpu_kernels.scores import items_holding
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_of_budget
+from .method import FULL, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
+
+#: How positions can be counted.
+_IN_CACHE, _IN_SEQUENCE = "cache", "sequence"
 
 
 @dataclass(frozen=True)
@@ -21,11 +26,16 @@ class Streaming(Method):
     Parameters
     ----------
     budget : float
-        Share of the rows that is kept if n_recent is 0; at least a chunk of them.
-    n_sinks : int
-        First rows that are kept, at most a chunk; 4 in the paper. With 0 this is a sliding window.
-    n_recent : int
-        Newest rows that a token sees, its own included; 0 for what the budget leaves besides the sinks.
+        Share of the rows that is kept, sinks included; at least a chunk of them.
+    tokens : int
+        Number of rows that are kept, sinks included; 0 for a share, the budget.
+    sinks : int
+        First rows that are kept, at most a chunk; 4 in the paper. With 0 this is `window`.
+    recent : int
+        Newest rows that a token sees, its own included; 0 for what `tokens` or the budget leaves besides the sinks.
+    positions : str
+        "cache": positions are those in the cache, as in the paper, so that the sinks stay near, and a sequence can be
+        of any length. "sequence": positions are those in the sequence.
     prefill : str
         "full": batches attend to everything and forget nothing, and the first step of one token forgets what is over
         the budget, as SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": batches attend and forget as
@@ -33,25 +43,69 @@ class Streaming(Method):
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
-    n_sinks: int = parameter(4, least=0, most=CHUNK_ROWS)
-    n_recent: int = parameter(0, least=0)
+    tokens: int = parameter(0, least=0)
+    sinks: int = parameter(4, least=0, most=CHUNK_ROWS)
+    recent: int = parameter(0, least=0)
+    positions: str = parameter(_IN_CACHE, choices=(_IN_CACHE, _IN_SEQUENCE))
     prefill: str = prefill_parameter()
 
     name = "streaming"
     hooks = HOOKS
     state = STATE
     keeps = Keeps.RECENT
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"sinks": 4, "recent": 1020, "positions": _IN_CACHE}}
+
+    @property
+    def takes_budget(self) -> bool:
+        """Return whether the budget makes a difference."""
+        return not (self.tokens or self.recent)
+
+    @property
+    def on_metal(self) -> bool:
+        """Return whether the shader part knows these parameters: it turns no queries."""
+        return not self.turns
+
+    @property
+    def turns(self) -> bool:
+        """Return whether queries are turned, for which a layer's RoPE must be known."""
+        return self.sinks > 0 and self.positions == _IN_CACHE
+
+    @property
+    def rolls(self) -> bool:
+        """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
+        return self.prefill != FULL and (self.sinks == 0 or self.turns)
+
+    def start(self, heads: Heads, index: Index | None) -> None:
+        """Give the hook the frequencies of each head's RoPE, if queries are turned."""
+        for state, rope in zip(heads.state, heads.ropes, strict=True):
+            if self.turns and rope is not None:
+                state["frequencies"], state["n_pairs"] = rope.frequencies.ctypes.data, len(rope.frequencies)
+                state["interleaved"] = rope.interleaved
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Let the window grow with the sequence, as a share of it."""
-        n_recent = self.n_recent or rows_of_budget(self.budget, heads.scale, n_tokens, LEAST_KEPT) - self.n_sinks
-        heads.state["n_sinks"], heads.state["n_recent"] = self.n_sinks, n_recent
+        """Let the window grow with the sequence if it is a share of it, and say whether queries are turned."""
+        state = heads.state
+        n_recent = self.recent or rows_to_keep(self.budget, self.tokens, heads, n_tokens) - self.sinks
+        n_recent = np.minimum(n_recent, max(heads.n_ctx - self.sinks, 1))
+        is_far = (n_tokens > self.sinks + n_recent) | (state["origin"] > 0)
+        n_new = n_tokens - (heads.get("tail_position") + heads.get("n_tail"))
+        state["n_sinks"], state["n_recent"] = self.sinks, n_recent
+        state["n_turned"] = np.where(is_far & (state["n_pairs"] > 0), n_new, 0)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Show everything to a prompt, if it is read so."""
         self.before_step(heads, index, n_tokens)
         if self.prefill == FULL:
-            heads.state["n_recent"] = n_tokens
+            heads.state["n_recent"], heads.state["n_turned"] = n_tokens, 0
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the items whose scratch holds the turned queries."""
+        most = int((heads.state["n_turned"] * heads.group * heads.head_dim).max(initial=0))
+        return items_holding(int(heads.group.min(initial=1)), most)
+
+    def move_origin(self, heads: Heads, origin: int) -> None:
+        """Count the positions of later steps from another token of the sequence."""
+        heads.state["origin"] = origin
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
         """Return how many sink rows and recent rows each head sees."""

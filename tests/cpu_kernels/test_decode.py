@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import oracle
+from helpers import oracle, papers
 from helpers.attention_cases import Decode, random_decode, span_array
 from helpers.kernel_inputs import (
     BOTH,
@@ -14,6 +14,7 @@ from helpers.kernel_inputs import (
     SAME,
     SHAPE,
     THREADS,
+    LoadedQuery,
     Room,
     SpanOf,
     address,
@@ -300,3 +301,23 @@ def test_rows_stored_by_the_test_helpers_keep_their_values():
     assert (read_rows(SHAPE, store_rows(SHAPE, rows)) == rows).all()
     error = np.abs(read_rows(QUANTISED, store_rows(QUANTISED, rows)) - rows)
     assert (error <= np.abs(rows.astype(np.float64)).max(axis=1, keepdims=True) / 127 * 0.5001).all()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize("shape", BOTH)
+def test_the_first_span_may_have_queries_of_its_own(shape, n_threads):
+    """As rows of a head that the other queries attend, wherever the threads' shares are cut."""
+    rng, n_first = np.random.default_rng(9), 40
+    keys, values = ([halves(rng, n, shape.head_dim) for n in (100, 300)] for _ in range(2))
+    query = normal(rng, 2 * shape.group, shape.head_dim, spread=0.3)
+    decode = Decode(shape, query, keys, values, [[range(100)], [range(n_first), range(n_first, 300)]])
+    other = normal(rng, shape.group, shape.head_dim, spread=0.3)
+    decode.spans[1, 0]["queries"] = address(other)
+    actual = decode.run(n_threads)
+    expected = decode.expected()
+    keys, values = decode.attended(1)
+    for g in range(shape.group):
+        own, step = (LoadedQuery(shape, q).floats[g] for q in (other, decode.query[shape.group :]))
+        scores = np.concatenate([keys[:n_first] @ own, keys[n_first:] @ step])
+        expected[shape.group + g] = papers.softmax(scores) @ values
+    assert relative_error(actual, expected) < SAME

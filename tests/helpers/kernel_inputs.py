@@ -193,7 +193,8 @@ class SpanOf:
             self._numbers = before_a_hole(np.asarray(piece, np.int64).astype(np.int32) - np.int32(base))
             listed = address(self._numbers)
         offset = first * keys.strides[0]
-        self.record = (address(keys) + offset, address(values) + offset, len(piece), position, window, listed, heads)
+        place = address(keys) + offset, address(values) + offset
+        self.record = (*place, len(piece), position, window, listed, heads, 0)
 
 
 # Threads.

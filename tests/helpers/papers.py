@@ -43,6 +43,34 @@ def sparq(queries, keys, values, r, k, n_recent, reallocate, chooses_by=None, co
     return i2, alpha * output + (1 - alpha) * values.mean(axis=0)
 
 
+def rope(rows, positions, frequencies, interleaved):
+    """RoPE (Su et al. 2021, section 3.2.2): pair j of a row at position m is turned by m times its frequency.
+
+    rows : (n, head_dim)    interleaved : pair j is the elements 2 j and 2 j + 1; else j and n_pairs + j
+    """
+    turned = rows.astype(np.float64)
+    for j, frequency in enumerate(frequencies):
+        i, k = (2 * j, 2 * j + 1) if interleaved else (j, len(frequencies) + j)
+        angle = positions * frequency
+        turned[:, i] = rows[:, i] * np.cos(angle) - rows[:, k] * np.sin(angle)
+        turned[:, k] = rows[:, i] * np.sin(angle) + rows[:, k] * np.cos(angle)
+    return turned
+
+
+def streaming(queries, keys, values, n_sinks, n_recent, frequencies, interleaved):
+    """StreamingLLM (Xiao et al. 2023), section 3.2: the output of a sequence's newest token.
+
+    queries : (group, head_dim), keys : (n_tokens, head_dim), both before RoPE. The keys are cached before RoPE, and
+    positions are those within the cache, whatever they were in the text
+    """
+    n_tokens = len(keys)
+    kept = [row for row in range(n_tokens) if row < n_sinks or row >= n_tokens - n_recent]
+    positions = np.arange(len(kept))
+    queries = rope(queries, positions[-1:], frequencies, interleaved)
+    cached = rope(keys[kept], positions, frequencies, interleaved)
+    return softmax(queries @ cached.T / np.sqrt(queries.shape[1])) @ values[kept].astype(np.float64)
+
+
 class H2O:
     """Heavy hitters (Zhang et al. 2023), algorithm 1: what a KV head keeps of a sequence.
 

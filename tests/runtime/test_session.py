@@ -121,6 +121,16 @@ def test_an_answer_that_fills_the_context_ends_by_it(tiny_model, monkeypatch, ma
         session.ask("x" * 80)
 
 
+def test_a_conversation_that_forgets_has_no_end(tiny_model):
+    """What counts against the context is what is kept; an answer without a limit is a context long."""
+    llama = octavo.Llama(tiny_model, attention="streaming:tokens=60", n_ctx=100, n_threads=2)
+    session = Session(llama, Sampling(max_tokens=30, temperature=0))
+    while session.n_tokens < 250:
+        assert session.ask("Why is the sky blue?").finish_reason in ("length", "stop")
+    session.sampling = Sampling(temperature=0)
+    assert session.ask("Why?").timing.answer_tokens <= 100
+
+
 def test_a_limit_that_the_context_has_just_room_for_is_a_length(tiny_model, monkeypatch):
     llama = octavo.Llama(tiny_model, n_ctx=80)
     monkeypatch.setattr(llama, "ends", lambda token: False)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from helpers import oracle
+from helpers import oracle, papers
 from helpers.attention_cases import attend_spans
-from helpers.kernel_heads import queries_of, random_head
-from helpers.kernel_inputs import BOTH, QUANTISED, SAME, SHAPE, LoadedQuery, address, relative_error
+from helpers.kernel_heads import Head, queries_of, random_head
+from helpers.kernel_inputs import BOTH, QUANTISED, SAME, SHAPE, LoadedQuery, address, normal, relative_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from octavo.cpu_kernels.hooks import native
 from octavo.cpu_kernels.methods import streaming
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.streaming import select_recent
+from octavo.cpu_kernels.scores import items_holding
 from octavo.cpu_kernels.spans import SPAN
 
 
@@ -169,3 +170,82 @@ def test_the_native_function_is_the_kernel():
     head, queries = streaming_head(rng, SHAPE, 600, 4, 300), queries_of(rng, SHAPE)
     n_spans = native(select_recent, SHAPE).ctypes(head.address, address(queries), 1, address(spans))
     np.testing.assert_array_equal(spans[:n_spans], select(head, queries))
+
+
+# Positions in the cache.
+
+
+class TurningHead:
+    """A head with keys as llama.cpp stores them, and what they were before RoPE."""
+
+    def __init__(self, rng, shape, n_rows, n_sinks, n_recent, n_tokens=1, origin=0, n_pairs=None, interleaved=True):
+        self.frequencies = 100.0 ** -np.linspace(0, 1, shape.head_dim // 2 if n_pairs is None else n_pairs)
+        self.settings = n_sinks, n_recent, self.frequencies, interleaved
+        self.keys = normal(rng, n_rows, shape.head_dim, spread=2.0)
+        self.plain = normal(rng, n_tokens, shape.group, shape.head_dim)
+        positions = np.arange(n_rows)
+        since_origin = np.where(positions < n_sinks, positions, positions - origin)  # sinks stay as they were stored
+        self.queries = np.stack([self.rotated(q, since_origin[i - n_tokens]) for i, q in enumerate(self.plain)])
+        self.queries = (self.queries / np.sqrt(shape.head_dim)).astype(np.float32)
+        self.head = Head(
+            shape,
+            self.rotated(self.keys, since_origin).astype(np.float32),
+            normal(rng, n_rows, shape.head_dim),
+            method=streaming,
+            n_items=items_holding(shape.group, self.plain.size),
+            n_sinks=n_sinks,
+            n_recent=n_recent,
+            n_turned=n_tokens,
+            origin=origin,
+            frequencies=address(self.frequencies),
+            n_pairs=len(self.frequencies),
+            interleaved=interleaved,
+        )
+
+    def rotated(self, rows, positions):
+        return papers.rope(rows, positions, *self.settings[2:])
+
+    def expected(self):
+        """What each token gets by the paper, from the tokens up to it."""
+        outputs = []
+        for i, queries in enumerate(self.plain):
+            end = len(self.keys) - len(self.plain) + i + 1
+            values = self.head.values[:end]
+            outputs.append(papers.streaming(queries, self.keys[:end], values, *self.settings))
+        return np.stack(outputs)
+
+
+ROUNDED = {SHAPE: 3e-3, QUANTISED: 6e-2}  # keys are rounded after RoPE here, and not at all there
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.sampled_from([SHAPE, QUANTISED]),
+    n_rows=st.integers(30, 2 * CHUNK_ROWS + 50),
+    n_tokens=st.sampled_from([1, 1, 2, 60]),
+    n_sinks=st.sampled_from([1, 4, 20]),
+    n_recent=st.sampled_from([1, 5, 100, 400]),
+    origin=st.sampled_from([0, 0, 25]),
+    n_pairs=st.sampled_from([None, 0, 8]),
+    interleaved=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_positions_are_those_in_the_cache(
+    shape, n_rows, n_tokens, n_sinks, n_recent, origin, n_pairs, interleaved, seed
+):
+    rng, n_tokens = np.random.default_rng(seed), min(n_tokens, n_rows - 25)
+    turning = TurningHead(rng, shape, n_rows, n_sinks, n_recent, n_tokens, origin, n_pairs, interleaved)
+    assert relative_error(attend(turning.head, turning.queries), turning.expected()) < ROUNDED[shape]
+
+
+def test_positions_in_the_sequence_give_something_else():
+    turning = TurningHead(np.random.default_rng(6), SHAPE, 600, 4, 100)
+    assert relative_error(attend(turning.head, turning.queries), turning.expected()) < ROUNDED[SHAPE]
+    turning.head.set(n_turned=0)
+    assert relative_error(attend(turning.head, turning.queries), turning.expected()) > 0.1
+
+
+def test_turning_reads_no_rows():
+    turning = TurningHead(np.random.default_rng(7), SHAPE, 600, 4, 100)
+    select(turning.head, turning.queries)
+    assert turning.head.record["bytes_read"] == 0

@@ -39,7 +39,7 @@ TWO_LEVELS = ["append_rows", "score_items", "narrow_items", "score_narrowed", *D
     ("attention", "steps"),
     [
         ("dense", [DECODE] * 3),
-        ("streaming", [DECODE] * 3),
+        ("streaming:positions=sequence", [DECODE] * 3),
         ("quest", [DECODE, DECODE, SCORES]),  # its first two layers are dense
         ("sparq", [SCORES] * 3),
         ("squeezed", [SCORES] * 3),
@@ -91,7 +91,7 @@ def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
 
 def test_every_methods_part_is_in_the_text_before_the_calls_of_its_functions():
     text = source(Shape(64, 2))
-    assert method_names() == ("dense", "quest", "sparq", "squeezed", "squeezed2", "streaming")
+    assert method_names() == ("dense", "quest", "sparq", "squeezed", "squeezed2", "streaming", "window")
     for number, name in enumerate(method_names()):
         assert text.count(part_text(name)) == 1
         assert defines(name, "select")

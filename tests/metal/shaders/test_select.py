@@ -41,6 +41,7 @@ ON_CPU = {
     "sparq": sparq.HOOKS,
     "squeezed": squeezed.HOOKS,
     "squeezed2": squeezed2.HOOKS,
+    "window": streaming.HOOKS,
 }
 
 
@@ -87,6 +88,12 @@ def test_rows_that_are_gone_are_not_attended():
     rng = np.random.default_rng(16)
     head = random_head(rng, Shape(64, 3), 0, 700, method=streaming, n_sinks=4, n_recent=600, n_dropped=256)
     assert selected(head, "streaming", queries_of(rng, head.shape))[0] == [*range(4), *range(256, 700)]
+
+
+def test_a_window_is_streaming_without_sinks():
+    rng = np.random.default_rng(17)
+    head = random_head(rng, Shape(64, 3), 0, 700, method=streaming, n_recent=600, n_dropped=0)
+    assert selected(head, "window", queries_of(rng, head.shape))[0] == [*range(100, 700)]
 
 
 @of_both

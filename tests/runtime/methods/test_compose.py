@@ -88,7 +88,7 @@ def test_the_heads_that_fell_first_stream(share, n_streaming):
     methods = served(assign("duo+squeezed", 0.2, LAYERS, PLAN, share))
     streaming = {i for i, method in enumerate(methods) if isinstance(method, Streaming)}
     assert streaming == {2 * layer + head for layer, head in FALLEN[:n_streaming]}
-    assert {methods[i] for i in streaming} <= {Streaming(n_sinks=8, n_recent=32)}
+    assert {methods[i] for i in streaming} <= {Streaming(sinks=8, recent=32, positions="sequence")}
     assert methods[4:6] == [Dense(), Dense()]
 
 

@@ -13,7 +13,7 @@ from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
-METHODS = ["streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2"]
+METHODS = ["streaming", "window", "h2o", "quest", "sparq", "squeezed", "squeezed2"]
 COMPOSED = ["duo", "duo+quest", "duo+squeezed", "plan+h2o", "plan+duo+sparq", "plan"]
 MODELS = {
     "gqa": ("llama", {"n_layer": 4}),

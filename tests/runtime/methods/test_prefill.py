@@ -36,7 +36,7 @@ def test_h2o_keeps_of_a_whole_prompt_what_the_paper_keeps(model):
         with dense.context.captured_queries(len(batch)) as captured:
             dense.eval(batch)
         queries.append(captured)
-    llama = new_llama(model, "h2o:prefill=full,recent_share=0.25")
+    llama = new_llama(model, "h2o:prefill=full,recent=0.25")
     llama.eval(TOKENS[:n_prompt])
     cache = llama.context.cache
     assert cache.heads["n_tail"].tolist() == [n_prompt] * 6

@@ -29,7 +29,9 @@ class Chat:
         shape = Shape(HEAD_DIM, 1, kv_type)
         self.row_bytes = shape.row_bytes
         self.records, self.state = np.zeros(N_HEADS, HEAD), np.zeros(N_HEADS, method.state)
-        self.own = Heads(self.records, np.arange(N_HEADS), np.ones(N_HEADS), [shape] * N_HEADS, self.state)
+        self.own = Heads(
+            self.records, np.arange(N_HEADS), np.ones(N_HEADS), [shape] * N_HEADS, [None] * N_HEADS, 4096, self.state
+        )
         self.sharpness = np.linspace(0.5, 3, N_HEADS)
 
     def step(self, n_tokens=1):
