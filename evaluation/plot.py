@@ -52,6 +52,7 @@ _PALETTE = (
 
 _DRAWN = ("bytes_read_share", "score", "standard_error")
 _MOST_COLUMNS = 3  # of the panels of depths
+_MOST_MAPS = 10  # columns of heat maps, one for each attention; with more, the picture has none
 _PANEL, _MAP, _LINE, _LETTER = (3.7, 3.0), (1.7, 1.9), 0.2, 0.09  # inches; of a line of text, and of a letter
 _GRID, _NOT_MEASURED = "#e5e5e5", "#bbbbbb"
 
@@ -89,6 +90,8 @@ def draw(result: dict[str, Any]) -> Any:
     rows: list[Row] = result["results"]
     styles, depths = styles_of(row["attention"] for row in rows), _depths(rows)
     with_positions = [row for row in rows if "by_position" in row] if result["task"] in _HIDING else []
+    if len(styles) > _MOST_MAPS:
+        with_positions = []
     errors = layer_errors(rows) if result["task"] == Agreement.name else {}
     columns = min(len(depths), _MOST_COLUMNS)
     width, heights = max(6.5, columns * _PANEL[0]), [-(-len(depths) // columns) * _PANEL[1] + 0.3]

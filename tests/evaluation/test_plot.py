@@ -154,6 +154,16 @@ def test_parameters_change_the_line_and_not_the_colour():
     assert duo[:2] == styles_of(["quest", "duo+quest"])["duo+quest"][:2]
 
 
+def test_many_attentions_have_no_heat_maps():
+    def figure(n):
+        names = ["dense", *(f"quest:tokens={number}" for number in range(1, n))]
+        return draw(result("passkey", [row(name, by_position=[[0.5, 1.0]]) for name in names]))
+
+    assert "quest:tokens=9" in panels(figure(10))
+    assert [axes.get_title() for axes in figure(11).axes] == ["4,096 tokens"]
+    assert figure(11).get_size_inches()[0] < 8
+
+
 @pytest.mark.parametrize(
     ("name", "budget", "title"),
     [
