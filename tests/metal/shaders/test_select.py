@@ -342,6 +342,7 @@ def heads_of_all_methods(rng, shape):
         random_head(rng, shape, 0, 333, method=sparq, n_rows=31, n_recent=5, n_components=7),
         Clustered(rng, shape, SIZES, 4, CHUNK_ROWS + RECENT, COARSE, threshold=0.01),
         Clustered(rng, shape, SIZES, 0, 1, COARSE, threshold=0.01, coarse_threshold=0.01),
+        random_head(rng, shape, 0, 290, method=streaming, n_recent=33),
     ]
     return heads, list(ON_CPU)
 
@@ -351,7 +352,10 @@ def test_a_layer_of_all_methods_attends_what_each_selects(shape):
     """However the rows are shared out; and whatever the schedule, bit for bit the same."""
     rng = np.random.default_rng(10)
     heads, methods = heads_of_all_methods(rng, shape)
-    queries, sinks = normal(rng, len(heads), 1, shape.group, shape.head_dim, spread=0.3), normal(rng, 6 * shape.group)
+    queries, sinks = (
+        normal(rng, len(heads), 1, shape.group, shape.head_dim, spread=0.3),
+        normal(rng, len(heads) * shape.group),
+    )
     for n_shares in (1, 7, 40):
         outs = []
         for schedule in range(3):
