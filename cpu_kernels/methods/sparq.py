@@ -8,7 +8,8 @@ A chunk's extras are
 
 The components with the largest spread * |q| score the rows, |q| summed over the group. The spread is the standard
 deviation of a component over keys. The paper takes the largest |q|. Where keys have a large mean, those components may
-be nearly the same in all keys, and then they tell rows apart by nothing.
+be nearly the same in all keys, and then they tell rows apart by nothing. Or each query head of the group has components
+and rows of its own.
 
 Scores become shares by a softmax whose temperature makes up for the components that were left out: it gives the scores
 the variance that all components would give them, were they independent. (Where equation 9 has |q|, this has the square
@@ -36,8 +37,11 @@ from ..columns import (
     offset_in_row,
     transpose_key,
 )
-from ..compile import LANES, Shape, kernel
+from ..compile import Shape, kernel
+from ..components import choose_apart as choose_components_apart
+from ..components import choose_together, list_chosen, weigh
 from ..head import (
+    ANY_ORDER,
     CHUNK_ROWS,
     chunk_at,
     chunk_extras,
@@ -49,10 +53,19 @@ from ..head import (
     tail_value,
 )
 from ..hooks import Hooks
-from ..memory import read_float, stack_floats, write_int64
+from ..memory import read_float, stack_floats
 from ..rows import widen_row
-from ..scores import fill, importance_address, list_address, scores_address, scores_of, sum_attention
-from ..spans import add_list, spans_to_fill
+from ..scores import (
+    choices_of,
+    choose_apart,
+    fill,
+    importance_address,
+    list_address,
+    scores_address,
+    scores_of,
+    sum_attention,
+)
+from ..spans import ALL_HEADS, add_list, add_tail_rows, spans_to_fill
 from ..top_k import list_top
 from ..vector import CACHE_LINE
 from ..views import array_at, record_at
@@ -67,7 +80,9 @@ STATE = np.dtype(
         ("reallocates", "i8"),  # whether the attention of the other rows goes to the mean value
         ("by_query", "i8"),  # whether components are chosen by |q| alone
         ("by_coverage", "i8"),  # whether the temperature is that of equation 9
-        ("n_bytes", "i8"),  # of one copy: bytes of a step, for more rows than n_rows; 0 for no more
+        ("n_bytes", "i8"),  # bytes of a step, for more rows than n_rows where the scores took less; 0 for no more
+        ("n_own", "i8"),  # most rows that a query head selects for itself
+        ("n_own_components", "i8"),  # most that score rows for one query head; 0 if the group selects together
     ]
 )
 
@@ -182,55 +197,34 @@ def _choose_components(shape, head, query, room):
     if a query is, its own are.
     """
     group, head_dim, state = shape.group, shape.head_dim, record_at(head.state, STATE)
-    padded_dim = -(-head_dim // LANES) * LANES
-    listed = room + group * head_dim * 4
-    sizes = listed + padded_dim * 4
-    components = sizes + padded_dim * 4
-    spread = components + head_dim * 8
+    spread = room + group * head_dim * 4
+    listed = spread + head_dim * 4
     if uses_spread(state):
-        _measure_spread(shape, head, components, spread)
+        _measure_spread(shape, head, listed, spread)
     else:
         fill(spread, 0, head_dim, float32(1))
-    queries = array_at(query, (group, head_dim), np.float32)
-    weights = array_at(room, (group, head_dim), np.float32)
-    magnitudes = array_at(sizes, (head_dim,), np.float32)
     deviations = array_at(spread, (head_dim,), np.float32)
-    fill(sizes, 0, padded_dim, float32(-1))
+    factors = array_at(listed, (head_dim,), np.float32)  # of |q|, where components are chosen
     for i in range(head_dim):
-        total = float32(0)
-        for g in range(group):
-            total += abs(queries[g, i])
-        magnitude = total if state.by_query != 0 else total * deviations[i]
-        magnitudes[i] = magnitude if magnitude < float32(np.inf) else float32(np.inf)  # `list_top` lists no NaN
-    n = list_top(sizes, padded_dim, min(state.n_components, head_dim), listed)
-    chosen = array_at(listed, (n,), np.int32)
-    for i in range(n):
-        write_int64(components + i * 8, int64(chosen[i]))
-    for g in range(group):
-        whole, part = float32(0), float32(0)
-        for i in range(head_dim):
-            whole += _coverage(state, queries[g, i], deviations[i])
-        for i in range(n):
-            part += _coverage(state, queries[g, chosen[i]], deviations[chosen[i]])
-        factor = float32(1) if part == 0 else float32(math.sqrt(whole / part))
-        for i in range(n):
-            weights[g, i] = queries[g, chosen[i]] * factor
-    return room, components, n
-
-
-@kernel
-def _coverage(state, element, deviation):
-    """Return what one component adds to what the temperature is made of."""
-    if state.by_coverage != 0:
-        return abs(element)
-    product = element * deviation
-    return product * product
+        factors[i] = deviations[i] if state.by_query == 0 else float32(1)
+    weights = array_at(room, (group, head_dim), np.float32)  # at first, which components each query head chose
+    n_components = min(state.n_components, head_dim)
+    if state.n_own_components > 0:
+        choose_components_apart(shape, query, factors, state.n_own_components, n_components, weights)
+    else:
+        choose_together(shape, query, factors, n_components, listed + head_dim * 8, weights)
+    components = array_at(listed, (head_dim,), np.int64)
+    n = list_chosen(shape, weights, components)
+    weigh(shape, query, deviations, state.by_coverage != 0, components, n, weights)
+    return room, listed, n
 
 
 @kernel
 def _selects_all(head):
     """Return whether all rows are selected, so that none needs a score."""
-    return record_at(head.state, STATE).n_rows >= head.n_tail
+    state = record_at(head.state, STATE)
+    n_rows = state.n_rows if state.n_own_components == 0 else min(state.n_own, state.n_rows)
+    return n_rows >= head.n_tail
 
 
 @kernel
@@ -286,25 +280,21 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
     """
     head = head_at(head_address)
     state = record_at(head.state, STATE)
-    n_components = min(state.n_components, shape.head_dim)
-    n_bytes = head.n_tail * (n_components * shape.element_bytes + shape.scale_bytes)
-    return _select(shape, head_address, query, n_tokens, spans_address, n_bytes, state.n_rows)
+    n = min(state.n_components, shape.head_dim)
+    if n_tokens == 1 and state.n_own_components > 0:
+        n = _choose_components(shape, head, query, stack_floats(shape))[2]
+    n_bytes = head.n_tail * (n * shape.element_bytes + shape.scale_bytes)
+    return _select(shape, head_address, query, n_tokens, spans_address, n_bytes)
 
 
 @kernel
 def select_rows_by_column(shape, head_address, query, n_tokens, spans_address):
-    """As `select_rows`, for components that are read from the keys' rows: a `select` hook (see hooks.py).
-
-    It counts the cache lines that hold them. Those that hold none leave room for more rows than state.n_rows.
-    """
-    head, n_rows, n_bytes = head_at(head_address), int64(0), int64(0)
+    """As `select_rows`, for components that are read from the keys' rows: count the cache lines that hold them."""
+    head, n_bytes = head_at(head_address), int64(0)
     if n_tokens == 1:
-        state = record_at(head.state, STATE)
         _weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
         n_bytes = count_lines(shape, offsets, n, head.n_tail) * CACHE_LINE
-        spare = state.n_bytes - n_bytes - _bytes_of_sums(shape, head)
-        n_rows = max(state.n_rows, spare // (2 * shape.row_bytes))
-    return _select(shape, head_address, query, n_tokens, spans_address, n_bytes, n_rows)
+    return _select(shape, head_address, query, n_tokens, spans_address, n_bytes)
 
 
 @kernel
@@ -319,8 +309,8 @@ def _bytes_of_sums(shape, head):
 
 
 @kernel
-def _select(shape, head_address, query, n_tokens, spans_address, n_bytes, n_rows):
-    """Select n_rows rows by their scores, which took n_bytes bytes. Returns the number of spans."""
+def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
+    """Select rows by their scores, which took n_bytes bytes. Returns the number of spans."""
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     if n_tokens > 1:
         return select_all(shape, head_address, query, n_tokens, spans_address)
@@ -330,19 +320,29 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes, n_rows
     state, end = record_at(head.state, STATE), head.n_tail
     importance = importance_address(head)
     stop = sum_attention(shape, head, end)
-    head.bytes_read += n_bytes + _bytes_of_sums(shape, head)
+    n_bytes += _bytes_of_sums(shape, head)
+    head.bytes_read += n_bytes
     if math.isnan(read_float(importance)):  # all are NaN: attend to everything, so that the NaN reaches the output
         _keep_everything(shape, head)
         return select_all(shape, head_address, query, n_tokens, spans_address)
     n_recent = min(state.n_recent, end)
+    n_rows = max(state.n_rows, (state.n_bytes - n_bytes) // (2 * shape.row_bytes), n_recent)
+    if state.n_own_components > 0:
+        return _select_apart(shape, head, n_rows, n_recent, stop, spans)
     fill(importance, end - n_recent, end, float32(np.inf))
     fill(importance, end, stop, float32(-1))
 
     listed = list_address(shape, head)
-    n_selected = list_top(importance, stop, max(n_rows, n_recent), listed)
+    n_selected = list_top(importance, stop, n_rows, listed)
     rows = array_at(listed, (n_selected,), np.int32)
     if state.reallocates != 0:
-        _keep_mean(shape, head, rows)
+        sums = array_at(stack_floats(shape), (2, shape.group), np.float32)
+        for g in range(shape.group):
+            scores = scores_of(head, g)
+            sums[0, g], sums[1, g] = float32(0), scores[:end].sum()
+            for i in range(n_selected):
+                sums[0, g] += scores[rows[i]]
+        _keep_mean(shape, head, sums)
     n_spans, i = 0, 0
     while i < n_selected:
         number, start = int64(rows[i]) // CHUNK_ROWS, i
@@ -352,6 +352,33 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes, n_rows
         chunk = chunk_at(head, number)
         keys, values = chunk_keys(shape, chunk), chunk_values(shape, chunk)
         n_spans = add_list(keys, values, i - start, listed + start * 4, spans, n_spans)
+    return n_spans
+
+
+@kernel
+def _select_apart(shape, head, n_rows, n_recent, stop, spans):
+    """Select the best rows of each query head, n_rows for all of them. Returns the number of spans."""
+    state, end, choices = record_at(head.state, STATE), head.n_tail, choices_of(head)
+    sums = array_at(stack_floats(shape), (2, shape.group), np.float32)  # of the scores of selected rows, and of all
+    for g in range(shape.group):
+        scores = scores_of(head, g)
+        sums[0, g], sums[1, g] = scores[end - n_recent : end].sum(), scores[:end].sum()
+        fill(scores_address(head, g), end - n_recent, end, float32(np.inf))
+        fill(scores_address(head, g), end, stop, float32(-1))
+    choose_apart(shape, head, stop, state.n_own, n_rows)
+    n_spans = 0
+    for row in range(end):
+        if choices[row] != 0:
+            is_all = choices[row] == (int64(1) << shape.group) - 1
+            heads = ALL_HEADS if is_all else choices[row]
+            n_spans = add_tail_rows(shape, head, row, row + 1, ANY_ORDER, 0, spans, n_spans, heads)
+    if state.reallocates != 0:
+        for g in range(shape.group):
+            scores = scores_of(head, g)
+            for i in range(end - n_recent):
+                if (choices[i] >> g) & 1 != 0:
+                    sums[0, g] += scores[i]
+        _keep_mean(shape, head, sums)
     return n_spans
 
 
@@ -379,17 +406,11 @@ def _keep_everything(shape, head):
 
 
 @kernel
-def _keep_mean(shape, head, rows):
-    """Note each query head's share of the scores that these rows have, and the mean of all values."""
-    shares, mean = _kept_shares(shape, head), _mean_value(shape, head)
+def _keep_mean(shape, head, sums):
+    """Note each query head's share of the scores that its rows have, of two sums, and the mean of all values."""
+    kept, mean = _kept_shares(shape, head), _mean_value(shape, head)
     for g in range(shape.group):
-        scores = scores_of(head, g)
-        total, selected = float32(0), float32(0)
-        for i in range(head.n_tail):
-            total += scores[i]
-        for i in range(len(rows)):
-            selected += scores[rows[i]]
-        shares[g] = selected / total
+        kept[g] = sums[0, g] / sums[1, g]
     n_chunks = count_chunks(head)
     mean[:] = float32(0)
     for number in range(n_chunks):

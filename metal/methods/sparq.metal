@@ -7,9 +7,11 @@ struct SparqState {
     long n_recent;
     long n_components;
     long reallocates;
-    long by_query;     // these are 0: Metal has our own rules, and the transposed copy, only
+    long by_query;  // these are 0 or unused: Metal has our own rules, for a group, and the transposed copy only
     long by_coverage;
     long n_bytes;
+    long n_own;
+    long n_own_components;
 };
 
 inline device const SparqState &sparq_state(device const Head &head) {

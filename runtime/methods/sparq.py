@@ -34,6 +34,7 @@ LEAST_ROWS = 16
 SPREAD, QUERY, L1 = "spread", "query", "l1"
 AUTO, ON, OFF = "auto", "on", "off"
 TWO, ONE = "two", "one"
+GROUP, HEAD = "group", "head"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ class SparQ(Method):
     layout : str
         Whether the keys are stored once more, transposed, which is half the memory more; or "one": components are read
         from the rows, which takes whole cache lines.
+    select : str
+        Whether the query heads of a group select together, or each its own r components and k rows. A budget counts
+        what any of them reads.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
@@ -73,6 +77,7 @@ class SparQ(Method):
     temperature: str = parameter(SPREAD, choices=(SPREAD, L1))
     reallocate: str = parameter(AUTO, choices=(AUTO, ON, OFF))
     layout: str = parameter(TWO, choices=(TWO, ONE))
+    select: str = parameter(GROUP, choices=(GROUP, HEAD))
 
     name = "sparq"
     state = STATE
@@ -94,7 +99,7 @@ class SparQ(Method):
     @property
     def on_metal(self) -> bool:
         """Return whether the shader part has these rules."""
-        return (self.components, self.temperature, self.layout) == (SPREAD, SPREAD, TWO)
+        return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
@@ -131,17 +136,20 @@ class SparQ(Method):
         budget = np.minimum(self.budget * heads.scale, 1.0) * row
         n_components = self._components(heads, budget, n_tokens)
         lookup = self._lookup(heads, n_components) + self._sums(heads, n_tokens) / n_tokens
-        n_rows = np.full(len(row), self.k) if self.k else np.maximum((budget - lookup) / row * n_tokens, LEAST_ROWS)
-        reads_all = (budget == row) & self.takes_budget
-        state["n_components"] = n_components
-        state["n_rows"] = np.where(reads_all, n_tokens, np.minimum(n_rows, n_tokens))
-        state["n_recent"] = np.ceil(self.recent * state["n_rows"])
-        state["n_bytes"] = 0 if self.k else budget * n_tokens
+        by_budget = np.maximum((budget - lookup) / row * n_tokens, LEAST_ROWS)
+        n_rows = np.minimum(self.k * self._selectors(heads) if self.k else by_budget, n_tokens)
+        n_rows = np.where((budget == row) & self.takes_budget, n_tokens, n_rows)
+        apart = self._selectors(heads) > 1
+        state["n_components"], state["n_rows"] = n_components, n_rows
+        state["n_own"] = self.k or n_tokens
+        state["n_own_components"] = np.where(apart, self.r or heads.head_dim, 0)
+        state["n_recent"] = np.ceil(self.recent * np.minimum(state["n_own"], state["n_rows"]))
+        state["n_bytes"] = np.where((apart | (self.layout == ONE)) & (self.k == 0), budget * n_tokens, 0)
 
     def _components(self, heads: Heads, budget: np.ndarray, n_tokens: int) -> np.ndarray:
         """Return how many components score rows. Costs and budgets are in bytes for each row of the sequence."""
         if self.r:
-            n: Any = self.r
+            n: Any = self.r * self._selectors(heads)
         elif self.k:
             left = budget - (2 * self.k * heads.row_bytes + self._sums(heads, n_tokens)) / n_tokens
             n = left / CACHE_LINE if self.layout == ONE else (left - _scales(heads)) / _element(heads)
@@ -166,6 +174,10 @@ class SparQ(Method):
         n_chunks = -(-n_tokens // CHUNK_ROWS)
         n_bytes: np.ndarray = heads.head_dim * (8 * measured + 4 * n_chunks * heads.state["reallocates"])
         return n_bytes
+
+    def _selectors(self, heads: Heads) -> np.ndarray:
+        """Return how many query heads of each KV head select for themselves: 1 where they select together."""
+        return heads.group if self.select == HEAD else np.ones_like(heads.group)
 
     @property
     def _rules(self) -> tuple[str, str]:

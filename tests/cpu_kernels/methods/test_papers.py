@@ -107,6 +107,27 @@ def test_sparq(shape, kind, n_selected, reallocates, by_query, by_coverage, meth
         assert_same(actual, papers.sparq(query * SCALE, keys, values, *sizes, reallocates, *rules))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("reallocates", [False, True])
+@pytest.mark.parametrize("method", [sparq, ONE_COPY], ids=["two copies", "one copy"])
+def test_sparq_with_query_heads_that_select_apart(shape, kind, reallocates, method):
+    """Each has r components and k rows of its own, as the heads of a model without groups."""
+    keys, values, queries = inputs(kind, shape.group)
+    r, k, n_recent, group = 16, 40, 10, shape.group
+    state = {"n_rows": group * k, "n_own": k, "n_components": group * r, "n_own_components": r, "n_recent": n_recent}
+    head = Head(shape, keys, values, method=method, by_query=1, by_coverage=1, reallocates=reallocates, **state)
+    for query in queries:
+        hooks = method.HOOKS
+        rows, out = select_and_attend(head, hooks.score, hooks.select, query, N_ROWS)
+        hooks.finish(shape, head.address, address(out), 64 * 4)
+        alone = [
+            papers.sparq(query[g : g + 1] * SCALE, keys, values, r, k, n_recent, reallocates) for g in range(group)
+        ]
+        expected = np.unique(np.concatenate([own for own, _ in alone])), np.concatenate([out for _, out in alone])
+        assert_same((rows, out), expected)
+
+
 class Clustered:
     """Rows sorted by cluster and coarse cluster, each the rows that are most like a row that was drawn for it.
 

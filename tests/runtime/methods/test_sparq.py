@@ -65,12 +65,22 @@ def test_what_r_or_k_leaves_goes_to_the_other(shape, r, k):
 
 
 @pytest.mark.parametrize("shape", BOTH)
+def test_query_heads_that_select_apart_have_r_and_k_of_their_own(shape):
+    state = state_of(SparQ(r=5, k=40, select="head"), shape, 5_000)
+    assert (state["n_own_components"], state["n_own"], state["n_recent"]) == (5, 40, 10)
+    assert (state["n_components"], state["n_rows"]) == (15, 120)
+    alone, together = (state_of(SparQ(select=each), Shape(64, 1), 5_000) for each in ("head", "group"))
+    assert alone == together, "one query head is a group"
+
+
+@pytest.mark.parametrize("shape", BOTH)
 def test_r_and_k_have_no_budget(shape):
     states = [state_of(SparQ(budget, r=32, k=128), shape, 5_000) for budget in (0.01, 0.125, 1.0)]
     for state in states:
         assert (state["n_components"], state["n_rows"], state["n_recent"]) == (32, 128, 32)
     assert state_of(SparQ(r=500, k=128), shape, 90)["n_components"] == shape.head_dim
     assert state_of(SparQ(r=500, k=128), shape, 90)["n_rows"] == 90
+    assert state_of(SparQ(r=5, k=3), shape, 90)["n_rows"] == 3
 
 
 @pytest.mark.parametrize("shape", BOTH)
@@ -108,9 +118,10 @@ def test_the_mean_value_is_used(group, reallocate, expected):
     [("two", 0.125, 0), ("two", 0.5, 0), ("two", 1.0, 0), ("one", 0.75, 0), ("one", 0.65, 1), ("one", 1.0, 0)],
 )
 @pytest.mark.parametrize("reallocate", ["on", "off"])
-def test_the_kernels_count_what_was_asked_for(shape, n_tokens, layout, budget, r, reallocate):
-    """One copy reads lines, and gives what it does not need of them to rows."""
-    method = SparQ(budget, layout=layout, r=r, reallocate=reallocate)
+@pytest.mark.parametrize("select", ["group", "head"])
+def test_the_kernels_count_what_was_asked_for(shape, n_tokens, layout, budget, r, reallocate, select):
+    """One copy reads lines, and query heads components of their own: what they leave goes to rows."""
+    method = SparQ(budget, layout=layout, r=r, reallocate=reallocate, select=select)
     state = state_of(method, shape, n_tokens)
     kernels = sparq if layout == "two" else ONE_COPY
     rng = np.random.default_rng(0)
@@ -118,7 +129,7 @@ def test_the_kernels_count_what_was_asked_for(shape, n_tokens, layout, budget, r
     head.set(**{name: state[name] for name in method.state.names})
     hooks = method.hooks
     assert hooks is kernels.HOOKS
-    rows = head.rows(head.score_and_select(hooks.score, hooks.select, queries_of(rng, shape), 99))
+    rows = head.rows(head.score_and_select(hooks.score, hooks.select, queries_of(rng, shape), n_tokens))
     read = head.record["bytes_read"][0] + len(rows) * 2 * shape.row_bytes
     assert read == pytest.approx(budget * n_tokens * 2 * shape.row_bytes, rel=0.05)
 
@@ -140,5 +151,5 @@ def test_the_preset_is_the_paper():
 def test_metal_has_our_own_rules_only():
     assert SparQ().on_metal
     assert SparQ(0.5, r=3, k=90, recent=0.5, reallocate="on").on_metal
-    for settings in ({"components": "query"}, {"temperature": "l1"}, {"layout": "one"}):
+    for settings in ({"components": "query"}, {"temperature": "l1"}, {"layout": "one"}, {"select": "head"}):
         assert not SparQ(**settings).on_metal
