@@ -153,6 +153,8 @@ def open_document(
     )
     try:
         attach_document(llama, library, path, progress or Silent(), n_threads, notice)
+        if shortfall := llama.context.cache.shortfall(llama.n_tokens):
+            notice(f"Note: {shortfall}")
     except BaseException:
         llama.close()
         raise

@@ -174,10 +174,10 @@ class Reader:
         start = time.perf_counter()
         bytes_read: list[int] = []
         if in_batches:
-            self.llama.eval(sample.prompt)
+            bytes_read.append(self._step(sample.prompt))
         else:
             for token in sample.prompt[:-1]:
-                bytes_read.append(self._step(token))
+                bytes_read.append(self._step([token]))
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
@@ -188,10 +188,10 @@ class Reader:
             if i or not in_batches:
                 if attention_too:
                     with self._watched() as layers:
-                        bytes_read.append(self._step(token))
+                        bytes_read.append(self._step([token]))
                     outputs.append(np.stack(layers))
                 else:
-                    bytes_read.append(self._step(token))
+                    bytes_read.append(self._step([token]))
             log_probs.append(log_softmax(self.llama.logits()).astype(np.float32))
             first_token_s = first_token_s or time.perf_counter() - start
             token = sample.continuation[i] if sample.continuation else int(log_probs[-1].argmax())
@@ -215,16 +215,16 @@ class Reader:
         tokens : list of int
             The tokens; the model forgets them again.
         """
-        read = sum(self._step(token) for token in tokens)
+        read = sum(self._step([token]) for token in tokens)
         self.back()
         return read
 
-    def _step(self, token: int) -> int:
-        """Read one token; returns the bytes that attention read."""
+    def _step(self, tokens: list[int]) -> int:
+        """Read tokens together; returns the bytes that attention read, but for layers whose window slides."""
         context = self.llama.context
         context.bytes_read = 0
-        self.llama.eval([token])
-        return context.bytes_read
+        self.llama.eval(tokens)
+        return context.counted_bytes_read
 
     @contextmanager
     def _watched(self) -> Iterator[list[np.ndarray]]:

@@ -92,7 +92,8 @@ class Outcome:
         Log-probabilities that `tokens` were predicted by or chosen from. There is one step more than tokens if the
         last step ended the answer.
     bytes_read : list of int
-        Bytes of keys and values that each step of one token read, those of the selection included.
+        Bytes of keys and values that each step read, those of the selection included, but not those of layers whose
+        window slides. A step is one token, or the batch of a prompt.
     attention : float32 array, shape (n_steps, n_layers, n), optional
         Output of each layer's attention, if the task compares it.
     first_token_s, seconds : float

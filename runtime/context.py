@@ -262,6 +262,11 @@ class Context(internals.LlamaContext):
     def bytes_read(self, value: int) -> None:
         self.cache.heads["bytes_read"] = value
 
+    @property
+    def counted_bytes_read(self) -> int:
+        """Return those of them that budgets are shares of: not those of layers whose window slides."""
+        return int(self.cache.heads["bytes_read"][self.cache.counted].sum())
+
     @contextmanager
     def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
         """Look at tensors of the graph while batches are computed.

@@ -104,7 +104,8 @@ class Answer:
         Bytes of keys, values and centroids that attention read for each token after the first, on average; 0 if there
         was only one token.
     kv_share : float
-        The same as a share of the keys and values of all tokens in the context at the end.
+        The same as a share of the keys and values of all tokens in the context at the end, but for layers whose window
+        slides.
     """
 
     text: str
@@ -280,7 +281,7 @@ class _Meter:
         self._context, self._n_prompt = llama.context, n_prompt
         self._start = time.perf_counter()
         self._first_token_s = self._last_token_s = 0.0
-        self._bytes_read = 0
+        self._bytes_read = self._counted_bytes = 0
         self.n_tokens = 0
 
     def count(self) -> None:
@@ -291,16 +292,16 @@ class _Meter:
             self._first_token_s = self._last_token_s
             self._context.bytes_read = 0
         else:
-            self._bytes_read = self._context.bytes_read
+            self._bytes_read, self._counted_bytes = self._context.bytes_read, self._context.counted_bytes_read
 
     def answer(self, text: str, reason: FinishReason) -> Answer:
         """The answer of which this was measured."""
         cache = self._context.cache
-        kv_bytes = (cache.document.n_bytes if cache.document else 0) + cache.n_tail * cache.row_bytes
-        bytes_read = self._bytes_read / max(self.n_tokens - 1, 1)
+        n_steps = max(self.n_tokens - 1, 1)
         decode_s = self._last_token_s - self._first_token_s
         timing = Timing(self._n_prompt, self.n_tokens, self._first_token_s, decode_s)
-        return Answer(text, reason, timing, bytes_read, bytes_read / kv_bytes)
+        kv_share = self._counted_bytes / n_steps / (cache.n_tokens * cache.counted_row_bytes)
+        return Answer(text, reason, timing, self._bytes_read / n_steps, kv_share)
 
 
 class _Text:

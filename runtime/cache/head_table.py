@@ -5,24 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...cpu_kernels.head import CHUNK_ROWS, HEAD
+from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
 from .tail import CacheLayer
 
 #: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
 OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "state", "window", "softcap")
-
-
-@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
-class Served:
-    """A method, and the heads that it serves."""
-
-    method: Method
-    heads: Heads
 
 
 class HeadTable:
@@ -91,7 +83,8 @@ class HeadTable:
             own = [number for number, each in zip(numbers, shapes, strict=True) if each == shape]
             for name, address in method.hooks.addresses(shape).items():
                 self.heads[name][own] = address
-        return Served(method, Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state))
+        heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
+        return Served(method, heads, scale.copy())
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:
@@ -117,6 +110,18 @@ class HeadTable:
             self.generation += 1
             for name, values in before.items():
                 self.heads[name] = values
+
+    @property
+    def counted(self) -> np.ndarray:
+        """Return which heads' bytes budgets are shares of: those without a sliding window, if there are any."""
+        sees_all: np.ndarray = self.heads["window"] == 0
+        return sees_all if sees_all.any() else ~sees_all
+
+    @property
+    def counted_row_bytes(self) -> int:
+        """Return the bytes that one token takes in these heads."""
+        row_bytes = np.array([2 * layer.shape.row_bytes for layer in self.layers])
+        return int(row_bytes[self._layer_of][self.counted].sum())
 
     def layer_heads(self, layer: int) -> np.ndarray:
         """View the HEAD records of a layer."""

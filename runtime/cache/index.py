@@ -106,7 +106,7 @@ class ThresholdCurve:
         heads : int64 array, shape (n,)
             Numbers of the heads.
         scale : float64 array, shape (n,)
-            Factor of each head's budget, by a plan. It scales what the lookup leaves, so that the sum stays.
+            Factor of each head's budget.
 
         Returns
         -------
@@ -116,15 +116,14 @@ class ThresholdCurve:
         Raises
         ------
         BudgetTooSmall
-            If the budget is smaller than the cost of the lookup alone.
+            If the budget, and each head's own, are smaller than the cost of the lookup alone.
         """
-        least = self.least
-        if budget < least:
+        least, own = self.least, budget * scale
+        if budget < least and np.all(own <= least * (1 + 1e-6)):
             raise BudgetTooSmall(
                 f"A budget of {budget:g} is too small for this document: looking up its centroids and reading its "
                 f"last tokens takes {least:.3f}. Give --budget {np.ceil(least * 100) / 100:.2f} or more."
             )
-        own = least + (budget - least) * scale
         right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
         low, high = self.budgets[right - 1], self.budgets[right]
         part = np.clip((own - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)

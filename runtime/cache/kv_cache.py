@@ -18,6 +18,7 @@ import psutil
 from ...cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from ...cpu_kernels.layer import after_step
 from ...errors import OctavoError
+from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
 from .head_table import OF_THE_METHOD, HeadTable
 from .index import Index, IndexLayer
@@ -116,6 +117,14 @@ class KVCache(HeadTable):
                 mapped += stored.n_bytes // stored.keys.shape[0]
         return mapped + sum(tail.chunk_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
 
+    def least_share(self, n_tokens: int) -> float:
+        """Return the share that a step reads of n_tokens tokens with the smallest budget (see methods/budgets.py)."""
+        return least_share(self.served[: len(self.assignments)], n_tokens, self.document)
+
+    def shortfall(self, n_tokens: int) -> str:
+        """Return a sentence about a budget that is smaller than that; "" if it is not."""
+        return shortfall(self.served[: len(self.assignments)], n_tokens, self.document)
+
     def check_memory(self, n_tail: int) -> None:
         """Check that a tail of n_tail rows that are all kept fits in memory.
 
@@ -153,13 +162,15 @@ class KVCache(HeadTable):
         for each, assignment in zip(self.served, self.assignments, strict=True):
             if assignment.by_prompt is not None:
                 scale = assignment.scale if similarity is None else assignment.by_prompt(similarity)
-                each.heads.scale[...] = scale
+                each.layer_scale[...] = scale
+                share_out(self.served, max(self.n_tokens, 1), self.document)
                 each.method.start(each.heads, self.document)  # thresholds follow the budgets
 
     def reserve(self, n_new: int) -> None:
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
+        share_out(self.served[: len(self.assignments)], self.n_tokens + n_new, self.document)
         for each in self.served:
             prepare = each.method.before_step if n_new == 1 else each.method.before_batch
             prepare(each.heads, self.document, self.n_tokens + n_new)
@@ -310,7 +321,9 @@ class KVCache(HeadTable):
         self._shared = {}
         self._memory.release()
         for each, assignment in zip(self.served, self.assignments, strict=True):
-            each.heads.scale[...] = assignment.scale
+            each.layer_scale[...] = assignment.scale
+        share_out(self.served, max(self.n_tokens, 1), document)
+        for each in self.served:
             each.heads.state[...] = np.zeros((), each.method.state)
             each.method.start(each.heads, document)
         if document is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cpu_kernels.spans import MOST_HEADS
 from ...errors import OctavoError
 from ...metal.parts import has_method
 from ..cache.tail import CacheLayer
@@ -153,36 +154,6 @@ def new_method(name: str, budget: float, settings: Mapping[str, Any] | None = No
     return found(**({"budget": budget} if found.has_budget else {}) | dict(settings or {}))
 
 
-def layer_scales(scales: Sequence[float], slides: Sequence[bool], budget: float) -> np.ndarray:
-    """Return scales with which no layer gets more than everything.
-
-    What is over goes to the other layers, in proportion, so that the sum stays.
-
-    Parameters
-    ----------
-    scales : sequence of float
-        Factor of each layer's budget, as the plan has it.
-    slides : sequence of bool
-        Whether each layer's window slides. Such layers have no part in it.
-    budget : float
-        Share of the KV bytes that a step reads; 0 if it is no share.
-
-    Returns
-    -------
-    float64 array, shape (n_layers,)
-    """
-    capped = np.array(scales, np.float64)
-    own = ~np.array(slides)
-    total, over = capped[own].sum(), np.zeros(len(capped), bool)
-    while np.any(more := own & ~over & (capped * budget > 1 + 1e-9)):
-        over |= more
-        capped[over] = 1 / budget
-        rest = own & ~over
-        if rest.any():
-            capped[rest] *= (total - capped[over].sum()) / capped[rest].sum()
-    return capped
-
-
 def assign(
     attention: str,
     budget: float,
@@ -220,11 +191,16 @@ def assign(
     if plan is not None and composition.needs_plan:
         plan.check(layers)
     method, duo = composition.new_method(budget), composition.duo
+    group = max(layer.group for layer in layers)
+    if getattr(method, "select", "") == "head" and group > MOST_HEADS:
+        raise OctavoError(
+            f"{composition.method} cannot select for each query head here: {group} share a KV head, and it tells "
+            f"{MOST_HEADS} apart. Leave out select=head."
+        )
     if duo and duo.retrieval is not None:
         retrieval_heads = duo.retrieval
     streaming = set(plan.streaming_heads(retrieval_heads)) if plan and duo else set()
     slides = [layer.window > 0 for layer in layers]
-    share = getattr(method, "budget", 1.0) if method.takes_budget else 0.0
     dense, selected, streamed, selected_layers = [], [], [], []
     number = 0
     for i, layer in enumerate(layers):
@@ -239,8 +215,7 @@ def assign(
             number += 1
 
     def head_scales(factors: Sequence[float]) -> np.ndarray:
-        scales: np.ndarray = layer_scales(factors, slides, share)[selected_layers]
-        return scales
+        return np.array(factors, np.float64)[selected_layers]
 
     scale, by_prompt = np.ones(len(selected)), None
     if (budgets := composition.layers) and selected:

@@ -11,7 +11,7 @@ from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, Heads, Keeps, Method, prefill_parameter, rows_to_keep
+from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
 
@@ -45,6 +45,7 @@ class H2O(Method):
     hooks = HOOKS
     state = STATE
     keeps = Keeps.CHOSEN
+    least_rows = LEAST_KEPT
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""

@@ -54,7 +54,7 @@ class Heads:
     numbers : int64 array, shape (n_heads,)
         Which of them the method serves.
     scale : float64 array, shape (n_heads,)
-        Factor of each head's budget, by a plan; 1 without one.
+        Factor of each head's budget in this step, so that the model reads the budget (see budgets.py).
     shapes : sequence of Shape
         What each head's kernels are compiled for.
     ropes : sequence of (Rope or None)
@@ -93,6 +93,11 @@ class Heads:
         """Return the bytes of each head's keys, which are those of its values."""
         return np.array([shape.row_bytes for shape in self.shapes], np.int64)
 
+    @cached_property
+    def counted_bytes(self) -> np.ndarray:
+        """Return the bytes of each head's keys, 0 where its window slides: budgets do not count those."""
+        return np.where(self.get("window") > 0, 0, self.row_bytes)
+
     @property
     def n_chunks(self) -> int:
         """Return the most chunks that the tail of one of them lies in."""
@@ -110,7 +115,7 @@ class Assignment:
     heads : int64 array, shape (n_heads,)
         Numbers of the heads in the cache.
     scale : float64 array, shape (n_heads,)
-        Factor of each head's budget.
+        Factor of each head's budget, by a plan's layer budgets; 1 without them.
     by_prompt : callable, optional
         If a prompt decides the factors at its end: takes the similarity of the residual stream before and after the
         attention of each cached layer, and returns the factors.
@@ -128,7 +133,8 @@ class Method(Parameters):
 
     A subclass is a frozen dataclass whose fields are the method's parameters (see parameters.py). A method that has a
     budget has a field `budget`, the share of the KV bytes that a step may read, or of the rows that are kept. It may
-    have a field `tokens`, a number of rows in place of the budget.
+    have a field `tokens`, a number of rows in place of the budget. A head's own part of them is `budget * heads.scale`
+    and `tokens * heads.scale`.
 
     Attributes
     ----------
@@ -165,6 +171,9 @@ class Method(Parameters):
     #: Of most methods. A method with dense layers has a parameter of this name.
     dense_layers = 0
 
+    #: Rows that a head reads, or keeps, whatever the budget, if the sequence has them.
+    least_rows = 0
+
     #: What a batch keeps. A method that forgets rows has a parameter of this name, `prefill_parameter`.
     prefill = EVICT
 
@@ -192,6 +201,14 @@ class Method(Parameters):
     def rolls(self) -> bool:
         """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
         return False
+
+    def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
+        """Return the share of n_tokens rows that each head reads, if the budget makes no difference."""
+        return np.full(len(heads.numbers), min((getattr(self, "tokens", 0) or n_tokens) / n_tokens, 1.0))
+
+    def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
+        """Return the share of the bytes of n_tokens rows that a head's lookup takes, whatever it selects then."""
+        return np.zeros(len(heads.numbers))
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""

@@ -82,6 +82,7 @@ class SparQ(Method):
     name = "sparq"
     state = STATE
     keeps = Keeps.ORDER
+    least_rows = LEAST_ROWS
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {"r": 32, "k": 128, "components": QUERY, "temperature": L1, "reallocate": AUTO},
     }
@@ -100,6 +101,12 @@ class SparQ(Method):
     def on_metal(self) -> bool:
         """Return whether the shader part has these rules."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
+
+    def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
+        """Return what r components of a key take, or one if their number is up to the budget, and the chunks' sums."""
+        components = self._lookup(heads, np.minimum(max(self.r, 1), heads.head_dim))
+        share: np.ndarray = (components + self._sums(heads, n_tokens) / n_tokens) / (2 * heads.row_bytes)
+        return share
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""

@@ -113,10 +113,19 @@ class Squeezed(Method):
         """Return the clusters that are scored in one head."""
         return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
 
+    def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
+        """Return the share that a document's centroids and its exact rows take."""
+        curve = self.curve_of(index)
+        return np.full(len(heads.numbers), curve.least if curve is not None else 0.0)
+
+    def curve_of(self, index: Index | None) -> ThresholdCurve | None:
+        """Return the thresholds that were measured on a document; None without a clustered one."""
+        return index.curve_of(self.calibration) if index is not None else None
+
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the rules, and the thresholds that were measured for the budget (see convert/thresholds.py)."""
         heads.state["rules"] = self.rules
-        curve = index.curve_of(self.calibration) if index is not None else None
+        curve = self.curve_of(index)
         if index is not None and curve is not None:
             heads.state["threshold"] = curve.at(self.share_of(index, curve), heads.numbers, heads.scale)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
-from ..cache.index import Index
+from ..cache.index import Index, ThresholdCurve
 from .method import Heads
 from .parameters import parameter
 from .squeezed import Squeezed
@@ -39,6 +39,11 @@ class Squeezed2(Squeezed):
     def clustering(self) -> dict[str, Any]:
         """Return how a document's keys have to be clustered, where that is not as usual."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
+
+    def curve_of(self, index: Index | None) -> ThresholdCurve | None:
+        """Return the fine thresholds that were measured on a document; None without a clustered one."""
+        levels = index.two_level_of(self.calibration) if index is not None else None
+        return levels.curve if levels is not None else None
 
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the rules, and the thresholds of both levels for each head."""

@@ -12,7 +12,7 @@ from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ...cpu_kernels.scores import items_holding
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, Heads, Keeps, Method, prefill_parameter, rows_to_keep
+from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
 #: How positions can be counted.
@@ -53,12 +53,18 @@ class Streaming(Method):
     hooks = HOOKS
     state = STATE
     keeps = Keeps.RECENT
+    least_rows = LEAST_KEPT
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"sinks": 4, "recent": 1020, "positions": _IN_CACHE}}
 
     @property
     def takes_budget(self) -> bool:
         """Return whether the budget makes a difference."""
         return not (self.tokens or self.recent)
+
+    def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
+        """Return the share of n_tokens rows that sinks and recent rows are."""
+        kept = self.sinks + self.recent if self.recent else self.tokens
+        return np.full(len(heads.numbers), min(kept / n_tokens, 1.0))
 
     @property
     def on_metal(self) -> bool:

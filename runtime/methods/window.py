@@ -9,7 +9,7 @@ import numpy as np
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, Heads, Keeps, Method, prefill_parameter, rows_to_keep
+from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
 
@@ -37,6 +37,7 @@ class Window(Method):
     hooks = HOOKS
     state = STATE
     keeps = Keeps.RECENT
+    least_rows = LEAST_KEPT
 
     @property
     def rolls(self) -> bool:

@@ -271,13 +271,14 @@ def test_thresholds_between_measured_budgets_are_interpolated():
     assert thresholds_of(curve, 0.4) == pytest.approx([1e-4, 10**-4.5])
     assert thresholds_of(curve, 0.8) == pytest.approx([1e-6, 1e-5])
     assert thresholds_of(curve, 1) == pytest.approx([-1, -1])
-    assert curve.at(0.3, np.array([1]), np.array([0.5])) == pytest.approx([1e-4])
+    assert curve.at(0.4, np.array([1]), np.array([0.5])) == pytest.approx([1e-4])
 
 
-def test_a_plan_scales_what_the_lookup_leaves():
+def test_heads_have_budgets_of_their_own():
     curve = ThresholdCurve(np.array([0.1, 0.2, 0.6]), np.array([[1e-1, 1e-2, 1e-6]] * 4))
     expected = [1e-1, 1e-2, 1e-4, -1]  # budgets .1, .2, .4 and 1
-    assert curve.at(0.2, np.arange(4), np.array([0.0, 1.0, 3.0, 9.0])) == pytest.approx(expected)
+    assert curve.at(0.2, np.arange(4), np.array([0.5, 1.0, 2.0, 5.0])) == pytest.approx(expected)
+    assert curve.at(0.08, np.arange(1), np.array([2.5])) == pytest.approx([1e-2])  # others read less than their lookup
 
 
 def test_rows_that_get_the_same_are_read_rather_than_left_out():

@@ -2,14 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from octavo.cli.options import ATTENTIONS
 from octavo.errors import OctavoError
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.methods import words
-from octavo.runtime.methods.compose import Composition, assign, layer_scales, parse
+from octavo.runtime.methods.compose import Composition, assign, parse
 from octavo.runtime.methods.dense import Dense
 from octavo.runtime.methods.duo import Duo
 from octavo.runtime.methods.layer_budgets import LayerBudgets
@@ -160,23 +159,3 @@ def test_a_plan_of_another_format_is_refused(tmp_path):
 def test_a_plans_own_attention_must_say_something():
     with pytest.raises(OctavoError, match="mend the plan"):
         parse("plan", Plan("abc", "plan+quest", 0.5, 8, 32, SCALES, FALLEN, GROUPS))
-
-
-@pytest.mark.parametrize("budget", [0.1, 0.5, 0.7, 0.9, 1.0])
-def test_no_layer_gets_more_than_everything_and_the_sum_stays(budget):
-    scales = layer_scales(SCALE, [False, False, True, False], budget)
-    assert scales[2] == 1
-    assert scales.sum() == pytest.approx(4)
-    assert (scales * budget <= 1 + 1e-9).all()
-    assert (np.diff(scales[[0, 1, 3]]) <= 1e-9).all()  # the order stays
-
-
-def test_scales_of_a_small_budget_are_the_plans():
-    assert layer_scales(SCALE, [False] * 4, 0.1).tolist() == list(SCALE)
-
-
-def test_of_a_large_budget_most_goes_to_the_important_layers_first():
-    """What SmolLM2 gets by SqueezeAttention: more than there is in three layers."""
-    scales = layer_scales([6.85] * 3 + [0.35] * 27, [False] * 30, 0.2)
-    assert scales[:3].tolist() == [5, 5, 5]
-    assert scales[3:] == pytest.approx([15 / 27] * 27)

@@ -79,9 +79,9 @@ def test_quest_follows_a_prompt_from_its_end_on(model):
     llama.eval(TOKENS[1500:])
     [served] = llama.context.cache.served
     assert served.heads.scale.sum() == pytest.approx(8)
-    assert served.heads.scale.min() < 1
+    assert served.layer_scale.min() < 1
     llama.rewind(0)
-    assert served.heads.scale.tolist() == [1.0] * 8
+    assert served.layer_scale.tolist() == [1.0] * 8
 
 
 def test_a_graph_without_names_is_refused(model, monkeypatch):

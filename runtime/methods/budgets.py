@@ -1,0 +1,143 @@
+"""Budgets: what each head may read, so that a step of the whole model reads the budget. One rule for all methods.
+
+A budget is a share of what dense attention reads in the layers that see everything; of a method that forgets rows, the
+share of these layers' rows that is kept. Layers whose window slides have no part in it: what they read does not grow.
+
+Some heads read what they read whatever the budget: a method's dense layers, and the streaming heads of a plan. The
+others share what is left. All get the same share of their rows, or by a plan's layer budgets, which scale what the
+lookup leaves. What a head cannot use, because it reads everything, goes to the others.
+
+A method reads, or keeps, some rows in any case (`least_rows`), which are much of a short sequence. With its lookup and
+the dense layers they may exceed the budget. Then `least_share` says what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cache.index import Index
+from .method import Heads, Method
+
+#: What a step reads is this near to the budget, relative to it.
+_NEAR = 0.05
+
+#: Shares and factors are rounded to so many digits, so that sums that are 1 on paper are 1.
+_DIGITS = 9
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
+class Served:
+    """A method, and the heads that it serves.
+
+    Parameters
+    ----------
+    method : Method
+        The method.
+    heads : Heads
+        Its heads.
+    layer_scale : float64 array, shape (n_heads,)
+        Factor of each head's budget, by a plan's layer budgets; 1 without them.
+    """
+
+    method: Method
+    heads: Heads
+    layer_scale: np.ndarray
+
+
+def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> None:
+    """Set `scale` of all heads: the factors with which a step reads the budget.
+
+    Parameters
+    ----------
+    served : sequence of Served
+        The methods, with all heads of a cache.
+    n_tokens : int
+        Tokens that are stored after the step.
+    index : Index or None
+        The attached document.
+    """
+    for each in served:
+        method, heads = each.method, each.heads
+        weight = heads.counted_bytes
+        if not method.has_budget or not weight.any():
+            continue
+        if method.takes_budget:
+            asked: float = method.budget  # type: ignore[attr-defined]
+            share = (asked * _whole(served) - _spent(served, n_tokens)) / weight.sum()
+            lookup, least = _lookup_and_least(each, n_tokens, index)
+        else:  # a number of tokens, if any: the lookup is not counted
+            asked = share = min(getattr(method, "tokens", 0) / n_tokens, 1.0)
+            lookup = least = np.zeros(len(weight))
+        if asked > 0:
+            own = scaled(share, each.layer_scale, lookup, least, weight)
+            everything = own >= 1 - 10.0**-_DIGITS
+            heads.scale[:] = np.where(everything, 1 / asked + 10.0**-_DIGITS, np.round(own / asked, _DIGITS))
+
+
+def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Scale what lookups leave of a share: lookup + c * scale, from `least` to 1, with the c that makes the mean right.
+
+    Parameters
+    ----------
+    share : float
+        What the mean should be.
+    scale, lookup, least, weight : float64 arrays, shape (n_heads,)
+        Factor of each head, share that its lookup takes, smallest share that it can have, and its weight in the mean.
+
+    Returns
+    -------
+    float64 array, shape (n_heads,)
+        Shares of the heads. Their mean is at least that of `least`.
+    """
+    scale = np.maximum(scale, 1e-6)
+    factors = np.sort(
+        np.concatenate([(least - lookup) / scale, (1 - lookup) / scale])
+    )  # the mean is linear between them
+    own = np.clip(lookup + factors[:, None] * scale, least, 1.0)
+    factor = np.interp(share, own @ weight / weight.sum(), factors)
+    shares: np.ndarray = np.clip(lookup + factor * scale, least, 1.0)
+    return shares
+
+
+def least_share(served: Sequence[Served], n_tokens: int, index: Index | None) -> float:
+    """Return the share of the budget's bytes that a step reads, or keeps, even with the smallest budget.
+
+    The parameters are those of `share_out`.
+    """
+    selecting = (each for each in served if each.method.takes_budget)
+    least = sum(float(each.heads.counted_bytes @ _lookup_and_least(each, n_tokens, index)[1]) for each in selecting)
+    return (_spent(served, n_tokens) + least) / max(_whole(served), 1.0)
+
+
+def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> str:
+    """Return a sentence about a budget that is smaller than what is read in any case; "" if it is not.
+
+    The parameters are those of `share_out`.
+    """
+    least = least_share(served, n_tokens, index)
+    for each in served:
+        if each.method.takes_budget and (budget := getattr(each.method, "budget", 1.0)) < least * (1 - _NEAR):
+            verb = "keep" if each.method.keeps.evicts else "read"
+            asked = f"{each.method.name} cannot {verb} as little as {budget:g} of {n_tokens:,} tokens here"
+            return f"{asked}: what it {verb}s in any case is {least:.3f} of them."
+    return ""
+
+
+def _lookup_and_least(each: Served, n_tokens: int, index: Index | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares of each head that its lookup takes, and that it reads, or keeps, in any case."""
+    lookup = each.method.lookup_share(each.heads, index, n_tokens)
+    return lookup, np.minimum(lookup + each.method.least_rows / n_tokens, 1.0)
+
+
+def _whole(served: Sequence[Served]) -> float:
+    """Return what dense attention reads, in bytes for each token."""
+    return sum(float(each.heads.counted_bytes.sum()) for each in served)
+
+
+def _spent(served: Sequence[Served], n_tokens: int) -> float:
+    """Return what heads read whatever the budget, in bytes for each token."""
+    fixed = (each for each in served if not each.method.takes_budget)
+    return sum(float(each.heads.counted_bytes @ each.method.fixed_share(each.heads, n_tokens)) for each in fixed)

@@ -1,0 +1,191 @@
+"""Budgets: what a step reads, or keeps, is the share that was asked for, within 5 %, or the method says what it reads.
+
+Measured over whole models: 30 layers of random rows, whose steps run without llama.cpp.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from helpers.kernel_inputs import normal, store_rows
+
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.errors import OctavoError
+from octavo.runtime.cache.index import Index, IndexLayer
+from octavo.runtime.cache.kv_cache import KVCache
+from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.devices.cpu import CpuDevice
+from octavo.runtime.devices.protocol import Interruption
+from octavo.runtime.graph.nodes import AttentionNode
+from octavo.runtime.methods.budgets import scaled
+from octavo.runtime.methods.compose import assign
+from octavo.runtime.store.plan import Plan
+
+N_LAYERS, GROUP = 30, 2
+DEPTHS = [700, 4000]
+BUDGETS = [0.5, 0.25, 0.125]
+TYPES = [(64, F16), (128, F16), (64, Q8_0), (128, Q8_0)]
+
+#: Layer budgets as SqueezeAttention allots them to SmolLM2: most to three layers.
+SCALE = (6.85, 6.85, 6.85, *[0.35] * 27)
+SCALES = dict.fromkeys(("quest", "sparq", "h2o", "streaming"), SCALE)
+PLAN = Plan("-", "duo", 0.5, 4, 60, SCALES, tuple((layer, 0) for layer in range(N_LAYERS)), (None,) * N_LAYERS)
+
+
+@cache
+def document(head_dim, kv_type, n_tokens):
+    """A document of the same random rows in all layers, in order and without clusters."""
+    rng, shape = np.random.default_rng(0), Shape(head_dim, GROUP, kv_type)
+    keys, values = (store_rows(shape, normal(rng, n_tokens, head_dim))[None] for _ in range(2))
+    if kv_type == F16:
+        keys, values = keys.view(np.float16), values.view(np.float16)
+    nothing, starts = np.zeros((1, 0, head_dim), np.float16), np.zeros((1, 1), np.int32)
+    order, mass = np.arange(n_tokens, dtype=np.int32)[None], rng.random((1, n_tokens), np.float32)
+    layer = IndexLayer(keys, values, 0, nothing, starts, nothing, starts, order, mass)
+    return Index(np.zeros(n_tokens, np.int32), [layer] * N_LAYERS, None, None)
+
+
+class Model:
+    """Layers of one KV head each, some of which slide, at the end of a document."""
+
+    def __init__(self, attention, budget, head_dim, kv_type, depth, n_sliding=0, plan=PLAN):
+        windows = [*[32] * n_sliding, *[0] * (N_LAYERS - n_sliding)]
+        layers = [CacheLayer(1, head_dim, window, kv_type, GROUP) for window in windows]
+        device = CpuDevice()
+        memory = device.new_memory()
+        self.cache = KVCache(layers, 2 * depth, assign(attention, budget, layers, plan), memory)
+        self.cache.attach(document(head_dim, kv_type, depth))
+        nodes = [AttentionNode(head_dim, GROUP, 1, window, 1.0, 0.0, i, True) for i, window in enumerate(windows)]
+        self.executor = device.new_executor(self.cache, memory, nodes, kv_type, 1, 1, Interruption())
+        self.rng, self.head_dim = np.random.default_rng(1), head_dim
+
+    def share_read(self, n_steps=3):
+        """Bytes that steps of one token read, as a share of what dense attention reads."""
+        heads, counted = self.cache.heads, self.cache.heads["window"] == 0
+        heads["bytes_read"] = whole = 0
+        for _ in range(n_steps):
+            self.cache.reserve(1)
+            self.executor.start(1)
+            for number in range(N_LAYERS):
+                rows = normal(self.rng, 2, 1, 1, self.head_dim, dtype=np.float16)
+                query = normal(self.rng, 1, 1, GROUP, self.head_dim, spread=0.1)
+                self.executor.attend_alone(number, query, rows[0], rows[1])
+            self.cache.finish_step()
+            whole += self.cache.n_tokens * 2 * counted.sum() * self.cache.layers[0].shape.row_bytes
+        return heads["bytes_read"][counted].sum() / whole
+
+
+SELECTING = [
+    "quest",
+    "quest:dense_layers=0",
+    "quest:paper",
+    "duo+quest",
+    "plan+quest",
+    "plan+duo+quest:dense_layers=0",
+    "sparq",
+    "plan+sparq",
+]
+
+
+@pytest.mark.parametrize(("head_dim", "kv_type"), TYPES)
+@pytest.mark.parametrize("attention", SELECTING)
+def test_a_step_reads_the_budget(attention, head_dim, kv_type):
+    for depth in DEPTHS:
+        for budget in BUDGETS:
+            model = Model(attention, budget, head_dim, kv_type, depth)
+            assert model.share_read() == pytest.approx(max(budget, model.cache.least_share(depth)), rel=0.05), (
+                depth,
+                budget,
+            )
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("attention", ["h2o", "streaming", "plan+h2o", "plan+streaming"])
+def test_methods_that_forget_keep_the_budget(attention, kv_type):
+    """H2O reads the keys that are kept twice."""
+    for depth in DEPTHS:
+        for budget in BUDGETS:
+            model = Model(attention, budget, 64, kv_type, depth)
+            share = model.share_read() / (1.5 if "h2o" in attention else 1)
+            assert share == pytest.approx(max(budget, model.cache.least_share(depth)), rel=0.05), (depth, budget)
+
+
+@pytest.mark.parametrize("attention", SELECTING[:-2])
+def test_a_budget_of_1_reads_everything(attention):
+    for kv_type in (F16, Q8_0):
+        model = Model(attention.replace("duo+", ""), 1.0, 64, kv_type, 700)
+        lookup = model.cache.served[-1].method.lookup_share(model.cache.served[-1].heads, None, 700).max()
+        assert 1 <= model.share_read() <= 1 + 1.03 * lookup  # the last page is not full
+
+
+def test_the_least_share_is_that_of_dense_layers_and_bounds():
+    pages = 4 * 16 / 700
+    assert Model("quest", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx((2 + 28 * (1 / 16 + pages)) / 30)
+    assert Model("quest:dense_layers=0", 0.1, 64, Q8_0, 700).cache.least_share(700) == pytest.approx(1 / 8.5 + pages)
+    duo = Model("duo+quest:dense_layers=0", 0.1, 64, F16, 700).cache
+    assert duo.least_share(700) == pytest.approx((64 / 700 + 1 / 16 + pages) / 2)
+    assert Model("h2o", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx(256 / 700)
+    assert Model("dense", 0.1, 64, F16, 700).cache.least_share(700) == 1
+
+
+def test_a_budget_below_the_least_share_is_said():
+    said = {budget: Model("quest", budget, 64, Q8_0, 4000).cache.shortfall(4000) for budget in BUDGETS}
+    assert said == {
+        0.5: "",
+        0.25: "",
+        0.125: "quest cannot read as little as 0.125 of 4,000 tokens here: what it reads in any case is 0.191 of them.",
+    }
+    assert Model("h2o", 0.125, 64, F16, 700).cache.shortfall(700).startswith("h2o cannot keep as little as 0.125 of 7")
+    assert Model("dense", 0.125, 64, F16, 700).cache.shortfall(700) == ""
+
+
+def test_a_budget_counts_no_sliding_window():
+    model = Model("quest:dense_layers=0", 0.25, 64, F16, 4000, n_sliding=20)
+    assert model.share_read() == pytest.approx(0.25, rel=0.05)
+
+
+@pytest.mark.parametrize(("tokens", "select"), [(64, "group"), (512, "group"), (64, "head"), (512, "head")])
+def test_quest_attends_a_number_of_tokens(tokens, select):
+    """Bounds come on top, and what one query head selects and the other does not."""
+    model = Model(f"quest:tokens={tokens},dense_layers=0,select={select}", 0.5, 64, F16, 4000, plan=None)
+    n_rows = (model.share_read() - 1 / 16) * model.cache.n_tokens
+    assert n_rows > tokens - 16  # the last page is not full
+    if select == "group":
+        assert n_rows <= tokens
+    else:
+        assert 1.1 * tokens < n_rows <= GROUP * tokens, "the query heads select differently"
+
+
+def test_query_heads_of_too_large_a_group_cannot_select_apart():
+    with pytest.raises(OctavoError, match="65 share a KV head, and it tells 64 apart"):
+        assign("quest:select=head", 0.5, [CacheLayer(1, 64, 0, F16, 65)], None)
+
+
+# The shares of a plan's layers.
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("lookup", [0.0, 0.06])
+@pytest.mark.parametrize("few", [0.0, 0.05])
+def test_what_the_lookup_leaves_is_scaled_and_the_mean_stays(share, lookup, few):
+    scale, weight = np.array([2.0, 0.5, 0.25]), np.array([1.0, 1.0, 2.0])
+    own = scaled(share, scale, np.full(3, lookup), np.full(3, lookup + few), weight)
+    assert own @ weight / weight.sum() == pytest.approx(share)
+    assert (own <= 1).all()
+    assert (own >= lookup + few).all()
+    free = (own > lookup + few + 1e-9) & (own < 1)
+    factors = (own - lookup)[free] / scale[free]
+    assert factors == pytest.approx(np.broadcast_to(factors[:1], factors.shape))
+    assert (np.diff(own) <= 1e-9).all()  # the order stays
+
+
+def test_of_a_large_budget_most_goes_to_the_important_layers_first():
+    own = scaled(0.2, np.array(SCALE), np.zeros(30), np.zeros(30), np.ones(30))
+    assert own[:3] == pytest.approx([1, 1, 1])
+    assert own[3:] == pytest.approx([3 / 27] * 27)
+
+
+@pytest.mark.parametrize("share", [-0.2, 0.0, 0.125])
+def test_a_share_below_what_is_read_in_any_case_leaves_nothing_to_scale(share):
+    least = np.full(3, 0.125)
+    assert scaled(share, np.array([2.0, 0.5, 0.5]), least / 2, least, np.ones(3)) == pytest.approx(least)
