@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,19 @@ class Attended:
         queries = self.queries.transpose(0, 2, 1, 3).reshape(n_kv_head * group, n_tokens, 1, head_dim)
         return Attended(self.keys.repeat(group, axis=0), self.values.repeat(group, axis=0), queries.copy())
 
+    @cached_property
+    def expected(self) -> list[np.ndarray]:
+        """Return full attention of each token, (n_head, head_dim) float64: softmax(q . k) v."""
+        n_tokens, n_rows, outputs = self.queries.shape[1], self.keys.shape[1], []
+        keys, values = self.keys.astype(np.float64), self.values.astype(np.float64)
+        for i in range(n_tokens):
+            stop = n_rows - n_tokens + i + 1
+            scores = self.queries[:, i].astype(np.float64) @ keys[:, :stop].transpose(0, 2, 1)
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            out = weights / weights.sum(axis=-1, keepdims=True) @ values[:, :stop]
+            outputs.append(out.reshape(-1, out.shape[-1]))
+        return outputs
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -127,20 +141,11 @@ def errors_of(attended: Attended, method: Method) -> np.ndarray:
     layer.cache.append_rows([(attended.keys[:, before], attended.values[:, before])])
     errors = []
     for i in range(n_tokens):
-        stop = n_rows - n_tokens + i + 1
-        queries, new = attended.queries[:, i : i + 1], slice(stop - 1, stop)
-        out = layer.step(queries.copy(), attended.keys[:, new].copy(), attended.values[:, new].copy())[0]
-        expected = full_attention(queries[:, 0], attended.keys[:, :stop], attended.values[:, :stop])
+        new = slice(before.stop + i, before.stop + i + 1)
+        queries, expected = attended.queries[:, i : i + 1].copy(), attended.expected[i]
+        out = layer.step(queries, attended.keys[:, new].copy(), attended.values[:, new].copy())[0]
         errors.append(np.linalg.norm(out - expected, axis=1) / np.linalg.norm(expected, axis=1))
     return np.array(errors)
-
-
-def full_attention(queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Compute softmax(q . k) v in float64: (n_head, head_dim)."""
-    scores = queries.astype(np.float64) @ keys.astype(np.float64).transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    out: np.ndarray = weights / weights.sum(axis=-1, keepdims=True) @ values.astype(np.float64)
-    return out.reshape(-1, out.shape[-1])
 
 
 if __name__ == "__main__":
