@@ -23,7 +23,7 @@ from ...errors import OctavoError
 from ...metal.parts import has_method
 from ..cache.tail import CacheLayer
 from ..store.plan import Plan
-from . import DENSE, DUO, METHODS, PLAN, STREAMING, method_class, words
+from . import DENSE, DUO, METHODS, PLAN, method_class, words
 from .duo import Duo
 from .layer_budgets import PROMPT, LayerBudgets
 from .method import Assignment, Method
@@ -145,7 +145,9 @@ def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
     """Return the name of an attention's method, and whether the Metal kernels have it with its parameters."""
     composition = parse(attention, plan)
     watches = composition.layers is not None and composition.layers.by == PROMPT
-    return composition.method, not watches and has_method(composition.method) and composition.new_method(1.0).on_metal
+    parts = [composition.new_method(1.0), *([composition.duo.streaming(plan)] if plan and composition.duo else [])]
+    on_metal = not watches and has_method(composition.method) and all(each.on_metal for each in parts)
+    return composition.method, on_metal
 
 
 def new_method(name: str, budget: float, settings: Mapping[str, Any] | None = None) -> Method:
@@ -197,9 +199,7 @@ def assign(
             f"{composition.method} cannot select for each query head here: {group} share a KV head, and it tells "
             f"{MOST_HEADS} apart. Leave out select=head."
         )
-    if duo and duo.retrieval is not None:
-        retrieval_heads = duo.retrieval
-    streaming = set(plan.streaming_heads(retrieval_heads)) if plan and duo else set()
+    streaming = set(duo.streaming_heads(plan, retrieval_heads)) if plan and duo else set()
     slides = [layer.window > 0 for layer in layers]
     dense, selected, streamed, selected_layers = [], [], [], []
     number = 0
@@ -224,15 +224,6 @@ def assign(
             by_prompt = lambda similarity: head_scales(budgets.scales_by_prompt(similarity, slides))  # noqa: E731
     assignments = [Assignment(new_method(DENSE, budget), np.array(dense, int), np.ones(len(dense)))]
     assignments.append(Assignment(method, np.array(selected, int), scale, by_prompt))
-    if plan is not None:
-        assignments.append(Assignment(streaming_method(plan), np.array(streamed, int), np.ones(len(streamed))))
+    if plan and duo:
+        assignments.append(Assignment(duo.streaming(plan), np.array(streamed, int), np.ones(len(streamed))))
     return [assignment for assignment in assignments if len(assignment.heads)]
-
-
-def streaming_method(plan: Plan) -> Method:
-    """Return the method of a plan's streaming heads."""
-    return method_class(STREAMING)(
-        sinks=plan.n_sinks,
-        recent=plan.n_recent,
-        positions="sequence",  # type: ignore[call-arg]
-    )

@@ -25,8 +25,9 @@ from .parameters import Parameters, parameter
 LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
 
 
-#: Values of the parameter `prefill`: each batch forgets rows, or only steps of one token do.
-EVICT, FULL = "evict", "full"
+#: Values of the parameter `prefill`: each batch forgets rows, or only steps of one token do; or a batch sees all of
+#: itself, and forgets rows.
+EVICT, FULL, CHUNK = "evict", "full", "chunk"
 
 
 class Keeps(Enum):

@@ -12,7 +12,7 @@ from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ...cpu_kernels.scores import items_holding
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
+from .method import CHUNK, EVICT, FULL, LEAST_KEPT, Heads, Keeps, Method, rows_to_keep
 from .parameters import parameter
 
 #: How positions can be counted.
@@ -39,7 +39,8 @@ class Streaming(Method):
     prefill : str
         "full": batches attend to everything and forget nothing, and the first step of one token forgets what is over
         the budget, as SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": batches attend and forget as
-        single tokens do, and take less memory.
+        single tokens do, and take less memory. "chunk": as "evict", but a token also sees all that came before it in
+        its batch, and all tokens of a batch see the same newest rows before it, as in DuoAttention.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
@@ -47,7 +48,7 @@ class Streaming(Method):
     sinks: int = parameter(4, least=0, most=CHUNK_ROWS)
     recent: int = parameter(0, least=0)
     positions: str = parameter(_IN_CACHE, choices=(_IN_CACHE, _IN_SEQUENCE))
-    prefill: str = prefill_parameter()
+    prefill: str = parameter(EVICT, choices=(EVICT, FULL, CHUNK))
 
     name = "streaming"
     hooks = HOOKS
@@ -68,8 +69,8 @@ class Streaming(Method):
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the shader part knows these parameters: it turns no queries."""
-        return not self.turns
+        """Return whether the shader part knows these parameters: it turns no queries, and knows no chunks."""
+        return not self.turns and self.prefill != CHUNK
 
     @property
     def turns(self) -> bool:
@@ -97,6 +98,7 @@ class Streaming(Method):
         n_new = n_tokens - (heads.get("tail_position") + heads.get("n_tail"))
         state["n_sinks"], state["n_recent"] = self.sinks, n_recent
         state["n_turned"] = np.where(is_far & (state["n_pairs"] > 0), n_new, 0)
+        state["chunked"] = self.prefill == CHUNK
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Show everything to a prompt, if it is read so."""
@@ -115,4 +117,4 @@ class Streaming(Method):
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
         """Return how many sink rows and recent rows each head sees."""
-        return heads.state["n_sinks"], heads.state["n_recent"]
+        return heads.state["n_sinks"], heads.state["n_recent"] + heads.state["chunked"]

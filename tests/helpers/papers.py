@@ -205,3 +205,14 @@ def squeezed_threshold(queries, centroids, sizes, share):
     of_heads = (importance_of(*head) for head in zip(queries, centroids, sizes, strict=True))
     of_keys = [np.repeat(importance, counts) for importance, counts in zip(of_heads, sizes, strict=True)]
     return np.quantile(np.concatenate(of_keys), 1 - share)
+
+
+def duo_chunk(n_rows, n_tokens, n_sinks, n_recent):
+    """DuoAttention (Xiao et al. 2024), section 2.3, chunked pre-filling: what a chunk sees in a streaming head.
+
+    Before the chunk, the head's cache is pruned to the sinks and the recent tokens. Attention in the chunk is causal.
+    Returns the rows that each of the newest n_tokens tokens sees.
+    """
+    before = n_rows - n_tokens
+    cached = [row for row in range(before) if row < n_sinks or row >= before - n_recent]
+    return [cached + list(range(before, token + 1)) for token in range(before, n_rows)]

@@ -113,6 +113,25 @@ def test_each_token_attends_its_sinks_and_its_newest_rows(shape, n_rows, n_token
     assert relative_error(attend(head, queries), expected_output(head, queries, mask, n_tokens == 1)) < 5 * SAME
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    n_rows=st.integers(2, 3 * CHUNK_ROWS + 10),
+    n_tokens=st.integers(2, 300),
+    n_sinks=st.sampled_from([0, 1, 4, 100, 256]),
+    n_recent=st.sampled_from([1, 2, 30, 256, 700]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_chunk_sees_the_sinks_the_recent_rows_and_itself(n_rows, n_tokens, n_sinks, n_recent, seed):
+    n_tokens, rng = min(n_tokens, n_rows), np.random.default_rng(seed)
+    n_dropped = max(0, n_rows - n_tokens - n_recent) // CHUNK_ROWS * CHUNK_ROWS  # all that the chunk does not need
+    head = streaming_head(rng, SHAPE, n_rows, n_sinks, n_recent, n_dropped, chunked=1)
+    queries = queries_of(rng, SHAPE, n_tokens)
+    expected = papers.duo_chunk(n_rows, n_tokens, n_sinks, n_recent)
+    mask = np.array([np.isin(np.arange(n_rows), rows) for rows in expected])
+    assert (seen(head, select(head, queries), n_tokens) == mask).all()
+    assert relative_error(attend(head, queries), expected_output(head, queries, mask)) < 5 * SAME
+
+
 @pytest.mark.parametrize("shape", BOTH)
 @pytest.mark.parametrize("n_sinks", [0, 4])
 @pytest.mark.parametrize("n_past", [0, 2, 300])
