@@ -1,13 +1,13 @@
 """Measure how good a plan's order of heads is: a model recalls passkeys of another novel while some heads stream.
 
     python benchmarks/retrieval_heads.py -m MODEL --novel NOVEL.txt [--texts 4] [--tokens 8192]
-        [--orders elimination,mass,random] [--prefill]
+        [--orders elimination,mass,random] [--prefill exact|chunk|full]
 
 Run `octavo profile -m MODEL` first. Retrieval heads are chosen in three orders: the plan's, by the attention that heads
 pay to a passkey while the model recalls it, and at random. The table shows the share of passkeys of which the model
-predicts every token, given the right tokens before it, and the share of all their tokens. Without --prefill a text is
-read once with full attention, and heads stream while the model recalls. With --prefill they stream from the first token
-on, as in use.
+predicts every token, given the right tokens before it, and the share of all their tokens. Heads stream from the first
+token on, as in use; --prefill chunk has batches see all of themselves. With --prefill full a text is read once with
+full attention, and heads stream while the model recalls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--orders", default="elimination,mass,random")
-    parser.add_argument("--prefill", action="store_true")
+    parser.add_argument("--prefill", choices=["exact", "chunk", "full"], default="exact")
     parser.add_argument("-t", "--threads", type=int, default=2)
     arguments = parser.parse_args()
     plan = Library.of(arguments.model, arguments.index_dir).plan()
@@ -50,14 +50,15 @@ def main() -> None:
     right: dict[str, list[np.ndarray]] = {name: [] for name in kept}
     for text in texts:
         llama.reset()
-        if not arguments.prefill:
+        if arguments.prefill == "full":
             read(llama, text)
         for name, heads in kept.items():
-            if arguments.prefill:
+            if arguments.prefill != "full":
                 eliminated = [head for head in plan.elimination if head not in heads]
                 share = max(len(heads) - 0.5, 0) / len(plan.elimination)  # the runtime rounds up
                 own = replace(plan, elimination=(*eliminated, *heads), retrieval_heads=share)
-                with_duo = Llama(arguments.model, attention="duo", plan=own, **threads)
+                attention = f"duo:prefill={arguments.prefill}"
+                with_duo = Llama(arguments.model, attention=attention, plan=own, **threads)
                 read(with_duo, text)
                 right[name] += recalled(with_duo, text)
                 with_duo.close()

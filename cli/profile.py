@@ -40,7 +40,7 @@ _CHECKS = ("repeated, equal", "repeated, by sensitivity", "prose, equal", "prose
     "--rounds",
     env="ROUNDS",
     type=click.IntRange(1, 1000),
-    default=6,
+    default=20,
     show_default=True,
     help="Rounds that eliminate heads: more take longer and are more exact.",
 )

@@ -1,8 +1,8 @@
 """Find the KV heads that must see everything, by greedy elimination of the others.
 
 DuoAttention (Xiao et al. 2024, section 2.2) finds retrieval heads by gradients through a model that blends full and
-streaming attention. Here heads are made to stream, and the change of the last hidden states is measured. This takes
-forward passes only, over the last tokens of a text whose keys and values are kept.
+streaming attention. Here heads are made to stream from the first token of a text on, as they do in use, and the change
+of the last hidden states is measured. This takes forward passes only.
 """
 
 from __future__ import annotations

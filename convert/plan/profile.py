@@ -64,7 +64,7 @@ class ProfileSettings:
     tokens : int
         Tokens of a text.
     rounds : int
-        Rounds of elimination. More rounds take longer and are more exact.
+        Rounds of elimination, each on one of the texts in turn. More rounds take longer and are more exact.
     sinks, recent : int
         First and newest rows that a streaming head sees.
     seed : int
@@ -73,7 +73,7 @@ class ProfileSettings:
 
     texts: int = 2
     tokens: int = 4096
-    rounds: int = 6
+    rounds: int = 20
     sinks: int = 128
     recent: int = 256
     seed: int = 0
@@ -264,26 +264,22 @@ class Profiler:
         return {**rows, **measured}
 
     def _eliminate(self, readings: list[Reading]) -> list[Elimination]:
-        """Eliminate heads by the change that their streaming makes, averaged over the texts."""
+        """Eliminate heads by the change that their streaming makes, in each round in another text."""
         heads = full_heads(self.llama.context.cache)
         path = self.folder / "losses.json"
         losses: dict[str, float] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        n_trials = sum(round_sizes(len(heads), self.settings.rounds)) * len(readings)
+        n_trials = sum(round_sizes(len(heads), self.settings.rounds))
         self.progress.start("Letting heads stream", n_trials, "trials", len(losses))
 
         def measure(number: int, eliminated: list[Head], candidates: list[Head]) -> list[float]:
-            means = np.zeros(len(candidates))
-            for i, reading in enumerate(readings):
-                names = [f"round {number}, text {i}, layer {layer}, head {head}" for layer, head in candidates]
-                missing = [j for j, name in enumerate(names) if name not in losses]
-                if missing:
-                    self._load(reading)
-                for j in missing:
-                    losses[names[j]] = self._loss(reading, [*eliminated, candidates[j]])
+            reading = readings[number % len(readings)]
+            names = [f"round {number}, layer {layer}, head {head}" for layer, head in candidates]
+            for name, candidate in zip(names, candidates, strict=True):
+                if name not in losses:
+                    losses[name] = self._loss(reading, [*eliminated, candidate])
                     write_json(path, losses)
                     self.progress.advance(1)
-                means += [losses[name] for name in names]
-            return [float(mean) for mean in means / len(readings)]
+            return [losses[name] for name in names]
 
         return eliminate(heads, self.settings.rounds, measure)
 
@@ -336,8 +332,10 @@ class Profiler:
         self.llama.extend(reading.text.tokens[: reading.text.n_read], reading.rows)
 
     def _loss(self, reading: Reading, heads: list[Head]) -> float:
-        """Measure the change in the loaded text when some heads stream."""
+        """Measure the change when some heads stream through the whole text."""
+        self.llama.reset()
         with streaming(self.llama.context.cache, heads, self.settings.sinks, self.settings.recent):
+            self.llama.eval(reading.text.tokens[: reading.text.n_read])
             return change(recall(self.llama, reading.text)[HIDDEN], reading.hidden)
 
     def _measurements(

@@ -20,10 +20,11 @@ from ...errors import OctavoError
 #: The tasks: passkeys that are hidden and recalled, and passages that are repeated.
 PASSKEYS, REPETITION = "passkeys", "repetition"
 
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_PEOPLE = ("Marta", "Quentin", "Oswald", "Priya", "Hilda", "Tobias", "Ingrid", "Rafael", "Noor", "Barnaby")
 
-#: A passkey is hidden and recalled in the same words: small models find it by them, and few by a question.
-_NAMED = "The {ordinal} passkey is:"
+#: A passkey is hidden and recalled in the same words: small models find it by them, and few by a question. They tell
+#: people apart, but not the first passkey from the second: so passkeys belong to people here.
+_NAMED = "The pass key of {person} is"
 _BORDER = "\n\n"
 
 #: Largest share of a text that hidden and recalled passkeys may take.
@@ -227,9 +228,9 @@ def passkey_text(
     OctavoError
         If even passkeys of one word leave too little room.
     """
-    drawn = rng.choice(np.array(words), (len(_ORDINALS), n_words), replace=False)
+    drawn = rng.choice(np.array(words), (len(_PEOPLE), n_words), replace=False)
     border, head = haystack.pieces(_BORDER), haystack.head()
-    names = [haystack.pieces(_NAMED.format(ordinal=ordinal)) for ordinal in _ORDINALS]
+    names = [haystack.pieces(_NAMED.format(person=person)) for person in _PEOPLE]
     while True:
         keys = [haystack.pieces("".join(f" {word}" for word in key[:n_words])) for key in drawn]
         n_keys = 2 * sum(len(name) + len(key) for name, key in zip(names, keys, strict=True))

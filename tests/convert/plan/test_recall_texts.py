@@ -48,12 +48,10 @@ def test_passkeys_are_hidden_and_recalled_in_order(llama, haystack):
     hidden, recalled = (
         llama.detokenize(part).decode() for part in (text.tokens[: text.n_read], text.tokens[text.n_read :])
     )
-    found = re.findall(r"\n\nThe (\w+) passkey is:((?: [a-z]+){8})", recalled)
-    assert [ordinal for ordinal, _ in found] == (
-        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
-    )
-    assert recalled == "".join(f"\n\nThe {ordinal} passkey is:{words}" for ordinal, words in found)
-    places = [hidden.index(f"\n\nThe {ordinal} passkey is:{words}\n\n") for ordinal, words in found]
+    found = re.findall(r"\n\nThe pass key of (\w+) is((?: [a-z]+){8})", recalled)
+    assert len({person for person, _ in found}) == len(found) == 10
+    assert recalled == "".join(f"\n\nThe pass key of {person} is{words}" for person, words in found)
+    places = [hidden.index(f"\n\nThe pass key of {person} is{words}\n\n") for person, words in found]
     assert places == sorted(places)
     assert places[-1] - places[0] > len(hidden) / 4
     words = [word for _, key in found for word in key.split()]
@@ -66,7 +64,7 @@ def test_passkeys_are_hidden_and_recalled_in_order(llama, haystack):
 def test_a_passkey_text_without_its_passkeys_is_the_novel(llama, haystack):
     text = passkey_text(haystack, 4000, draw(3), haystack.words, n_words=4)
     read = llama.detokenize(text.tokens[: text.n_read]).decode()
-    prose = re.sub(r"\n\nThe \w+ passkey is:(?: [a-z]+){4}\n\n", "", read)
+    prose = re.sub(r"\n\nThe pass key of \w+ is(?: [a-z]+){4}\n\n", "", read)
     assert prose in haystack.text * 2
 
 
