@@ -49,7 +49,8 @@ def calibrate(
         if llama.context.cache.layers[node.kv_layer].window:
             continue
         first_head = sum(n_heads[: node.kv_layer])
-        of_node = NodeQueries(layers[node.kv_layer], first_head, captured, node.softcap)
+        layer = layers[node.kv_layer]
+        of_node = NodeQueries(layer, first_head, captured[layer.heads], node.softcap)
         mass[node.kv_layer] += attention_mass(of_node)
         if of_node.layer.n_clusters:
             clustered.append(of_node)

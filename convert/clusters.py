@@ -6,7 +6,7 @@ The method is Squeezed Attention's (Hooper et al. 2024, sections 3.1 and 3.3).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..cpu_kernels.head import ANY_ORDER
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import as_floats
+from ..runtime.cache.tail import Rows
 
 
 @dataclass(frozen=True)
@@ -189,22 +190,32 @@ def _sorted_by(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cluster_layers(
-    cache: KVCache, layers: Sequence[int], settings: ClusterSettings, n_jobs: int
+    cache: KVCache,
+    layers: Sequence[int],
+    settings: ClusterSettings,
+    n_jobs: int,
+    rows: Callable[[int], Rows] | None = None,
+    n_tokens: int | None = None,
 ) -> Iterator[IndexLayer]:
-    """Cluster layers of a document whose rows are the cache's tail.
+    """Cluster layers of a document.
 
     Heads are clustered in parallel. Sliding-window layers, and the layers of a short document, are kept whole.
 
     Parameters
     ----------
     cache : KVCache
-        The cache that has read the document, and nothing else.
+        The model's cache.
     layers : sequence of int
         Which layers.
     settings : ClusterSettings
         How to cluster.
     n_jobs : int
         Number of threads.
+    rows : callable, optional
+        Takes the number of a layer, and returns its keys and values; if its window slides, at least those that it
+        shows. By default they are what the cache has read, which has to be the document and nothing else.
+    n_tokens : int, optional
+        Length of the document; by default what the cache has read.
 
     Yields
     ------
@@ -213,23 +224,24 @@ def cluster_layers(
     """
     from joblib import Parallel, delayed
 
-    n_tokens = cache.n_tail
+    rows = rows or cache.rows
+    n_tokens = cache.n_tail if n_tokens is None else n_tokens
     n_clusters, n_coarse = settings.n_clusters(n_tokens), settings.n_coarse(n_tokens)
     keys_clustered = slice(settings.exact_first, n_tokens - settings.exact_last)
-    clustered = [i for i in layers if n_clusters and not cache.layers[i].window]
+    clustered = [i for i in layers if n_clusters and not cache.layers[i].window and len(rows(i)[0])]
     tasks = (
         delayed(cluster_keys)(head[keys_clustered], n_clusters, n_coarse, settings)
         for i in clustered
-        for head in cache.rows(i)[0]
+        for head in rows(i)[0]
     )
     results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks) if clustered else iter(())
     try:
         for i in layers:
-            keys, values = cache.rows(i)
+            keys, values = rows(i)
             if i in clustered:
                 yield sort_layer(keys, values, [next(results) for _ in keys], settings)
             else:
-                yield whole_layer(keys, values, cache.layers[i].window)
+                yield whole_layer(keys, values, cache.layers[i].window, n_tokens)
     finally:
         if clustered:
             with warnings.catch_warnings():
@@ -304,7 +316,7 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return means
 
 
-def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> IndexLayer:
+def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int | None = None) -> IndexLayer:
     """Return a layer that is not clustered, with its rows in order.
 
     Parameters
@@ -313,9 +325,13 @@ def whole_layer(keys: np.ndarray, values: np.ndarray, window: int) -> IndexLayer
         Stored rows.
     window : int
         Tokens that a sliding window shows, 0 for no window. Rows that it has left behind are dropped.
+    n_tokens : int, optional
+        Length of the document, if these rows are only its last ones.
     """
-    first = max(0, keys.shape[1] - window) if window else 0
-    keys, values = np.ascontiguousarray(keys[:, first:]), np.ascontiguousarray(values[:, first:])
+    n_rows = keys.shape[1]
+    n_shown = min(n_rows, window) if window else n_rows
+    first = (n_rows if n_tokens is None else n_tokens) - n_shown
+    keys, values = (np.ascontiguousarray(array[:, n_rows - n_shown :]) for array in (keys, values))
     no_centroids, no_starts = as_floats(keys[:, :0]).astype(np.float16), np.zeros((len(keys), 1), np.int32)
     no_order = np.zeros((len(keys), 0), np.int32)
     return IndexLayer(keys, values, first, no_centroids, no_starts, no_centroids, no_starts, no_order, no_mass(keys))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..runtime.llama import Llama
+from ..runtime.methods import DENSE
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .clusters import ClusterSettings, settings_for
@@ -106,13 +107,14 @@ def _build(
     n_jobs: int,
     notice: Callable[[str], None],
 ) -> None:
-    """Make an index, attending densely meanwhile."""
+    """Make an index. Meanwhile all heads attend densely, but those that stream by `duo`."""
     documents = [manifest["document"] for _, manifest in library.indexes()]
     indexed = {document["sha256"] for document in documents if document["name"] == name}
     changed = indexed and hash_text(text) not in indexed  # the index of another cache type or model is no change
     notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
     attention, budget, settings = llama.attention, llama.budget, _settings(llama)
-    llama.set_attention("dense")
+    duo = llama.composition.duo
+    llama.set_attention(duo.words if duo else DENSE)
     try:
         IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
     finally:

@@ -8,6 +8,7 @@ there, the folder gets its manifest and its name.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from .. import __version__
 from ..cpu_kernels.compile import F16
 from ..errors import OctavoError
 from ..runtime.cache.index import IndexLayer
+from ..runtime.cache.tail import Rows
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from ..runtime.store.files import disk_errors, map_arrays, sync_folder, write_arrays
@@ -25,6 +27,8 @@ from ..runtime.store.index_files import (
     INDEX_VERSION,
     layer_path,
     read_layer,
+    streaming_arrays,
+    take_streaming,
     write_document,
     write_layer,
     write_manifest,
@@ -61,7 +65,27 @@ def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
         "clustering": settings.as_json(),
         "rope": rope_settings(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),
+        **streaming_heads(llama),
     }
+
+
+def streaming_heads(llama: Llama) -> dict[str, Any]:
+    """Return what an index depends on if heads stream while the document is read.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model as it was loaded: its attention and its plan.
+
+    Returns
+    -------
+    dict
+        The manifest's entry `duo`, or nothing.
+    """
+    duo, plan = llama.composition.duo, llama.plan
+    if duo is None or plan is None:
+        return {}
+    return {"duo": duo.reading(plan, llama.retrieval_heads, llama.n_batch)}
 
 
 def rope_settings(llama: Llama) -> list[float]:
@@ -88,7 +112,7 @@ class IndexBuilder:
     Parameters
     ----------
     llama : Llama
-        The model that reads the text; it has to attend densely. What it held is forgotten.
+        The model that reads the text; it has to attend densely, or by `duo`. What it held is forgotten.
     library : Library
         Where the model's indexes live.
     path : Path
@@ -160,6 +184,8 @@ class IndexBuilder:
 
     def _read(self) -> list[np.ndarray]:
         """Read the tokens, piece by piece; returns the queries of the last ones, which are a piece of their own."""
+        if self.llama.context.cache.evicts:
+            return self._read_streaming()
         llama, n_tokens = self.llama, len(self.tokens)
         border = n_tokens - self.settings.n_queries(n_tokens)
         ends = [*range(_PIECE, border, _PIECE), border, n_tokens]
@@ -176,8 +202,27 @@ class IndexBuilder:
             queries = read(llama, self.tokens[done:end], self.progress, n_queries)
             self._write_piece(done, end, queries)
             done = end
-        stored = map_arrays(self._piece(n_tokens))
-        return [stored[f"queries.{i}"] for i in range(len(llama.context.nodes))]
+        return self._queries()
+
+    def _read_streaming(self) -> list[np.ndarray]:
+        """Read the tokens while heads stream, in one piece: what they forget cannot be read again from pieces."""
+        llama, n_tokens = self.llama, len(self.tokens)
+        path, cache = self._piece(n_tokens), llama.context.cache
+        if not path.exists():
+            llama.reset()
+            self.progress.start(f"Reading {self.name}", n_tokens, "tokens")
+            queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens))
+            arrays = {f"queries.{i}": array for i, array in enumerate(queries)}
+            for i in range(len(cache.layers)):
+                (keys, values), streaming = cache.document_rows(i)
+                arrays |= {f"keys.{i}": keys, f"values.{i}": values, **streaming_arrays(streaming, f".{i}")}
+            write_arrays(path, arrays)
+        return self._queries()
+
+    def _queries(self) -> list[np.ndarray]:
+        """The captured queries of the last tokens."""
+        stored = map_arrays(self._piece(len(self.tokens)))
+        return [stored[f"queries.{i}"] for i in range(len(self.llama.context.nodes))]
 
     def _piece(self, end: int) -> Path:
         """The file of the piece that ends before this position."""
@@ -198,9 +243,17 @@ class IndexBuilder:
         cache = self.llama.context.cache
         numbers = range(len(cache.layers))
         missing = [i for i in numbers if not layer_path(self.folder, i).exists()]
-        clustered = cluster(cache, self.settings, self.progress, self.n_jobs, missing=missing)
+        stored = map_arrays(self._piece(len(self.tokens))) if cache.evicts else {}
+        streaming = {i: take_streaming(stored, f".{i}") for i in numbers}
+
+        def rows(layer: int) -> Rows:
+            return (stored[f"keys.{layer}"], stored[f"values.{layer}"]) if cache.evicts else cache.rows(layer)
+
+        clustered = cluster(
+            cache, self.settings, self.progress, self.n_jobs, missing=missing, rows=rows, n_tokens=len(self.tokens)
+        )
         for i, layer in zip(missing, clustered, strict=True):
-            write_layer(self.folder, i, layer)
+            write_layer(self.folder, i, replace(layer, streaming=streaming[i]))
         return [read_layer(self.folder, i) for i in numbers]
 
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:

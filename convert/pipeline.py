@@ -6,13 +6,14 @@ goes on; evaluation takes them as they are. The last step is `calibrate`, in cal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ..errors import OctavoError
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
+from ..runtime.cache.tail import Rows
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from .clusters import ClusterSettings, cluster_layers, whole_layer
@@ -112,6 +113,8 @@ def cluster(
     *,
     missing: Sequence[int] | None = None,
     task: str = "Clustering keys",
+    rows: Callable[[int], Rows] | None = None,
+    n_tokens: int | None = None,
 ) -> Iterator[IndexLayer]:
     """Cluster the layers of a document that the model has read, and report each.
 
@@ -129,6 +132,8 @@ def cluster(
         Layers that are not clustered yet; by default all of them.
     task : str
         What the progress calls it.
+    rows, n_tokens
+        As in `cluster_layers`.
 
     Yields
     ------
@@ -138,7 +143,7 @@ def cluster(
     n_layers = len(cache.layers)
     missing = range(n_layers) if missing is None else missing
     progress.start(task, n_layers, "layers", n_layers - len(missing))
-    for layer in cluster_layers(cache, missing, settings, n_jobs):
+    for layer in cluster_layers(cache, missing, settings, n_jobs, rows, n_tokens):
         yield layer
         progress.advance(1)
 

@@ -66,7 +66,7 @@ class NodeQueries:
     first_head : int
         Number of the layer's first KV head among those of the cache.
     queries : float32 array, shape (n_kv_head, n_queries, group, head_dim)
-        The queries, already scaled.
+        The queries, already scaled, of the KV heads that the layer's arrays hold.
     softcap : float
         Soft cap of the scores; 0 for none.
     """
@@ -249,7 +249,8 @@ def _heads(nodes: Sequence[NodeQueries]) -> Iterator[_Head]:
         sharing = list(group)
         for head in range(len(sharing[0].queries)):
             queries = [(node.queries[head], node.softcap) for node in sharing]
-            yield _Head(first_head + head, sharing[0].layer, head, queries)
+            layer = sharing[0].layer
+            yield _Head(first_head + layer.heads[head], layer, head, queries)
 
 
 def _importance(queries: HeadQueries, centroids: np.ndarray, sizes: np.ndarray, how: Calibration) -> _Importance:

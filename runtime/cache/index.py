@@ -8,13 +8,36 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ...cpu_kernels.head import ANY_ORDER
 from ...errors import BudgetTooSmall, OctavoError
 from .rows import kv_type_of
 
 
 @dataclass(frozen=True)
+class StreamingRows:
+    """What is left of a document in the KV heads of a layer that streamed while it was read.
+
+    Parameters
+    ----------
+    heads : tuple of int
+        Numbers of these heads in the layer, rising.
+    n_sinks : int
+        How many of the rows are the document's first ones. The others are its last ones, in order.
+    keys, values : arrays, shape (n_heads, n_rows, head_dim)
+        As in `IndexLayer`.
+    """
+
+    heads: tuple[int, ...]
+    n_sinks: int
+    keys: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
 class IndexLayer:
     """A document's rows in one layer. All arrays are C-contiguous.
+
+    The KV heads of the arrays are all heads of the layer, but those in `streaming`.
 
     Parameters
     ----------
@@ -36,6 +59,8 @@ class IndexLayer:
     mass : float32 array, shape (n_kv_head, n_rows)
         Attention that each row got from the document's last tokens, summed over them and over the query heads of its
         group; 0 in a sliding-window layer.
+    streaming : StreamingRows, optional
+        Rows of the heads that streamed while the document was read.
     """
 
     keys: np.ndarray
@@ -47,6 +72,20 @@ class IndexLayer:
     coarse_starts: np.ndarray
     order: np.ndarray
     mass: np.ndarray
+    streaming: StreamingRows | None = None
+
+    @property
+    def heads(self) -> list[int]:
+        """Return the numbers of the layer's KV heads that the arrays hold, in order."""
+        streaming = self.streaming.heads if self.streaming else ()
+        return [head for head in range(len(self.keys) + len(streaming)) if head not in streaming]
+
+    def positions(self, place: int) -> np.ndarray:
+        """Return the position of each stored row of one of the arrays' KV heads."""
+        if self.position == ANY_ORDER:
+            order: np.ndarray = self.order[place]
+            return order
+        return self.position + np.arange(self.keys.shape[1])
 
     @property
     def n_clusters(self) -> int:
@@ -60,7 +99,7 @@ class IndexLayer:
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of keys and values."""
+        """Return the bytes of keys and values, but of heads that streamed."""
         return int(self.keys.nbytes + self.values.nbytes)
 
 
@@ -203,7 +242,8 @@ class Index:
     @property
     def n_bytes(self) -> int:
         """Return the bytes of all keys and values."""
-        return sum(layer.n_bytes for layer in self.layers)
+        streaming = [layer.streaming for layer in self.layers if layer.streaming]
+        return sum(layer.n_bytes for layer in self.layers) + sum(s.keys.nbytes + s.values.nbytes for s in streaming)
 
 
 _Curve = TypeVar("_Curve", ThresholdCurve, TwoLevelCurve)

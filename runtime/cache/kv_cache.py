@@ -21,9 +21,10 @@ from ...errors import OctavoError
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
 from .head_table import OF_THE_METHOD, HeadTable
-from .index import Index, IndexLayer
+from .index import Index, IndexLayer, StreamingRows
 from .memory import CpuMemory, Memory
-from .tail import CacheLayer, Rows, Tail
+from .streaming_rows import copy_streaming_rows, kept_rows
+from .tail import CacheLayer, Rows, Tail, joined_rows
 
 #: Memory that is left to the rest of the machine.
 _SPARE_BYTES = 256 << 20
@@ -114,7 +115,7 @@ class KVCache(HeadTable):
         for tail, layer in zip(self.tails, self._layer_of, strict=True):
             if self.document and tail.method.keeps is Keeps.DOCUMENT:
                 stored = self.document.layers[layer]
-                mapped += stored.n_bytes // stored.keys.shape[0]
+                mapped += stored.keys[0].nbytes + stored.values[0].nbytes
         return mapped + sum(tail.chunk_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
 
     def least_share(self, n_tokens: int) -> float:
@@ -334,11 +335,16 @@ class KVCache(HeadTable):
         for number, tail in enumerate(self.tails):
             layer = int(self._layer_of[number])
             head, stored = number - int(self.first_heads[layer]), document.layers[layer]
+            if stored.streaming and head in stored.streaming.heads:
+                seen = int(window[number]), int(n_sinks[number])
+                copy_streaming_rows(tail, stored.streaming, head, self.n_document, *seen)
+                continue
+            place = stored.heads.index(head)
             if tail.method.keeps is Keeps.DOCUMENT:
-                self._map_rows(tail, self._share(layer, stored), head)
+                self._map_rows(tail, self._share(layer, stored), place)
                 tail.record["tail_position"] = self.n_document
             else:
-                self._copy_rows(tail, stored, head, int(window[number]), int(n_sinks[number]))
+                self._copy_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
         self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
 
@@ -363,7 +369,7 @@ class KVCache(HeadTable):
 
     def _copy_rows(self, tail: Tail, stored: IndexLayer, head: int, window: int, n_sinks: int) -> None:
         """Copy what a head keeps of a document into its tail. A window of 0 shows everything."""
-        position, mass = _positions(stored, head), stored.mass[head]
+        position, mass = stored.positions(head), stored.mass[head]
         rows = tail.method.document_rows(tail.state, position, mass)
         n_rows = len(rows)
         tail.record["n_tail"], tail.record["tail_position"] = n_rows, self.n_document - n_rows
@@ -376,6 +382,13 @@ class KVCache(HeadTable):
                 tail.method.start_extras(tail.shape, tail.chunk(number), position[own], mass[own])
             else:
                 tail.chunks.append(None)
+
+    def document_rows(self, layer: int) -> tuple[Rows, StreamingRows | None]:
+        """Copy what a layer keeps of a sequence that was read, for an index: see `kept_rows`."""
+        _, window, n_sinks = self.seen()
+        first = int(self.first_heads[layer])
+        own = slice(first, first + self.layers[layer].n_kv_head)
+        return kept_rows(self.layers[layer], self.tails[own], self.n_tail, window[own], n_sinks[own])
 
     def rows(self, layer: int, start: int = 0) -> Rows:
         """Copy a layer's keys and values of the tail from row `start` on, as they are stored (see rows.py).
@@ -391,14 +404,7 @@ class KVCache(HeadTable):
             If this attention evicts rows.
         """
         self._refuse_eviction()
-        joined = self.layers[layer].new_rows(self.n_tail - start)
-        for head, tail in enumerate(self._layer_tails(layer)):
-            done = 0
-            for keys, values in tail.copies(tail.n_rows - self.n_tail + start, tail.n_rows):
-                stop = done + len(keys)
-                joined[0, head, done:stop], joined[1, head, done:stop] = keys, values
-                done = stop
-        return joined[0], joined[1]
+        return joined_rows(self.layers[layer], self._layer_tails(layer), [(start - self.n_tail, 0)])
 
     def append_rows(self, layers: list[Rows]) -> None:
         """Add rows that `rows` gave: keys and values of each layer.
@@ -440,11 +446,3 @@ class KVCache(HeadTable):
     def _layer_tails(self, layer: int) -> list[Tail]:
         first = int(self.first_heads[layer])
         return self.tails[first : first + self.layers[layer].n_kv_head]
-
-
-def _positions(stored: IndexLayer, head: int) -> np.ndarray:
-    """Return the position of each stored row of one KV head."""
-    if stored.position == ANY_ORDER:
-        order: np.ndarray = stored.order[head]
-        return order
-    return stored.position + np.arange(stored.keys.shape[1])

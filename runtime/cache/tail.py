@@ -209,3 +209,30 @@ class Tail:
         self.shrink(-(-n_rows // CHUNK_ROWS))
         if n_rows % CHUNK_ROWS:
             self._append_to_extras(first_changed * CHUNK_ROWS, n_rows)
+
+
+def joined_rows(layer: CacheLayer, tails: Sequence[Tail], parts: Sequence[tuple[int, int]]) -> Rows:
+    """Copy parts of some heads' rows, one part after another.
+
+    Parameters
+    ----------
+    layer : CacheLayer
+        The heads' layer.
+    tails : sequence of Tail
+        The heads.
+    parts : sequence of (int, int)
+        Where each part starts and stops, counted from the newest row on: (-3, 0) are the newest three rows.
+
+    Returns
+    -------
+    keys, values : arrays, shape (n_heads, n_rows, elements of a row)
+    """
+    joined = layer.new_rows(sum(stop - start for start, stop in parts))[:, : len(tails)]
+    for head, tail in enumerate(tails):
+        done = 0
+        end = tail.n_rows
+        for keys, values in (rows for a, b in parts if b > a for rows in tail.copies(end + a, end + b)):
+            until = done + len(keys)
+            joined[0, head, done:until], joined[1, head, done:until] = keys, values
+            done = until
+    return joined[0], joined[1]

@@ -15,7 +15,12 @@
    level, and `coarse_thresholds`, `two_level_budgets` and `two_level_thresholds` of the lookup in two. Thresholds that
    are measured in other ways have the names of these after that of the `Calibration` (runtime/cache/index.py), such as
    `global-each-group.budgets`. Indexes from before there were any lack them.
-7. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
+7. In an index that was made with `duo`, those arrays hold the KV heads that store all rows. Of the others, `streaming`
+   has the numbers in the layer (I32), and `streaming_keys` and `streaming_values` the rows: first those of the
+   document's first tokens, as many as `streaming_sinks` says (one I64), then those of its last tokens. The manifest's
+   `duo` has the [layer, head] of these heads, how many sinks and recent tokens they see, and how batches were read. A
+   layer without such heads, and an index without such layers, has none of this.
+8. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
 """
 
@@ -28,15 +33,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..cache.index import Calibration, Index, IndexLayer, ThresholdCurve, TwoLevelCurve
+from ..cache.index import Calibration, Index, IndexLayer, StreamingRows, ThresholdCurve, TwoLevelCurve
 from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
 
 INDEX_VERSION = 3
 MANIFEST = "manifest.json"
 DOCUMENT = "document.safetensors"
 
-#: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later.
-_NUMBER, _MEASURED = "position", "mass"
+#: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later, and one
+#: has arrays of its own.
+_NUMBER, _MEASURED, _STREAMING = "position", "mass", "streaming"
 
 
 def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Index, dict[str, Any]]:
@@ -108,9 +114,39 @@ def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
     layer : IndexLayer
         What to write.
     """
-    names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED)]
+    names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED, _STREAMING)]
     arrays = {name: getattr(layer, name) for name in names}
+    arrays |= streaming_arrays(layer.streaming)
     write_arrays(layer_path(folder, i), {**arrays, _NUMBER: np.array([layer.position], np.int64)})
+
+
+def streaming_arrays(streaming: StreamingRows | None, suffix: str = "") -> dict[str, np.ndarray]:
+    """Return the arrays that a file has of heads that streamed, by name.
+
+    Parameters
+    ----------
+    streaming : StreamingRows or None
+        Their rows.
+    suffix : str
+        What the names end with.
+    """
+    if streaming is None:
+        return {}
+    return {
+        f"streaming{suffix}": np.array(streaming.heads, np.int32),
+        f"streaming_sinks{suffix}": np.array([streaming.n_sinks], np.int64),
+        f"streaming_keys{suffix}": streaming.keys,
+        f"streaming_values{suffix}": streaming.values,
+    }
+
+
+def take_streaming(arrays: dict[str, np.ndarray], suffix: str = "") -> StreamingRows | None:
+    """Take what `streaming_arrays` gave out of a file's arrays, and return it."""
+    if f"streaming{suffix}" not in arrays:
+        return None
+    names = (f"{name}{suffix}" for name in ("streaming", "streaming_sinks", "streaming_keys", "streaming_values"))
+    heads, n_sinks, keys, values = (arrays.pop(name) for name in names)
+    return StreamingRows(tuple(heads.tolist()), int(n_sinks[0]), keys, values)
 
 
 def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLayer:
@@ -131,10 +167,10 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
         The layer; its arrays are read from disk when they are touched.
     """
     arrays = map_arrays(layer_path(folder, i))
-    position = int(arrays.pop(_NUMBER)[0])
+    position, streaming = int(arrays.pop(_NUMBER)[0]), take_streaming(arrays)
     if mass is None:
         mass = np.zeros(arrays["keys"].shape[:2], np.float32)
-    return IndexLayer(position=position, mass=mass, **arrays)
+    return IndexLayer(position=position, mass=mass, streaming=streaming, **arrays)
 
 
 def write_document(folder: Path, index: Index) -> None:

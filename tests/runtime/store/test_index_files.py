@@ -87,7 +87,7 @@ def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, token
         }
 
 
-def test_rule_7_arrays_begin_at_multiples_of_64(tmp_path):
+def test_rule_8_arrays_begin_at_multiples_of_64(tmp_path):
     path, rng = tmp_path / "arrays.safetensors", np.random.default_rng(0)
     shapes = [(3,), (2, 0), (5, 7), (64,), (1, 1, 1)]
     kinds = [np.float16, np.uint8, np.int32, np.int64, np.float32, np.float64]
@@ -151,7 +151,7 @@ def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_clus
     for i in range(3):
         arrays = arrays_of(index)[f"layer-00{i}.safetensors"]
         assert arrays["position"].tolist() == [ANY_ORDER]
-        assert {field.name for field in fields(IndexLayer)} == arrays.keys() | {"mass"}
+        assert {field.name for field in fields(IndexLayer)} == arrays.keys() | {"mass", "streaming"}
         assert arrays["order"].shape == (2, len(tokens))
         for starts, coarse_starts in zip(arrays["cluster_starts"], arrays["coarse_starts"], strict=True):
             assert (starts[0], starts[-1]) == (0, SETTINGS.n_clustered(len(tokens)))
