@@ -22,7 +22,7 @@ DEPTHS = [600, 2_000, 8_000, 30_000]
 def state_of(method, shape, n_tokens, scale=1.0):
     """The record of one head before a step."""
     state = np.zeros(1, method.state)
-    heads = Heads(np.zeros(1, HEAD), np.arange(1), np.array([scale]), [shape], state)
+    heads = Heads(np.zeros(1, HEAD), np.arange(1), np.array([scale]), [shape], [None], 32_768, state)
     method.start(heads, None)
     method.before_step(heads, None, n_tokens)
     return state[0]
