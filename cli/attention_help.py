@@ -20,7 +20,7 @@ def attention_help() -> str:
 
     return _explained(
         "--attention takes one of these words, or several with + between them, such as duo+quest. Parameters follow a "
-        "colon: quest:tokens=1024,dense_layers=0.",
+        "colon: quest:tokens=1024,dense_layers=2.",
         [(word, parameters_of(word)) for word in words()],
     )
 

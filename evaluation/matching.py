@@ -1,6 +1,6 @@
 """Find the budget with which a method reads a given share of what dense attention reads, selection included.
 
-Methods mean different things by their budget: Quest's first two layers are dense, H2O reads keys twice. So that the
+Methods mean different things by their budget: H2O reads keys twice. So that the
 comparison is fair, each method gets the budget with which it really reads the share.
 """
 

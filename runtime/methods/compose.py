@@ -94,7 +94,7 @@ def parse(attention: str, plan: Plan | None = None) -> Composition:
     Parameters
     ----------
     attention : str
-        What `--attention` says, such as "duo+quest" or "quest:tokens=1024,dense_layers=0".
+        What `--attention` says, such as "duo+quest" or "quest:tokens=1024,dense_layers=2".
     plan : Plan, optional
         The model's plan. Without it, only `needs_plan` is known of "plan".
 

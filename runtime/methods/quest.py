@@ -40,7 +40,7 @@ class Quest(Method):
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
     tokens: int = parameter(0, least=0)
-    dense_layers: int = parameter(2, least=0)
+    dense_layers: int = parameter(0, least=0)
     select: str = parameter(_GROUP, choices=(_GROUP, _HEAD))
 
     name = "quest"

@@ -175,10 +175,22 @@ def test_an_interrupted_evaluation_says_that_it_goes_on(on_tiny, monkeypatch):
 
 def test_what_is_out_of_reach_is_said_and_left_out(on_tiny):
     result = octavo(
-        "agreement", *on_tiny, "--attention", "quest", "--budgets", "0.3", "--depths", "600", "--samples", "1"
+        "agreement",
+        *on_tiny,
+        "--attention",
+        "quest:dense_layers=2",
+        "--budgets",
+        "0.3",
+        "--depths",
+        "600",
+        "--samples",
+        "1",
     )
     assert result.exit_code == 0
-    left_out = r"^quest read 0\.\d{3} or more with every budget that was tried at 600 tokens: 0\.3 is left out there\.$"
+    left_out = (
+        r"^quest:dense_layers=2 read 0\.\d{3} or more with every budget that was tried at 600 tokens: "
+        r"0\.3 is left out there\.$"
+    )
     assert re.search(left_out, result.stderr, re.M)
     assert [line.split(" | ")[0] for line in result.stdout.splitlines()[4:]] == ["| dense"]
 

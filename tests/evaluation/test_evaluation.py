@@ -14,7 +14,7 @@ from octavo.evaluation.reader import Reader
 from octavo.runtime.methods import METHODS as METHODS_TABLE
 from octavo.runtime.methods.squeezed import Squeezed
 
-METHODS = ["squeezed", "streaming", "quest", "sparq", "h2o"]
+METHODS = ["squeezed", "streaming", "quest:dense_layers=2", "sparq", "h2o"]
 #: Tokens of a text that is long enough to be clustered, and a budget that all methods reach.
 DEPTH, BUDGET = 1400, 0.8
 MIXED = {"attentions": METHODS, "budgets": [BUDGET], "depths": [DEPTH], "n_samples": 3}
@@ -95,7 +95,8 @@ def test_dense_differs_from_itself_in_nothing(measured, task):
 
 def test_agreement_tells_the_error_of_each_layer(measured, task):
     if task == "agreement":
-        quest, sparq = (rows_of(measured[1])[method, BUDGET, DEPTH]["output_errors"] for method in ("quest", "sparq"))
+        rows = rows_of(measured[1])
+        quest, sparq = (rows[method, BUDGET, DEPTH]["output_errors"] for method in ("quest:dense_layers=2", "sparq"))
         assert quest[:2] == [pytest.approx(0, abs=1e-4)] * 2  # its first two layers are dense
         assert 0.001 < quest[2] < 1.5
         assert all(0.001 < error < 1.5 for error in sparq)
@@ -182,13 +183,14 @@ def test_a_text_is_read_once_and_clustered_as_each_method_wants(llama, tmp_path,
 
 def test_budgets_that_a_method_does_not_reach_are_left_out(llama, tmp_path):
     notices = []
-    settings = {"attentions": ["quest", "streaming"], "budgets": [0.4], "depths": [600]}
+    settings = {"attentions": ["quest:dense_layers=2", "streaming"], "budgets": [0.4], "depths": [600]}
     result = evaluate(llama, tmp_path, notice=notices.append, **settings)
-    assert result["left_out"] == [{"attention": "quest", "budget": 0.4, "depth": 600}]
+    assert result["left_out"] == [{"attention": "quest:dense_layers=2", "budget": 0.4, "depth": 600}]
     assert rows_of(result).keys() == {("dense", 1, 600), ("streaming", 0.4, 600)}
     [sentence] = notices
     assert re.fullmatch(
-        r"quest read 0\.\d{3} or more with every budget that was tried at 600 tokens: 0\.4 is left out there\.",
+        r"quest:dense_layers=2 read 0\.\d{3} or more with every budget that was tried at 600 tokens: "
+        r"0\.4 is left out there\.",
         sentence,
     )
     progress = Recorded()
@@ -200,8 +202,8 @@ def test_budgets_that_a_method_does_not_reach_are_left_out(llama, tmp_path):
 
 def test_what_is_left_out_is_of_the_requested_depths(llama, tmp_path):
     for depth in (300, 320):
-        result = evaluate(llama, tmp_path, attentions=["quest"], budgets=[0.4], depths=[depth])
-        assert result["left_out"] == [{"attention": "quest", "budget": 0.4, "depth": depth}]
+        result = evaluate(llama, tmp_path, attentions=["quest:dense_layers=2"], budgets=[0.4], depths=[depth])
+        assert result["left_out"] == [{"attention": "quest:dense_layers=2", "budget": 0.4, "depth": depth}]
 
 
 @pytest.mark.parametrize("task", ["perplexity", "repetition", "needle", "qa"])

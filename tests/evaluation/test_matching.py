@@ -22,7 +22,7 @@ class Measured:
 
 
 def offset(budget):
-    """Something is always read, as by Quest's dense layers."""
+    """Something is always read, as by dense layers."""
     return 0.04 + 0.96 * budget
 
 

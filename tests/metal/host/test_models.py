@@ -17,7 +17,16 @@ from octavo.runtime.store.plan import Plan
 SAME = 0.01  # the same numbers, added up in another order; logits have a standard deviation of about three
 ROUNDED = 0.1  # where the CPU rounds queries to 8 bits
 TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()
-ATTENTIONS = ["dense", "streaming:positions=sequence", "window", "quest", "sparq", "squeezed", "squeezed2", "duo+quest"]
+ATTENTIONS = [
+    "dense",
+    "streaming:positions=sequence",
+    "window",
+    "quest:dense_layers=2",
+    "sparq",
+    "squeezed",
+    "squeezed2",
+    "duo+quest:dense_layers=2",
+]
 #: The same, all but two of them among the slow tests.
 SOME = [each if each in ("sparq", "squeezed2") else pytest.param(each, marks=pytest.mark.slow) for each in ATTENTIONS]
 

@@ -40,7 +40,8 @@ TWO_LEVELS = ["append_rows", "score_items", "narrow_items", "score_narrowed", *D
     [
         ("dense", [DECODE] * 3),
         ("streaming:positions=sequence", [DECODE] * 3),
-        ("quest", [DECODE, DECODE, SCORES]),  # its first two layers are dense
+        ("quest", [SCORES] * 3),
+        ("quest:dense_layers=2", [DECODE, DECODE, SCORES]),
         ("sparq", [SCORES] * 3),
         ("squeezed", [SCORES] * 3),
         ("squeezed2", [TWO_LEVELS] * 3),
@@ -102,7 +103,7 @@ def test_every_methods_part_is_in_the_text_before_the_calls_of_its_functions():
 
 
 def test_a_method_that_serves_heads_for_a_while_leaves_their_extras_to_the_first(tiny_model, metal):
-    llama = new_llama(tiny_model, "quest")
+    llama = new_llama(tiny_model, "quest:dense_layers=2")
     llama.eval(TOKENS[:40])
     with streaming(llama.context.cache, [(2, 1)], 4, 32):
         llama.eval(TOKENS[40:50])

@@ -77,11 +77,11 @@ class Model:
 
 SELECTING = [
     "quest",
-    "quest:dense_layers=0",
+    "quest:dense_layers=2",
     "quest:paper",
     "duo+quest",
     "plan+quest",
-    "plan+duo+quest:dense_layers=0",
+    "plan+duo+quest:dense_layers=2",
     "sparq",
     "plan+sparq",
 ]
@@ -120,16 +120,18 @@ def test_a_budget_of_1_reads_everything(attention):
 
 def test_the_least_share_is_that_of_dense_layers_and_bounds():
     pages = 4 * 16 / 700
-    assert Model("quest", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx((2 + 28 * (1 / 16 + pages)) / 30)
-    assert Model("quest:dense_layers=0", 0.1, 64, Q8_0, 700).cache.least_share(700) == pytest.approx(1 / 8.5 + pages)
-    duo = Model("duo+quest:dense_layers=0", 0.1, 64, F16, 700).cache
+    assert Model("quest:dense_layers=2", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx(
+        (2 + 28 * (1 / 16 + pages)) / 30
+    )
+    assert Model("quest", 0.1, 64, Q8_0, 700).cache.least_share(700) == pytest.approx(1 / 8.5 + pages)
+    duo = Model("duo+quest", 0.1, 64, F16, 700).cache
     assert duo.least_share(700) == pytest.approx((64 / 700 + 1 / 16 + pages) / 2)
     assert Model("h2o", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx(256 / 700)
     assert Model("dense", 0.1, 64, F16, 700).cache.least_share(700) == 1
 
 
 def test_a_budget_below_the_least_share_is_said():
-    said = {budget: Model("quest", budget, 64, Q8_0, 4000).cache.shortfall(4000) for budget in BUDGETS}
+    said = {budget: Model("quest:dense_layers=2", budget, 64, Q8_0, 4000).cache.shortfall(4000) for budget in BUDGETS}
     assert said == {
         0.5: "",
         0.25: "",
@@ -140,14 +142,14 @@ def test_a_budget_below_the_least_share_is_said():
 
 
 def test_a_budget_counts_no_sliding_window():
-    model = Model("quest:dense_layers=0", 0.25, 64, F16, 4000, n_sliding=20)
+    model = Model("quest", 0.25, 64, F16, 4000, n_sliding=20)
     assert model.share_read() == pytest.approx(0.25, rel=0.05)
 
 
 @pytest.mark.parametrize(("tokens", "select"), [(64, "group"), (512, "group"), (64, "head"), (512, "head")])
 def test_quest_attends_a_number_of_tokens(tokens, select):
     """Bounds come on top, and what one query head selects and the other does not."""
-    model = Model(f"quest:tokens={tokens},dense_layers=0,select={select}", 0.5, 64, F16, 4000, plan=None)
+    model = Model(f"quest:tokens={tokens},select={select}", 0.5, 64, F16, 4000, plan=None)
     n_rows = (model.share_read() - 1 / 16) * model.cache.n_tokens
     assert n_rows > tokens - 16  # the last page is not full
     if select == "group":

@@ -78,8 +78,9 @@ def test_sliding_layers_are_dense():
     assert methods == [*[Squeezed(0.2)] * 4, Dense(), Dense(), Squeezed(0.2), Squeezed(0.2)]
 
 
-def test_the_first_two_layers_of_quest_are_dense():
-    assert served(assign("quest", 0.2, LAYERS, None)) == [*[Dense()] * 6, Quest(0.2), Quest(0.2)]
+def test_first_layers_are_dense_where_a_method_wants_it():
+    quest = Quest(0.2, dense_layers=2)
+    assert served(assign("quest:dense_layers=2", 0.2, LAYERS, None)) == [*[Dense()] * 6, quest, quest]
 
 
 @pytest.mark.parametrize(("share", "n_streaming"), [(None, 3), (0.5, 3), (0.25, 4), (0.26, 4), (0, 6), (1, 0)])

@@ -72,7 +72,7 @@ def test_a_prompt_decides_what_layers_keep_of_it(model):
 
 
 def test_quest_follows_a_prompt_from_its_end_on(model):
-    plain, llama = new_llama(model, "quest:dense_layers=0"), new_llama(model, "plan:by=prompt+quest:dense_layers=0")
+    plain, llama = new_llama(model, "quest"), new_llama(model, "plan:by=prompt+quest")
     for each in (plain, llama):
         each.eval(TOKENS[:1500])
     np.testing.assert_array_equal(llama.logits(), plain.logits())
