@@ -92,12 +92,14 @@ def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarra
     float64 array, shape (n_heads,)
         Shares of the heads. Their mean is at least that of `least`.
     """
+    if all((each == each[0]).all() for each in (scale, lookup, least)):  # of most steps, which must not wait for this
+        return np.full(len(scale), min(max(share, least[0]), 1.0))
     scale = np.maximum(scale, 1e-6)
-    factors = np.sort(
-        np.concatenate([(least - lookup) / scale, (1 - lookup) / scale])
-    )  # the mean is linear between them
-    own = np.clip(lookup + factors[:, None] * scale, least, 1.0)
-    factor = np.interp(share, own @ weight / weight.sum(), factors)
+    factors = np.concatenate([(least - lookup) / scale, (1 - lookup) / scale])  # where each head's share begins to grow
+    order = factors.argsort()  # and where it ends: between them the sum is linear
+    factors, slopes = factors[order], np.cumsum(np.concatenate([weight * scale, -weight * scale])[order])
+    sums = weight @ least + np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(factors))])
+    factor = np.interp(share * weight.sum(), sums, factors)
     shares: np.ndarray = np.clip(lookup + factor * scale, least, 1.0)
     return shares
 
