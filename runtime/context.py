@@ -132,6 +132,20 @@ class Context(internals.LlamaContext):
         if rows:
             self.cache.append_rows(rows)
 
+    def check_room(self, n_tokens: int) -> None:
+        """Check that so many tokens fit the context after those that it holds.
+
+        Raises
+        ------
+        OctavoError
+            If they do not.
+        """
+        needed = self.cache.n_tokens + n_tokens
+        if needed > self.longest:
+            raise OctavoError(
+                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
+            )
+
     def decode(self, batch: internals.LlamaBatch) -> None:
         """Run a batch that follows what the cache holds, and add it to the cache.
 
@@ -143,11 +157,7 @@ class Context(internals.LlamaContext):
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
             raise OctavoError(f"octavo keeps one sequence: a batch must go on at position {n_past}.")
-        needed = n_tokens if self.cache.rolls else n_past + n_tokens
-        if needed > self._n_ctx or n_past + n_tokens > self.longest:
-            raise OctavoError(
-                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
-            )
+        self.check_room(n_tokens)
         if self.cache.follows_prompt:
             self._follow_prompt(n_tokens)
         self.cache.reserve(n_tokens)

@@ -256,7 +256,9 @@ class Llama(llama_cpp.Llama):
         return int(self._n_ctx)
 
     def eval(self, tokens: Sequence[int]) -> None:
-        """Evaluate tokens after those that were evaluated before."""
+        """Evaluate tokens after those that were evaluated before. Raise OctavoError, before any of it, without room."""
+        if isinstance(self._ctx, Context):
+            self._ctx.check_room(len(tokens))
         n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a batch may be drafted
         if n_rows < n_tokens <= self.longest:
             self.input_ids = np.resize(self.input_ids, 2 * n_tokens)
