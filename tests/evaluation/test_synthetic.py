@@ -39,7 +39,7 @@ def test_the_arrays_are_those_of_a_document(layer):
     assert layer.coarse_starts.dtype == layer.order.dtype == np.int32
     assert layer.mass.dtype == np.float32
     for array in vars(layer).values():
-        assert isinstance(array, int) or array.flags.c_contiguous
+        assert array is None or isinstance(array, int) or array.flags.c_contiguous
 
 
 def test_clusters_cover_all_rows_but_the_exact_ones(layer):
