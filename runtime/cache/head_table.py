@@ -112,6 +112,11 @@ class HeadTable:
                 self.heads[name] = values
 
     @property
+    def assigned(self) -> list[Served]:
+        """Return the methods of the assignments, without one that `attending_by` has in their place for a while."""
+        return self.served[: len(self.assignments)]
+
+    @property
     def counted(self) -> np.ndarray:
         """Return which heads' bytes budgets are shares of: those without a sliding window, if there are any."""
         sees_all: np.ndarray = self.heads["window"] == 0
@@ -131,7 +136,7 @@ class HeadTable:
         """Return which heads see a window only, how many rows it has, and how many sinks they see besides it."""
         slides, window = self._slides.copy(), self.heads["window"].copy()
         n_sinks = np.zeros(len(self.heads), np.int64)
-        for each in self.served[: len(self.assignments)]:
+        for each in self.assigned:
             if each.method.keeps is Keeps.RECENT:
                 numbers = each.heads.numbers
                 n_sinks[numbers], window[numbers] = each.method.kept_window(each.heads)

@@ -120,11 +120,11 @@ class KVCache(HeadTable):
 
     def least_share(self, n_tokens: int) -> float:
         """Return the share that a step reads of n_tokens tokens with the smallest budget (see methods/budgets.py)."""
-        return least_share(self.served[: len(self.assignments)], n_tokens, self.document)
+        return least_share(self.assigned, n_tokens, self.document)
 
     def shortfall(self, n_tokens: int) -> str:
         """Return a sentence about a budget that is smaller than that; "" if it is not."""
-        return shortfall(self.served[: len(self.assignments)], n_tokens, self.document)
+        return shortfall(self.assigned, n_tokens, self.document)
 
     def check_memory(self, n_tail: int) -> None:
         """Check that a tail of n_tail rows that are all kept fits in memory.
@@ -171,7 +171,7 @@ class KVCache(HeadTable):
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
-        share_out(self.served[: len(self.assignments)], self.n_tokens + n_new, self.document)
+        share_out(self.assigned, self.n_tokens + n_new, self.document)
         for each in self.served:
             prepare = each.method.before_step if n_new == 1 else each.method.before_batch
             prepare(each.heads, self.document, self.n_tokens + n_new)
