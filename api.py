@@ -91,7 +91,8 @@ def open_document(
     budget : float
         Share of the KV bytes that a step may read, or that is kept if the attention evicts rows: above 0, at most 1.
     plan : path, optional
-        The model's plan, for attentions that need one; by default the one that `octavo profile` wrote.
+        The model's plan, for attentions that need one, or a TSV file of gates (docs/plans.md); by default the plan that
+        `octavo profile` wrote.
     retrieval_heads : float, optional
         Share of the KV heads that attend to everything, for "duo"; by default the plan's.
     n_ctx : int

@@ -266,7 +266,8 @@ plan = option(
     "--plan",
     env="PLAN",
     type=click.Path(path_type=Path),
-    help="The model's plan, for duo and plan.  [default: the one that `octavo profile` wrote]",
+    help="The model's plan, for duo and plan, or a TSV file of gates in the format of DuoAttention's authors.  "
+    "[default: the plan that `octavo profile` wrote]",
 )
 retrieval_heads = option(
     "--retrieval-heads",

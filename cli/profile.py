@@ -20,6 +20,13 @@ _CHECKS = ("repeated, equal", "repeated, by sensitivity", "prose, equal", "prose
 @click.command()
 @options.output_option("text", "json")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the plan as a picture too.")
+@click.option(
+    "--write-gates",
+    type=click.Path(path_type=Path),
+    metavar="FILE.tsv",
+    help="Write the order of the heads as gates too, in the format of DuoAttention's authors, with config.json beside "
+    "them.",
+)
 @options.option(
     "--texts",
     env="TEXTS",
@@ -67,6 +74,7 @@ _CHECKS = ("repeated, equal", "repeated, by sensitivity", "prose, equal", "prose
 def profile(
     output: str,
     plot: Path | None,
+    write_gates: Path | None,
     texts: int,
     tokens: int,
     rounds: int,
@@ -84,21 +92,28 @@ def profile(
     """
     from ..convert.plan.profile import ProfileSettings
     from ..convert.plan.profile import profile as measured_plan
+    from ..runtime.store import gates
 
     if plot is not None:
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
+    if write_gates is not None:
+        gates.check_gates(write_gates, sinks, recent)
     model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
     library, settings = model_options.library(), ProfileSettings(texts, tokens, rounds, sinks, recent)
     with resumable(), TaskProgress() as progress:
-        plan = measured_plan(model_options.open(), library, settings, progress, notice)
+        llama = model_options.open()
+        plan = measured_plan(llama, library, settings, progress, notice)
     notice(f"The plan is {library.plan_path}")
     if plot is not None:
         from ..evaluation.plan_plot import write_plot
 
         write_plot(plan, plot)
         notice(f"The picture is {plot}")
+    if write_gates is not None:
+        gates.write_gates(write_gates, library.plan().gates(llama.context.cache.layers))
+        notice(f"The gates are {write_gates}")
     if output == "json":
         print_json(plan)
     else:

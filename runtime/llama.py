@@ -156,6 +156,7 @@ class Llama(llama_cpp.Llama):
         if params.n_ctx > self.n_batch:  # RoPE factors depend on it, and those of the nodes are for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
+        self.plan = self.plan and self.plan.of_layers(layers)
         assignments = assign(self.attention, self.budget, layers, self.plan, self.retrieval_heads)
         self._ctx.close()
         self._ctx: Any = self._stack.enter_context(

@@ -12,11 +12,8 @@ from typing import Any
 from ... import __version__
 from ...runtime.store.files import write_bytes
 from ...runtime.store.library import Library
-from ...runtime.store.plan import PLAN_VERSION
+from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS
 from .heads import Elimination
-
-#: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
-ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
 
 
 @dataclass(frozen=True)

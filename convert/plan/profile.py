@@ -24,6 +24,7 @@ from ...runtime.llama import Llama
 from ...runtime.methods import DENSE
 from ...runtime.methods.layer_budgets import importance_groups
 from ...runtime.store.files import disk_errors, map_arrays, sha256_of, write_arrays, write_json
+from ...runtime.store.gates import N_RECENT, N_SINKS
 from ...runtime.store.library import Library
 from ...runtime.store.plan import PLAN_VERSION, Plan
 from ..progress import Progress, Silent
@@ -74,8 +75,8 @@ class ProfileSettings:
     texts: int = 2
     tokens: int = 4096
     rounds: int = 20
-    sinks: int = 128
-    recent: int = 256
+    sinks: int = N_SINKS
+    recent: int = N_RECENT
     seed: int = 0
 
     def fitted(self, n_ctx: int) -> ProfileSettings:

@@ -72,7 +72,8 @@ class Library:
         Parameters
         ----------
         path : path, optional
-            The plan file; by default the one that `octavo profile` wrote for this model.
+            The plan file, or one of gates, which nothing but its shape can be checked of; by default the plan that
+            `octavo profile` wrote for this model.
 
         Returns
         -------
@@ -86,7 +87,7 @@ class Library:
         """
         path = Path(path) if path is not None else self.plan_path
         plan = read_plan(path)
-        if plan.model != self.model_hash:
+        if plan.model is not None and plan.model != self.model_hash:
             raise OctavoError(f"The plan {path} was measured on another model: run `octavo profile` for this one.")
         return plan
 

@@ -4,6 +4,8 @@ It says what share of a budget each layer gets: by how much the model's output c
 and by how much the layer changes the residual stream (SqueezeAttention, Wang et al. 2024, algorithm 1). And it has the
 order in which KV heads could be made to stream, and so which of them are retrieval heads (DuoAttention, Xiao et al.
 2024, section 2.2).
+
+A file of gates (see gates.py) is read as a plan that has the order of the heads alone.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,12 @@ import numpy as np
 
 from ...errors import OctavoError
 from ..cache.tail import CacheLayer
+from .gates import SUFFIX, Gates, read_gates
 
 PLAN_VERSION = 2
+
+#: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
+ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,8 @@ class Plan:
 
     Parameters
     ----------
-    model : str
-        SHA-256 of the model file that was measured.
+    model : str or None
+        SHA-256 of the model file that was measured; None for gates, whose file does not say.
     attention : str
         What `--attention plan` runs, in the words of `methods.compose.parse`.
     retrieval_heads : float
@@ -41,13 +47,13 @@ class Plan:
         Factors of the layers' budgets that were found best for a method, by its name; on average 1.
     elimination : tuple of (layer, head)
         All KV heads whose layer does not slide, in the order in which they were made to stream: the retrieval heads
-        are the last ones.
+        are the last ones. As gates are read, also those of layers that slide (see `of_layers`).
     groups : tuple of int or None, one for each cached layer
         Group of the layer by its importance, 0 for the most important one; None for a layer that slides, and for all
         where importance could not be measured.
     """
 
-    model: str
+    model: str | None
     attention: str
     retrieval_heads: float
     n_sinks: int
@@ -68,6 +74,40 @@ class Plan:
         n_retrieval = int(np.ceil(share * len(self.elimination)))
         return list(self.elimination[: len(self.elimination) - n_retrieval])
 
+    def of_layers(self, layers: Sequence[CacheLayer]) -> Plan:
+        """Return the plan without the heads of layers that slide: gates are of all layers.
+
+        Parameters
+        ----------
+        layers : sequence of CacheLayer
+            The model's cached layers.
+        """
+        slides = {i for i, layer in enumerate(layers) if layer.window}
+        return replace(self, elimination=tuple(head for head in self.elimination if head[0] not in slides))
+
+    def gates(self, layers: Sequence[CacheLayer]) -> Gates:
+        """Return the order of the heads as gates, which grow by equal steps from the first head that streams to 1.
+
+        Heads of layers that slide get 0, as they never see everything.
+
+        Parameters
+        ----------
+        layers : sequence of CacheLayer
+            The model's cached layers, which `check` has found to be those of the plan.
+
+        Raises
+        ------
+        OctavoError
+            The layers have different numbers of KV heads.
+        """
+        n_heads = {layer.n_kv_head for layer in layers}
+        if len(n_heads) > 1:
+            raise OctavoError("The layers of this model have different numbers of KV heads: a file of gates has one.")
+        values = np.zeros((len(layers), *n_heads))
+        for place, head in enumerate(self.elimination, 1):
+            values[head] = place / len(self.elimination)
+        return Gates(values, self.n_sinks, self.n_recent)
+
     def check(self, layers: Sequence[CacheLayer]) -> None:
         """Check that a model has the layers and heads of this plan.
 
@@ -83,17 +123,25 @@ class Plan:
         """
         heads = {(i, head) for i, layer in enumerate(layers) if not layer.window for head in range(layer.n_kv_head)}
         lengths = {len(self.groups), *map(len, self.layer_scale.values())}
-        if lengths != {len(layers)} or set(self.elimination) != heads:
-            raise OctavoError("The plan was measured on another model: run `octavo profile` for this one.")
+        if lengths == {len(layers)} and set(self.elimination) == heads:
+            return
+        if self.model is None:
+            own = " or ".join(map(str, sorted({layer.n_kv_head for layer in layers})))
+            n_heads = 1 + max((head for _, head in self.elimination), default=-1)
+            raise OctavoError(
+                f"The gates belong to another model: they are of {len(self.groups)} layers of {n_heads} KV heads, and "
+                f"this model has {len(layers)} of {own}."
+            )
+        raise OctavoError("The plan was measured on another model: run `octavo profile` for this one.")
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan file.
+    """Read a plan file, or a file of gates as a plan.
 
     Parameters
     ----------
     path : path
-        The file.
+        The file. One that ends in .tsv has gates.
 
     Returns
     -------
@@ -108,6 +156,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     path = Path(path)
     if not path.exists():
         raise OctavoError(f"There is no plan {path}: `octavo profile` measures the model and writes it.")
+    if path.suffix.lower() == SUFFIX:
+        return _plan_of_gates(read_gates(path))
     try:
         content: dict[str, Any] = json.loads(path.read_text("utf-8"))
         if content["format_version"] != PLAN_VERSION:
@@ -128,3 +178,19 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise OctavoError(f"The plan {path} cannot be read: run `octavo profile` again, or mend it.") from problem
+
+
+def _plan_of_gates(gates: Gates) -> Plan:
+    """Return a plan in which heads stream in ascending order of their gates, and layers have equal budgets."""
+    n_layers, n_heads = gates.values.shape
+    order = np.argsort(gates.values, axis=None, kind="stable").tolist()  # equal gates: by layer and head
+    return Plan(
+        model=None,
+        attention=ATTENTION,
+        retrieval_heads=RETRIEVAL_HEADS,
+        n_sinks=gates.n_sinks,
+        n_recent=gates.n_recent,
+        layer_scale={},
+        elimination=tuple(divmod(number, n_heads) for number in order),
+        groups=(None,) * n_layers,
+    )

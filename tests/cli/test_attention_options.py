@@ -125,3 +125,25 @@ def test_the_plan_of_another_model_is_refused(document, on_tiny, tmp_path):
     write_plan(Library.of(on_tiny[1], on_tiny[3]), plan, model={"name": "other", "sha256": "0"})
     options = ["--attention", "duo", "--plan", plan]
     fails(run("ask", document, "Why?", *on_tiny, *options), 1, "was measured on another model")
+
+
+def test_gates_are_a_plan(document, on_tiny, tmp_path):
+    gates = tmp_path / "full_attention_heads.tsv"
+    gates.write_text("1\t0\n" * 3)
+    gates.with_name("config.json").write_text('{"sink_size": 4, "recent_size": 64}')
+    library, answers, n_indexes = Library.of(on_tiny[1], on_tiny[3]), [], []
+    for plan in ([], ["--plan", gates]):  # by the plan, too, the second heads stream
+        options = ["--attention", "duo", *plan, "--temp", 0, "-n", 8, "-o", "json"]
+        result = run("ask", document, "Why?", *on_tiny, *options)
+        assert result.exit_code == 0, result.stderr
+        answers.append(json.loads(result.stdout)["answer"])
+        n_indexes.append(len(library.indexes()))
+    assert answers[0] == answers[1]
+    assert n_indexes[0] == n_indexes[1]  # an index for duo depends on the heads, not on where the plan is from
+
+
+def test_gates_of_another_shape_are_refused(document, on_tiny, tmp_path):
+    gates = tmp_path / "gates.tsv"
+    gates.write_text("1\t0\n" * 4)
+    message = "The gates belong to another model: they are of 4 layers of 2 KV heads, and this model has 3 of 2."
+    fails(run("ask", document, "Why?", *on_tiny, "--attention", "duo", "--plan", gates), 1, message)

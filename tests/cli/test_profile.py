@@ -11,6 +11,7 @@ from helpers.index_builds import Entered, Recorded
 from octavo.cli import main as cli_main
 from octavo.cli.profile import spans
 from octavo.convert.plan.profile import ProfileSettings
+from octavo.runtime.store.plan import read_plan
 
 QUICK = ["--texts", "1", "--tokens", "1024", "--rounds", "2", "--sinks", "16", "--recent", "32"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -50,12 +51,16 @@ def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
     )
 
     picture = tmp_path / "plan.png"
-    second = octavo(*on_tiny, "--plot", picture, "-o", "json")
+    gates = tmp_path / "gates" / "full_attention_heads.tsv"
+    gates.parent.mkdir()
+    second = octavo(*on_tiny, "--plot", picture, "--write-gates", gates, "-o", "json")
     assert second.exit_code == 0
     assert "nothing is measured again." in second.stderr
     assert "Letting heads stream" not in second.stderr
-    assert second.stderr.splitlines()[-1] == f"The picture is {picture}"
+    assert second.stderr.splitlines()[-2:] == [f"The picture is {picture}", f"The gates are {gates}"]
     assert json.loads(second.stdout) == json.loads(path.read_text())
+    written, plan = read_plan(gates), read_plan(path)
+    assert (written.elimination, written.n_sinks, written.n_recent) == (plan.elimination, 16, 32)
     content = picture.read_bytes()
     assert content.startswith(PNG)
     assert int.from_bytes(content[16:20]) > 500  # its width
@@ -86,6 +91,18 @@ def test_pictures_that_cannot_be_written_are_refused_before_the_work(on_tiny, tm
         result = octavo(*on_tiny, "--plot", tmp_path / name)
         fails(result, 1, message)
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_gates_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    for name, message in {
+        "gates.json": "gates.json is not a TSV file's name: give one that ends in .tsv.",
+        "gates.tsv": "config.json is there already, and does not say sink_size 16 and recent_size 32",
+    }.items():
+        result = octavo(*on_tiny, "--write-gates", tmp_path / name)
+        fails(result, 1, message)
+        assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "gates.tsv").exists()
 
 
 @pytest.mark.parametrize(

@@ -216,3 +216,14 @@ def duo_chunk(n_rows, n_tokens, n_sinks, n_recent):
     before = n_rows - n_tokens
     cached = [row for row in range(before) if row < n_sinks or row >= before - n_recent]
     return [cached + list(range(before, token + 1)) for token in range(before, n_rows)]
+
+
+def duo_full_heads(gates, sparsity):
+    """DuoAttention's published files: heads at or above the quantile of the gates at the sparsity see everything.
+
+    gates : (n_layers, n_kv_head); those beyond 0 and 1 count as these
+    sparsity : share of the heads that stream, more than 0 and less than 1
+    Returns whether each head sees everything. Equal gates are not told apart here.
+    """
+    gates = np.clip(gates, 0, 1)
+    return gates >= np.quantile(gates, sparsity)

@@ -1,0 +1,143 @@
+"""Gates of KV heads, in the files that DuoAttention's authors publish (Xiao et al. 2024, mit-han-lab/duo-attention).
+
+1. `full_attention_heads.tsv` has a line for each layer, and in it a number for each KV head, between tabs.
+2. A number is the head's gate, from 0 to 1; others count as the nearer end. The heads whose gates are largest are
+   retrieval heads: those at or above the quantile of all gates at the share of streaming heads.
+3. `config.json` beside it says how many sinks and recent tokens the other heads saw: `sink_size` and `recent_size`.
+   It may have other entries. Without both it is not about gates, and octavo's defaults stand.
+4. Nothing in the files names the model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import OctavoError
+
+SUFFIX = ".tsv"
+CONFIG = "config.json"
+
+#: Sinks and recent tokens of streaming heads, if nothing says others.
+N_SINKS, N_RECENT = 128, 256
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Gates of all KV heads, and what streaming heads see.
+
+    Parameters
+    ----------
+    values : float64 array, shape (n_layers, n_kv_head)
+        Gate of each KV head, from 0 to 1.
+    n_sinks, n_recent : int
+        First tokens, and newest tokens, that a streaming head sees.
+    """
+
+    values: np.ndarray
+    n_sinks: int
+    n_recent: int
+
+
+def read_gates(path: Path) -> Gates:
+    """Read a file of gates, and what `config.json` beside it says.
+
+    Parameters
+    ----------
+    path : Path
+        The TSV file.
+
+    Raises
+    ------
+    OctavoError
+        One of the two files cannot be read.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+        values = np.array([[float(gate) for gate in line.split("\t")] for line in lines if line.strip()], np.float64)
+        if values.ndim != 2 or not np.isfinite(values).all():
+            raise ValueError
+    except (OSError, ValueError) as problem:
+        raise OctavoError(
+            f"{path} cannot be read as gates: it needs a line for each layer, with a number for each KV head, between "
+            "tabs."
+        ) from problem
+    n_sinks, n_recent = _read_config(path.with_name(CONFIG)) or (N_SINKS, N_RECENT)
+    return Gates(values.clip(0, 1), n_sinks, n_recent)
+
+
+def check_gates(path: Path, n_sinks: int, n_recent: int) -> None:
+    """Check that gates can be written to a file, before they are known.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    n_sinks, n_recent : int
+        As in `Gates`.
+
+    Raises
+    ------
+    OctavoError
+        The file's name has another ending, its folder does not exist, or `config.json` there says something else.
+    """
+    if path.suffix.lower() != SUFFIX:
+        raise OctavoError(f"{path} is not a TSV file's name: give one that ends in {SUFFIX}.")
+    if not path.parent.is_dir():
+        raise OctavoError(f"There is no folder {path.parent} to write {path.name} in.")
+    config = path.with_name(CONFIG)
+    if config.exists() and _read_config(config) != (n_sinks, n_recent):
+        raise OctavoError(
+            f"{config} is there already, and does not say sink_size {n_sinks} and recent_size {n_recent}, which belong "
+            "to these gates: give a file in another folder."
+        )
+
+
+def write_gates(path: Path, gates: Gates) -> None:
+    """Write gates, and `config.json` beside them. One that says the same already stays as it is.
+
+    Parameters
+    ----------
+    path : Path
+        The TSV file. If it is there, it is replaced.
+    gates : Gates
+        What to write.
+
+    Raises
+    ------
+    OctavoError
+        As `check_gates`, or a file cannot be written.
+    """
+    check_gates(path, gates.n_sinks, gates.n_recent)
+    config = path.with_name(CONFIG)
+    try:
+        if not config.exists():
+            settings = {"sink_size": gates.n_sinks, "recent_size": gates.n_recent}
+            config.write_text(json.dumps(settings) + "\n", "utf-8")
+        lines = ("\t".join(f"{gate:.18e}" for gate in layer) for layer in gates.values)
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    except OSError as problem:
+        raise OctavoError(f"{problem.filename} cannot be written: {problem.strerror or problem}.") from problem
+
+
+def _read_config(path: Path) -> tuple[int, int] | None:
+    """Read the numbers of sinks and of recent tokens; None if there is no such file, or it has neither."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        sizes = [content.get("sink_size"), content.get("recent_size")]
+        if sizes == [None, None]:
+            return None
+        n_sinks, n_recent = sizes
+        if type(n_sinks) is not int or type(n_recent) is not int or n_sinks < 0 or n_recent < 1:
+            raise ValueError
+    except (OSError, ValueError, AttributeError) as problem:
+        raise OctavoError(
+            f"{path} cannot be read: beside gates it needs sink_size, a whole number from 0 on, and recent_size, one "
+            "from 1 on."
+        ) from problem
+    return n_sinks, n_recent
