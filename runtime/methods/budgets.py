@@ -69,7 +69,7 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
             share = (asked * _whole(served) - _spent(served, n_tokens)) / weight.sum()
             lookup, least = _lookup_and_least(each, n_tokens, index)
         else:  # a number of tokens, if any: the lookup is not counted
-            asked = share = min(getattr(method, "tokens", 0) / n_tokens, 1.0)
+            asked = share = min(method.asked_tokens / n_tokens, 1.0)
             lookup = least = np.zeros(len(weight))
         if asked > 0:
             own = scaled(share, each.layer_scale, lookup, least, weight)

@@ -181,7 +181,12 @@ class Method(Parameters):
     @property
     def takes_budget(self) -> bool:
         """Return whether the budget makes a difference: not if the parameters say how many rows are read."""
-        return self.has_budget and not getattr(self, "tokens", 0)
+        return self.has_budget and not self.asked_tokens
+
+    @property
+    def asked_tokens(self) -> int:
+        """Return the number of rows that the parameters ask for in place of a budget; 0 for a budget."""
+        return int(getattr(self, "tokens", 0))
 
     @property
     def clustering(self) -> dict[str, Any]:
@@ -205,7 +210,7 @@ class Method(Parameters):
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
         """Return the share of n_tokens rows that each head reads, if the budget makes no difference."""
-        return np.full(len(heads.numbers), min((getattr(self, "tokens", 0) or n_tokens) / n_tokens, 1.0))
+        return np.full(len(heads.numbers), min((self.asked_tokens or n_tokens) / n_tokens, 1.0))
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
         """Return the share of the bytes of n_tokens rows that a head's lookup takes, whatever it selects then."""
@@ -283,46 +288,15 @@ def prefill_parameter() -> Any:
     return parameter(EVICT, choices=(EVICT, FULL))
 
 
-def rows_of_budget(budget: float, scale: np.ndarray, n_tokens: int, least: int) -> np.ndarray:
-    """Return a share of n_tokens rows for each head. What some heads get because of `least` is taken from the others.
-
-    Parameters
-    ----------
-    budget : float
-        The share, before a plan scales it.
-    scale : float64 array, shape (n_heads,)
-        Factor of each head's budget.
-    n_tokens : int
-        Rows of the sequence.
-    least : int
-        Rows at least, if the sequence has them.
-
-    Returns
-    -------
-    int64 array, shape (n_heads,)
-        At most n_tokens.
-    """
-    rows = np.minimum(budget * scale, 1.0) * n_tokens
-    least = min(least, n_tokens)
-    total, few = rows.sum(), rows < least
-    while few.any() and not few.all():  # what they get over their budget comes from the others
-        rows[few] = least
-        rows[~few] *= max(total - rows[few].sum(), 0) / rows[~few].sum()
-        if not np.any(rows[~few] < least):
-            break
-        few |= rows < least
-    return np.clip(rows.astype(np.int64), least, n_tokens)
-
-
 def rows_to_keep(budget: float, tokens: int, heads: Heads, n_tokens: int) -> np.ndarray:
     """Return how many rows each head keeps.
 
     Parameters
     ----------
     budget : float
-        Share of n_tokens, before a plan scales it; at least a chunk is kept.
+        Share of n_tokens, before it is shared out; at least a chunk is kept.
     tokens : int
-        Number of rows in place of the share, before a plan scales it; 0 for the share.
+        Number of rows in place of the share, before it is shared out; 0 for the share.
     heads : Heads
         The heads.
     n_tokens : int
@@ -331,9 +305,9 @@ def rows_to_keep(budget: float, tokens: int, heads: Heads, n_tokens: int) -> np.
     Returns
     -------
     int64 array, shape (n_heads,)
-        At most n_tokens.
+        At most n_tokens, and at least one.
     """
-    if tokens:
-        rows: np.ndarray = np.minimum(np.rint(tokens * heads.scale).astype(np.int64), n_tokens)
-        return rows
-    return rows_of_budget(budget, heads.scale, n_tokens, LEAST_KEPT)
+    rows = tokens * heads.scale if tokens else budget * heads.scale * n_tokens
+    least = 1 if tokens else min(LEAST_KEPT, n_tokens)
+    kept: np.ndarray = np.clip(np.rint(rows).astype(np.int64), least, n_tokens)
+    return kept

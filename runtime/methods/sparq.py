@@ -93,9 +93,9 @@ class SparQ(Method):
         return HOOKS_OF_ONE_COPY if self.layout == ONE else HOOKS
 
     @property
-    def takes_budget(self) -> bool:
-        """Return whether a budget makes a difference: not if it is known how many components and rows are read."""
-        return self.r == 0 or self.k == 0
+    def asked_tokens(self) -> int:
+        """Return the number of rows in place of a budget: k, if it is known how many components are read."""
+        return self.k if self.r else 0
 
     @property
     def on_metal(self) -> bool:
@@ -144,11 +144,12 @@ class SparQ(Method):
         n_components = self._components(heads, budget, n_tokens)
         lookup = self._lookup(heads, n_components) + self._sums(heads, n_tokens) / n_tokens
         by_budget = np.maximum((budget - lookup) / row * n_tokens, LEAST_ROWS)
-        n_rows = np.minimum(self.k * self._selectors(heads) if self.k else by_budget, n_tokens)
+        k = np.maximum(np.rint(self.asked_tokens * heads.scale), 1) if self.asked_tokens else self.k
+        n_rows = np.minimum(k * self._selectors(heads) if self.k else by_budget, n_tokens)
         n_rows = np.where((budget == row) & self.takes_budget, n_tokens, n_rows)
         apart = self._selectors(heads) > 1
         state["n_components"], state["n_rows"] = n_components, n_rows
-        state["n_own"] = self.k or n_tokens
+        state["n_own"] = k if self.k else n_tokens
         state["n_own_components"] = np.where(apart, self.r or heads.head_dim, 0)
         state["n_recent"] = np.ceil(self.recent * np.minimum(state["n_own"], state["n_rows"]))
         state["n_bytes"] = np.where((apart | (self.layout == ONE)) & (self.k == 0), budget * n_tokens, 0)

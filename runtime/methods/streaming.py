@@ -58,9 +58,9 @@ class Streaming(Method):
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"sinks": 4, "recent": 1020, "positions": _IN_CACHE}}
 
     @property
-    def takes_budget(self) -> bool:
-        """Return whether the budget makes a difference."""
-        return not (self.tokens or self.recent)
+    def asked_tokens(self) -> int:
+        """Return the number of recent rows, or of all rows that are kept; 0 for a budget."""
+        return self.recent or self.tokens
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
         """Return the share of n_tokens rows that sinks and recent rows are."""
@@ -92,8 +92,11 @@ class Streaming(Method):
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Let the window grow with the sequence if it is a share of it, and say whether queries are turned."""
         state = heads.state
-        n_recent = self.recent or rows_to_keep(self.budget, self.tokens, heads, n_tokens) - self.sinks
-        n_recent = np.minimum(n_recent, max(heads.n_ctx - self.sinks, 1))
+        if self.recent:
+            n_recent = np.rint(self.recent * heads.scale)
+        else:
+            n_recent = rows_to_keep(self.budget, self.tokens, heads, n_tokens) - self.sinks
+        n_recent = np.clip(n_recent, 1, max(heads.n_ctx - self.sinks, 1))
         is_far = (n_tokens > self.sinks + n_recent) | (state["origin"] > 0)
         n_new = n_tokens - (heads.get("tail_position") + heads.get("n_tail"))
         state["n_sinks"], state["n_recent"] = self.sinks, n_recent

@@ -8,6 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 from helpers.kernel_inputs import normal, store_rows
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.errors import OctavoError
@@ -28,7 +30,7 @@ TYPES = [(64, F16), (128, F16), (64, Q8_0), (128, Q8_0)]
 
 #: Layer budgets as SqueezeAttention allots them to SmolLM2: most to three layers.
 SCALE = (6.85, 6.85, 6.85, *[0.35] * 27)
-SCALES = dict.fromkeys(("quest", "sparq", "h2o", "streaming"), SCALE)
+SCALES = dict.fromkeys(("quest", "sparq", "h2o", "streaming", "window"), SCALE)
 PLAN = Plan("-", "duo", 0.5, 4, 60, SCALES, tuple((layer, 0) for layer in range(N_LAYERS)), (None,) * N_LAYERS)
 
 
@@ -110,6 +112,39 @@ def test_methods_that_forget_keep_the_budget(attention, kv_type):
             assert share == pytest.approx(max(budget, model.cache.least_share(depth)), rel=0.05), (depth, budget)
 
 
+def kept_rows(model):
+    """Rows that each layer keeps."""
+    [served] = model.cache.served
+    state = served.heads.state
+    return state["n_rows"] if "n_rows" in state.dtype.names else state["n_sinks"] + state["n_recent"]
+
+
+@pytest.mark.parametrize("attention", ["plan+h2o", "plan+streaming", "plan+window"])
+@pytest.mark.parametrize("budget", [0.2, 0.5])
+def test_a_plan_scales_the_rows_that_are_kept_and_their_sum_stays(attention, budget):
+    rows = kept_rows(Model(attention, budget, 64, F16, 4000))
+    assert rows.sum() == pytest.approx(budget * 4000 * N_LAYERS, abs=N_LAYERS / 2)
+    assert set(rows[:3].tolist()) == {min(4000, round(SCALE[0] * budget * 4000))}
+    assert len(set(rows[3:].tolist())) == 1
+    assert rows[3] >= 256
+
+
+@pytest.mark.parametrize("attention", ["h2o:tokens=512", "window:tokens=512", "streaming:tokens=512"])
+@pytest.mark.parametrize("depth", [1000, 4000])
+def test_a_plan_scales_a_number_of_rows_and_their_mean_stays(attention, depth):
+    rows = kept_rows(Model(f"plan+{attention}", 0.125, 64, F16, depth))
+    important = min(depth, round(6.85 * 512))
+    assert rows.tolist() == pytest.approx([important] * 3 + [(30 * 512 - 3 * important) / 27] * 27, abs=1)
+    assert set(kept_rows(Model(attention, 0.125, 64, F16, depth)).tolist()) == {512}
+
+
+def test_a_plan_scales_recent_rows_without_the_sinks():
+    model = Model("plan+streaming:sinks=7,recent=100", 0.125, 64, F16, 4000)
+    assert kept_rows(model).tolist() == [7 + 685] * 3 + [7 + 35] * 27
+    assert model.share_read() == pytest.approx(107 / 4001, rel=0.01)
+    assert set(kept_rows(Model("streaming:sinks=7,recent=100", 0.125, 64, F16, 4000)).tolist()) == {107}
+
+
 @pytest.mark.parametrize("attention", SELECTING[:-2])
 def test_a_budget_of_1_reads_everything(attention):
     for kv_type in (F16, Q8_0):
@@ -185,6 +220,20 @@ def test_of_a_large_budget_most_goes_to_the_important_layers_first():
     own = scaled(0.2, np.array(SCALE), np.zeros(30), np.zeros(30), np.ones(30))
     assert own[:3] == pytest.approx([1, 1, 1])
     assert own[3:] == pytest.approx([3 / 27] * 27)
+
+
+@given(
+    scale=st.lists(st.floats(0.01, 8), min_size=1, max_size=12),
+    share=st.floats(0.01, 1),
+    least=st.floats(0, 1),
+)
+def test_what_heads_get_in_any_case_is_taken_from_the_others(scale, share, least):
+    scale = np.array(scale)
+    own = scaled(share, scale, np.zeros(len(scale)), np.full(len(scale), least), np.ones(len(scale)))
+    assert own.min() >= least
+    assert own.max() <= 1
+    assert own.mean() == pytest.approx(max(share, least))
+    assert np.all(np.diff(own[scale.argsort()]) >= 0)
 
 
 @pytest.mark.parametrize("share", [-0.2, 0.0, 0.125])

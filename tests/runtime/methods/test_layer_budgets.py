@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 from helpers import papers, tiny_models
-from hypothesis import given
-from hypothesis import strategies as st
 
 import octavo
 from octavo.errors import OctavoError
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.graph.residual import ResidualSums
 from octavo.runtime.methods.compose import assign, metal_method, parse
-from octavo.runtime.methods.method import rows_of_budget
 from octavo.runtime.store.plan import Plan
 
 LAYERS = [CacheLayer(2, 64, 0)] * 4
@@ -90,21 +87,3 @@ def test_a_graph_without_names_is_refused(model, monkeypatch):
     monkeypatch.setattr(ResidualSums, "means", np.empty(0))
     with pytest.raises(OctavoError, match="does not name what goes into their attention"):
         llama.eval(TOKENS[300:301])
-
-
-@given(
-    scale=st.lists(st.floats(0.01, 8), min_size=1, max_size=12),
-    budget=st.floats(0.01, 1),
-    n_tokens=st.integers(1, 5000),
-    least=st.sampled_from([1, 64, 256]),
-)
-def test_what_short_heads_get_in_excess_is_taken_from_the_others(scale, budget, n_tokens, least):
-    scale = np.array(scale)
-    rows = rows_of_budget(budget, scale, n_tokens, least)
-    assert rows.min() >= min(least, n_tokens)
-    assert rows.max() <= n_tokens
-    wanted = (np.minimum(budget * scale, 1) * n_tokens).sum()
-    assert rows.sum() <= max(wanted, len(rows) * min(least, n_tokens)) + 1e-6
-    assert rows.sum() >= wanted - len(rows)
-    by_scale = rows[scale.argsort()]
-    assert np.all(np.diff(by_scale) >= 0)

@@ -26,7 +26,7 @@ from octavo.cpu_kernels.spans import add_tail_rows, spans_to_fill
 from octavo.cpu_kernels.views import array_at, record_at
 from octavo.evaluation import kernel_bench
 from octavo.runtime.methods import METHODS, words
-from octavo.runtime.methods.method import Keeps, Method, rows_of_budget
+from octavo.runtime.methods.method import Keeps, Method
 
 STATE = np.dtype([("n_recent", "i8"), ("n_steps", "i8")])
 
@@ -94,7 +94,7 @@ class Sixteenth(Method):
         return heads.n_chunks * CHUNK_ROWS
 
     def before_step(self, heads, index, n_tokens):
-        rows = rows_of_budget(self.budget, heads.scale, n_tokens, 1)
+        rows = np.rint(np.minimum(self.budget * heads.scale, 1) * n_tokens).astype(int)
         heads.state["n_recent"] = np.maximum(16 * rows - n_tokens, 15) // 15  # a sixteenth of the others is read, too
 
 

@@ -87,6 +87,8 @@ def test_r_and_k_have_no_budget(shape):
 def test_a_plan_scales_what_is_read(shape):
     for scale, budget in ((0.5, 0.0625), (2.0, 0.25), (9.0, 1.0)):
         assert share_read(shape, 8_000, state_of(SparQ(0.125), shape, 8_000, scale)) == pytest.approx(budget, rel=0.05)
+    state = state_of(SparQ(r=16, k=100, select="head"), shape, 8_000, 0.5)
+    assert (state["n_own"], state["n_rows"], state["n_components"]) == (50, 50 * shape.group, 16 * shape.group)
 
 
 @pytest.mark.parametrize(
