@@ -129,7 +129,7 @@ def read_document(llama: Llama, tokens: list[int], attentions: Sequence[str]) ->
     for wanted in dict.fromkeys([(), *map(clustering, attentions)]):
         settings = settings_for(llama.context.kv_type, dict(wanted))
         layers = list(cluster(cache, settings, progress, llama.context_params.n_threads))
-        documents[wanted] = calibrate(llama, layers, queries, tokens, settings)
+        documents[wanted] = calibrate(llama, layers, queries, tokens)
     return documents
 
 

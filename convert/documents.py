@@ -24,7 +24,7 @@ def index_document(
     n_jobs: int,
     notice: Callable[[str], None],
 ) -> Path:
-    """Make the index of a document unless it is there already.
+    """Make the index of a document unless it is there already, with what the model's attention needs of it.
 
     Parameters
     ----------
@@ -56,6 +56,9 @@ def index_document(
         notice(f"{Path(document_path).name} is indexed already: {path}")
     else:
         _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
+    index, _ = open_index(path, library.model_hash)
+    for assignment in llama.context.cache.assignments:
+        assignment.method.measure(index)
     return path
 
 

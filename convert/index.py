@@ -258,7 +258,7 @@ class IndexBuilder:
 
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
-        write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens, self.settings))
+        write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens))
         entries = {
             "octavo": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..convert.clusters import ClusterSettings
-from ..runtime.cache.index import Index, ThresholdCurve, TwoLevelCurve
+from ..runtime.cache.index import Calibration, Index, ThresholdCurve
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.devices.protocol import Device, Interruption
@@ -86,8 +86,12 @@ def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) 
     """
     stored = random_layer(layer, n_tokens, ClusterSettings(), rng)
     n_heads = layer.n_kv_head
-    curve = ThresholdCurve(np.array([0.0, 1.0]), np.tile(np.array([4.0, 0.05]) / n_tokens, (n_heads, 1)))
-    return Index(np.zeros(n_tokens, np.int32), [stored], curve, TwoLevelCurve(np.full(n_heads, 0.2 / n_tokens), curve))
+    budgets, thresholds = np.array([0.0, 1.0]), np.tile(np.array([4.0, 0.05]) / n_tokens, (n_heads, 1))
+    curves = {
+        Calibration(): ThresholdCurve(budgets, thresholds),
+        Calibration(levels=2): ThresholdCurve(budgets, thresholds, np.full(n_heads, 0.2 / n_tokens)),
+    }
+    return Index(np.zeros(n_tokens, np.int32), [stored], curves=curves)
 
 
 def random_step(

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..convert.clusters import ClusterSettings, no_mass
 from ..convert.progress import Progress
-from ..convert.thresholds import NodeQueries, one_level_curve, two_level_curve
 from ..cpu_kernels.compile import F16, Q8_0, Shape
 from ..cpu_kernels.decode import partial_size
 from ..cpu_kernels.head import ANY_ORDER
@@ -26,7 +25,7 @@ from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from ..cpu_kernels.scores import padded, selection_scratch_bytes
 from ..cpu_kernels.spans import SPAN
 from ..errors import BudgetTooSmall
-from ..runtime.cache.index import Index, IndexLayer, ThresholdCurve, TwoLevelCurve
+from ..runtime.cache.index import Index, IndexLayer, LastQueries, ThresholdCurve
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import row_format
 from ..runtime.cache.tail import CacheLayer
@@ -161,24 +160,19 @@ class Layers:
         first = self._layer(rows[0, 0], rows[0, 1], settings)
         layers = [replace(first, keys=keys, values=values) for keys, values in rows]
         if not clusters:
-            return Index(np.zeros(n_tokens, np.int32), layers, None, None)
+            return Index(np.zeros(n_tokens, np.int32), layers)
         layers = [
             replace(each, centroids=first.centroids.copy(), coarse_centroids=first.coarse_centroids.copy())
             for each in layers
         ]
-        nodes = [NodeQueries(first, 0, self.queries, 0.0)]
-        curve = one_level_curve(nodes, N_KV_HEAD, n_tokens, settings)
-        two_level = two_level_curve(nodes, N_KV_HEAD, n_tokens, settings)
-        fine = two_level.curve
-        return Index(
-            np.zeros(n_tokens, np.int32),
-            layers,
-            ThresholdCurve(curve.budgets, np.tile(curve.thresholds, (self.count, 1))),
-            TwoLevelCurve(
-                np.tile(two_level.coarse_thresholds, self.count),
-                ThresholdCurve(fine.budgets, np.tile(fine.thresholds, (self.count, 1))),
-            ),
-        )
+        alone = Index(np.zeros(n_tokens, np.int32), [first], [LastQueries(0, 0.0, self.queries.astype(np.float16))])
+        new_method(self.case.method, 1.0).measure(alone)
+        return Index(alone.tokens, layers, curves={how: self._tiled(curve) for how, curve in alone.curves.items()})
+
+    def _tiled(self, curve: ThresholdCurve) -> ThresholdCurve:
+        """Return the thresholds of one layer for each of the layers."""
+        coarse = None if curve.coarse_thresholds is None else np.tile(curve.coarse_thresholds, self.count)
+        return ThresholdCurve(curve.budgets, np.tile(curve.thresholds, (self.count, 1)), coarse)
 
     def _layer(self, keys: np.ndarray, values: np.ndarray, settings: ClusterSettings) -> IndexLayer:
         """Return a layer whose rows lie in clusters at random."""

@@ -78,7 +78,7 @@ class Reader:
 
         def indexed(layers: Iterable[IndexLayer], settings: ClusterSettings) -> Index:
             last = [captured[:, -settings.n_queries(len(tokens)) :] for captured in queries]
-            return calibrate(llama, list(layers), last, tokens, settings)
+            return calibrate(llama, list(layers), last, tokens)
 
         if not clusterings:
             return [indexed(keep_whole(cache), usual)]

@@ -187,7 +187,7 @@ class CheckedText:
         llama.set_attention(DENSE)
         queries = read(llama, document, Silent(), settings.n_queries(len(document)))
         layers = list(cluster(llama.context.cache, settings, Silent(), llama.context_params.n_threads))
-        self.index: Index = calibrate(llama, layers, queries, document, settings)
+        self.index: Index = calibrate(llama, layers, queries, document)
         llama.reset()
         self.expected, self.dense_bytes = self._predictions()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from ...cpu_kernels.head import ANY_ORDER
-from ...errors import BudgetTooSmall, OctavoError
+from ...errors import BudgetTooSmall
 from .rows import kv_type_of
 
 
@@ -78,7 +78,7 @@ class IndexLayer:
     def heads(self) -> list[int]:
         """Return the numbers of the layer's KV heads that the arrays hold, in order."""
         streaming = self.streaming.heads if self.streaming else ()
-        return [head for head in range(len(self.keys) + len(streaming)) if head not in streaming]
+        return [head for head in range(self.n_kv_head) if head not in streaming]
 
     def positions(self, place: int) -> np.ndarray:
         """Return the position of each stored row of one of the arrays' KV heads."""
@@ -86,6 +86,11 @@ class IndexLayer:
             order: np.ndarray = self.order[place]
             return order
         return self.position + np.arange(self.keys.shape[1])
+
+    @property
+    def n_kv_head(self) -> int:
+        """Return the number of the layer's KV heads, those that streamed included."""
+        return len(self.keys) + (len(self.streaming.heads) if self.streaming else 0)
 
     @property
     def n_clusters(self) -> int:
@@ -104,31 +109,39 @@ class IndexLayer:
 
 
 class Calibration(NamedTuple):
-    """How thresholds are measured: the parameters of this name of `squeezed` (runtime/methods/squeezed.py)."""
+    """How thresholds are measured: the parameters of this name of `squeezed`, and the levels of the lookup."""
 
     threshold: str = "head"
     queries: str = "each"
     select: str = "group"
+    levels: int = 1
 
     def __str__(self) -> str:
-        return "-".join(self)
+        return "-".join(map(str, self))
 
 
 @dataclass(frozen=True)
 class ThresholdCurve:
-    """Thresholds of a lookup in one level for each budget, measured on the document's last tokens.
+    """Thresholds of a lookup for each budget, measured on the document's last tokens.
+
+    In a lookup in two levels, the coarse thresholds are the same for every budget below 1. What they drop is not read,
+    however much budget is left: such a step reads no more than the largest of `budgets`. With a budget of 1 a step
+    reads everything.
 
     Parameters
     ----------
     budgets : float64 array, shape (n,)
-        Shares of the document's KV bytes that a step reads, the lookup included; rising.
+        Shares of the document's KV bytes that a step reads, the lookup of all levels included; rising.
     thresholds : float64 array, shape (n_heads, n)
         Thresholds of each KV head of the cache, falling. With those of one budget all heads read the same share, unless
         all have the same threshold.
+    coarse_thresholds : float64 array, shape (n_heads,), optional
+        In a lookup in two levels, importance above which coarse clusters are kept.
     """
 
     budgets: np.ndarray
     thresholds: np.ndarray
+    coarse_thresholds: np.ndarray | None = None
 
     @property
     def least(self) -> float:
@@ -170,23 +183,23 @@ class ThresholdCurve:
         return np.where(own < 1, thresholds, -1.0)
 
 
-@dataclass(frozen=True)
-class TwoLevelCurve:
-    """Thresholds of a lookup in two levels for each budget.
-
-    The coarse thresholds are the same for every budget below 1. What they drop is not read, however much budget is
-    left: such a step reads no more than the largest of `curve.budgets`. With a budget of 1 a step reads everything.
+@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
+class LastQueries:
+    """The queries of a document's last tokens in one attention node.
 
     Parameters
     ----------
-    coarse_thresholds : float64 array, shape (n_heads,)
-        Importance above which coarse clusters are kept.
-    curve : ThresholdCurve
-        Thresholds of the clusters in them. Its budgets count the lookup of both levels.
+    layer : int
+        Number of the cached layer that the node attends to.
+    softcap : float
+        Soft cap of the node's scores; 0 for none.
+    queries : float16 array, shape (n_kv_head, n_queries, group, head_dim)
+        The queries, already scaled, of the KV heads that the layer's arrays hold.
     """
 
-    coarse_thresholds: np.ndarray
-    curve: ThresholdCurve
+    layer: int
+    softcap: float
+    queries: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -199,34 +212,16 @@ class Index:
         The document's tokens, the prompt's head included.
     layers : list of IndexLayer
         One for each layer that owns a cache.
-    curve : ThresholdCurve or None
-        Thresholds of a lookup in one level; None without clusters.
-    two_level : TwoLevelCurve or None
-        Thresholds of a lookup in two levels; None without clusters.
-    other_curves, other_two_level : mapping
-        The same, measured in other ways.
+    queries : sequence of LastQueries
+        Queries of the last tokens in the layers that have clusters, to measure thresholds on.
+    curves : dict
+        Thresholds that were measured so far. `measured_curve` (thresholds.py) adds the others when they are asked for.
     """
 
     tokens: np.ndarray
     layers: list[IndexLayer]
-    curve: ThresholdCurve | None
-    two_level: TwoLevelCurve | None
-    other_curves: Mapping[Calibration, ThresholdCurve] = field(default_factory=dict)
-    other_two_level: Mapping[Calibration, TwoLevelCurve] = field(default_factory=dict)
-
-    def curve_of(self, calibration: Calibration) -> ThresholdCurve | None:
-        """Return the thresholds of a lookup in one level that were measured in some way; None without clusters.
-
-        Raises
-        ------
-        OctavoError
-            If an earlier octavo made the index, without these.
-        """
-        return _measured(self.curve, self.other_curves, calibration)
-
-    def two_level_of(self, calibration: Calibration) -> TwoLevelCurve | None:
-        """Return the thresholds of a lookup in two levels, as `curve_of` does."""
-        return _measured(self.two_level, self.other_two_level, calibration)
+    queries: Sequence[LastQueries] = ()
+    curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
 
     @property
     def n_exact(self) -> int:
@@ -244,19 +239,3 @@ class Index:
         """Return the bytes of all keys and values."""
         streaming = [layer.streaming for layer in self.layers if layer.streaming]
         return sum(layer.n_bytes for layer in self.layers) + sum(s.keys.nbytes + s.values.nbytes for s in streaming)
-
-
-_Curve = TypeVar("_Curve", ThresholdCurve, TwoLevelCurve)
-
-
-def _measured(usual: _Curve | None, others: Mapping[Calibration, _Curve], calibration: Calibration) -> _Curve | None:
-    """Return what was measured in some way: the usual one, or one of the others."""
-    if usual is None or calibration == Calibration():
-        return usual
-    if calibration not in others:
-        named = ",".join(f"{key}={value}" for key, value in calibration._asdict().items())
-        raise OctavoError(
-            f"The document's index has no thresholds for {named}, because an earlier octavo made it: delete the index "
-            "(`octavo index --list` says where it is) and index the document again."
-        )
-    return others[calibration]

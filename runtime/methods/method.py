@@ -224,6 +224,9 @@ class Method(Parameters):
         """Return the most items (pages, rows, clusters) that are scored in one head, for what is stored now."""
         return 0
 
+    def measure(self, index: Index) -> None:
+        """Measure what the method needs to know of a document, so that the document's index keeps it."""
+
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the state for a sequence that begins: after a document, or after nothing.
 

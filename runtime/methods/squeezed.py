@@ -15,6 +15,7 @@ from ...cpu_kernels.scores import ITEMS_STEP, padded
 from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, order_of
 from ...errors import BudgetTooSmall
 from ..cache.index import Calibration, Index, ThresholdCurve
+from ..cache.thresholds import measured_curve
 from . import DEFAULT_BUDGET
 from .method import Heads, Method
 from .parameters import parameter
@@ -80,6 +81,7 @@ class Squeezed(Method):
     hooks = HOOKS
     state = STATE
     needs_clusters = True
+    levels: ClassVar[int] = 1  # of the lookup in a document's clusters
     document_arrays: ClassVar[tuple[str, ...]] = ("centroids", "cluster_starts")
     document_counts: ClassVar[tuple[str, ...]] = ("n_clusters",)
 
@@ -102,8 +104,9 @@ class Squeezed(Method):
 
     @property
     def calibration(self) -> Calibration:
-        """Return how the document's thresholds are measured."""
-        return Calibration(self.threshold, "each" if self.threshold == "global" else self.queries, self.select)
+        """Return how a document's thresholds are measured."""
+        queries = "each" if self.threshold == "global" else self.queries  # the same either way
+        return Calibration(self.threshold, queries, self.select, self.levels)
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
@@ -119,11 +122,15 @@ class Squeezed(Method):
         return np.full(len(heads.numbers), curve.least if curve is not None else 0.0)
 
     def curve_of(self, index: Index | None) -> ThresholdCurve | None:
-        """Return the thresholds that were measured on a document; None without a clustered one."""
-        return index.curve_of(self.calibration) if index is not None else None
+        """Return the thresholds for a document, which are measured the first time; None without a clustered one."""
+        return measured_curve(index, self.calibration) if index is not None else None
+
+    def measure(self, index: Index) -> None:
+        """Measure the thresholds."""
+        self.curve_of(index)
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set the rules, and the thresholds that were measured for the budget (see convert/thresholds.py)."""
+        """Set the rules, and the thresholds that were measured for the budget (see runtime/cache/thresholds.py)."""
         heads.state["rules"] = self.rules
         curve = self.curve_of(index)
         if index is not None and curve is not None:
@@ -131,7 +138,7 @@ class Squeezed(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Without a document's thresholds, have them follow the budget."""
-        if index is None or index.curve is None:
+        if self.curve_of(index) is None:
             self.follow_budget(heads, n_tokens)
 
     def share_of(self, index: Index, curve: ThresholdCurve) -> float:

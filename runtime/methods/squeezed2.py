@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
-from ..cache.index import Index, ThresholdCurve
+from ..cache.index import Index
 from .method import Heads
 from .parameters import parameter
 from .squeezed import Squeezed
@@ -32,6 +32,7 @@ class Squeezed2(Squeezed):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {**Squeezed.presets["paper"], "select": "group"}}
     hooks = HOOKS
     state = STATE
+    levels = 2
     document_arrays = (*Squeezed.document_arrays, "coarse_centroids", "coarse_starts")
     document_counts = (*Squeezed.document_counts, "n_coarse")
 
@@ -40,21 +41,10 @@ class Squeezed2(Squeezed):
         """Return how a document's keys have to be clustered, where that is not as usual."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
 
-    def curve_of(self, index: Index | None) -> ThresholdCurve | None:
-        """Return the fine thresholds that were measured on a document; None without a clustered one."""
-        levels = index.two_level_of(self.calibration) if index is not None else None
-        return levels.curve if levels is not None else None
-
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the rules, and the thresholds of both levels for each head."""
-        heads.state["rules"] = self.rules
-        levels = index.two_level_of(self.calibration) if index is not None else None
-        if index is not None and levels is not None:
-            share = self.share_of(index, levels.curve)
-            heads.state["coarse_threshold"] = levels.coarse_thresholds[heads.numbers] if share < 1 else -1.0
-            heads.state["threshold"] = levels.curve.at(share, heads.numbers, heads.scale)
-
-    def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Without a document's thresholds, have them follow the budget."""
-        if index is None or index.two_level is None:
-            self.follow_budget(heads, n_tokens)
+        super().start(heads, index)
+        curve = self.curve_of(index)
+        if index is not None and curve is not None and curve.coarse_thresholds is not None:
+            everything = self.share_of(index, curve) >= 1
+            heads.state["coarse_threshold"] = -1.0 if everything else curve.coarse_thresholds[heads.numbers]

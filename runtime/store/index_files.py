@@ -11,21 +11,24 @@
    and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has arrays
    of no centroids. `order` has each sorted row's position in the document.
 6. `document.safetensors` holds the `tokens`, and what is measured on the last tokens when all layers are clustered:
-   `mass.N` of cached layer N. Where there are clusters, it also holds `budgets` and `thresholds` of the lookup in one
-   level, and `coarse_thresholds`, `two_level_budgets` and `two_level_thresholds` of the lookup in two. Thresholds that
-   are measured in other ways have the names of these after that of the `Calibration` (runtime/cache/index.py), such as
-   `global-each-group.budgets`. Indexes from before there were any lack them.
+   `mass.N` of cached layer N. Where there are clusters, it also holds the last tokens' queries, `queries.I` (F16), for
+   each attention node whose layer has some: `query_layers` has the cached layer that it attends to, and
+   `query_softcaps` the soft cap of its scores.
 7. In an index that was made with `duo`, those arrays hold the KV heads that store all rows. Of the others, `streaming`
    has the numbers in the layer (I32), and `streaming_keys` and `streaming_values` the rows: first those of the
    document's first tokens, as many as `streaming_sinks` says (one I64), then those of its last tokens. The manifest's
    `duo` has the [layer, head] of these heads, how many sinks and recent tokens they see, and how batches were read. A
    layer without such heads, and an index without such layers, has none of this.
-8. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
+8. `thresholds-CALIBRATION.safetensors` holds thresholds that an attention asked for, under the names of
+   `ThresholdCurve`. They are measured on the queries the first time, by the `Calibration` (runtime/cache/index.py) that
+   the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest.
+9. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -33,12 +36,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..cache.index import Calibration, Index, IndexLayer, StreamingRows, ThresholdCurve, TwoLevelCurve
+from ..cache.index import Calibration, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 MANIFEST = "manifest.json"
 DOCUMENT = "document.safetensors"
+_THRESHOLDS = "thresholds-"
 
 #: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later, and one
 #: has arrays of its own.
@@ -60,7 +64,8 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     Returns
     -------
     index : Index
-        Tokens, layers and thresholds; the arrays are read from disk when they are touched.
+        Tokens, layers and queries; the arrays are read from disk when they are touched. Thresholds that are measured
+        are kept in the folder.
     manifest : dict
         What `manifest.json` says.
 
@@ -86,7 +91,9 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     measured = map_arrays(path / DOCUMENT)
     n_layers = sum(name.startswith("layer-") for name in manifest["files"])
     layers = [read_layer(path, i, measured[f"mass.{i}"]) for i in range(n_layers)]
-    return Index(measured["tokens"], layers, **_read_thresholds(measured)), manifest
+    nodes = enumerate(zip(measured["query_layers"], measured["query_softcaps"], strict=True))
+    queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
+    return Index(measured["tokens"], layers, queries, _Curves(path)), manifest
 
 
 def layer_path(folder: Path, i: int) -> Path:
@@ -174,7 +181,7 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
 
 
 def write_document(folder: Path, index: Index) -> None:
-    """Write what an index holds besides its layers: tokens, thresholds, and the layers' mass.
+    """Write what an index holds besides its layers and thresholds: tokens, queries, and the layers' mass.
 
     Parameters
     ----------
@@ -183,58 +190,42 @@ def write_document(folder: Path, index: Index) -> None:
     index : Index
         What to write.
     """
-    arrays = {"tokens": index.tokens}
-    curves = {Calibration(): index.curve, **index.other_curves}
-    two_level = {Calibration(): index.two_level, **index.other_two_level}
-    for calibration, curve in curves.items():
-        if curve is not None:
-            arrays |= _named(calibration, {"budgets": curve.budgets, "thresholds": curve.thresholds})
-    for calibration, levels in two_level.items():
-        if levels is not None:
-            of_levels = {
-                "coarse_thresholds": levels.coarse_thresholds,
-                "two_level_budgets": levels.curve.budgets,
-                "two_level_thresholds": levels.curve.thresholds,
-            }
-            arrays |= _named(calibration, of_levels)
+    arrays = {
+        "tokens": index.tokens,
+        "query_layers": np.array([each.layer for each in index.queries], np.int32),
+        "query_softcaps": np.array([each.softcap for each in index.queries], np.float64),
+    }
+    arrays |= {f"queries.{i}": each.queries for i, each in enumerate(index.queries)}
     arrays |= {f"mass.{i}": layer.mass for i, layer in enumerate(index.layers)}
     write_arrays(folder / DOCUMENT, arrays)
 
 
-def _named(calibration: Calibration, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays under the names that they have in the file, if they are measured in some way."""
-    return {_prefix(calibration) + name: array for name, array in arrays.items()}
+class _Curves(dict[Calibration, ThresholdCurve]):
+    """The thresholds of an index that were measured so far. What is added is kept in its folder, if that can be.
 
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    """
 
-def _prefix(calibration: Calibration) -> str:
-    return "" if calibration == Calibration() else f"{calibration}."
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        for name in read_manifest(folder)["files"]:
+            if name.startswith(_THRESHOLDS):
+                threshold, queries, select, levels = name.removeprefix(_THRESHOLDS).split(".")[0].split("-")
+                curve = ThresholdCurve(**map_arrays(folder / name))
+                super().__setitem__(Calibration(threshold, queries, select, int(levels)), curve)
 
-
-def _read_curve(arrays: dict[str, np.ndarray], calibration: Calibration) -> ThresholdCurve:
-    prefix = _prefix(calibration)
-    return ThresholdCurve(arrays[f"{prefix}budgets"], arrays[f"{prefix}thresholds"])
-
-
-def _read_two_level(arrays: dict[str, np.ndarray], calibration: Calibration) -> TwoLevelCurve:
-    prefix = _prefix(calibration)
-    fine = ThresholdCurve(arrays[f"{prefix}two_level_budgets"], arrays[f"{prefix}two_level_thresholds"])
-    return TwoLevelCurve(arrays[f"{prefix}coarse_thresholds"], fine)
-
-
-def _read_thresholds(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Return the fields of an Index that are thresholds, as `write_document` wrote them."""
-    if "budgets" not in arrays:
-        return {"curve": None, "two_level": None}
-    others, other_levels = (
-        [Calibration(*name.split(".")[0].split("-")) for name in arrays if name.endswith(f".{last}")]
-        for last in ("budgets", "coarse_thresholds")
-    )
-    return {
-        "curve": _read_curve(arrays, Calibration()),
-        "two_level": _read_two_level(arrays, Calibration()),
-        "other_curves": {each: _read_curve(arrays, each) for each in others},
-        "other_two_level": {each: _read_two_level(arrays, each) for each in other_levels},
-    }
+    def __setitem__(self, calibration: Calibration, curve: ThresholdCurve) -> None:
+        super().__setitem__(calibration, curve)
+        arrays = {name: array for name, array in vars(curve).items() if array is not None}
+        path = self._folder / f"{_THRESHOLDS}{calibration}.safetensors"
+        with suppress(OctavoError):  # of a disk that is full, or not ours: they are measured again next time
+            write_arrays(path, arrays)
+            manifest = read_manifest(self._folder)
+            write_json(self._folder / MANIFEST, manifest | {"files": manifest["files"] | {path.name: _describe(path)}})
 
 
 def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None:

@@ -185,7 +185,7 @@ def test_a_document_of_another_type_is_refused(tiny_model, stored, asked, names)
     other, model = (octavo.Llama(tiny_model, n_ctx=128, type_k=each, type_v=each) for each in (stored, asked))
     other.eval(list(range(50)))
     layers = [whole_layer(*other.context.cache.rows(i), 0) for i in range(len(other.context.cache.layers))]
-    document = Index(np.arange(50, dtype=np.int32), layers, None, None)
+    document = Index(np.arange(50, dtype=np.int32), layers)
     model.eval([1, 2, 3])
     with pytest.raises(octavo.OctavoError) as refusal:
         model.attach(document)

@@ -12,23 +12,26 @@ from helpers.kernel_inputs import address, halves, normal, store_rows
 
 from octavo.convert.calibrate import attention_mass, calibrate
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
-from octavo.convert.thresholds import (
-    COARSE_KEPT,
-    NodeQueries,
-    one_level_curve,
-    query_head_importance,
-    two_level_curve,
-)
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.evaluation.synthetic import random_layer
+from octavo.runtime.cache.index import Calibration
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.cache.thresholds import (
+    COARSE_KEPT,
+    NodeQueries,
+    measured_curve,
+    one_level_curve,
+    query_head_importance,
+    two_level_curve,
+)
 from octavo.runtime.store.index_files import open_index
 
 HEAD_DIM, GROUP = 64, 3
+TWO_LEVELS = Calibration(levels=2)
 
 
 def last_queries(llama, tokens):
@@ -58,25 +61,25 @@ def test_a_case_that_can_be_computed_by_hand():
         coarse_starts=np.array([[0, 2, 4]], np.int32),
     )
     nodes = [NodeQueries(layer, 0, np.eye(8, dtype=np.float32)[None, :1, None], 0.0)]
-    two_level = two_level_curve(nodes, 1, 16, settings)
+    two_level = two_level_curve(nodes, 1, TWO_LEVELS)
     assert two_level.coarse_thresholds == pytest.approx([3 / (6 * 3 + 6 * 1)], rel=1e-3)
     lookup = (2 + 2) / (2 * 16)  # keys and values of 16 rows
-    assert two_level.curve.budgets[[0, -1]] == pytest.approx(np.array([4, 4 + 2 + 4]) / 16 + lookup)
+    assert two_level.budgets[[0, -1]] == pytest.approx(np.array([4, 4 + 2 + 4]) / 16 + lookup)
     for n_rows, share in [(2, 4 / 12), (4, 2 / 12), (6, 1 / 12)]:  # the second is half way, of logarithms
-        assert thresholds_of(two_level.curve, (4 + n_rows) / 16 + lookup) == pytest.approx([share], rel=0.01)
+        assert thresholds_of(two_level, (4 + n_rows) / 16 + lookup) == pytest.approx([share], rel=0.01)
 
 
 def test_the_coarse_level_keeps_its_share_and_the_budget_counts_what_both_read(llama, index, model_hash, tokens):
     document, _ = open_index(index, model_hash)
-    queries = last_queries(llama, tokens)
+    two_level, queries = measured_curve(document, TWO_LEVELS), last_queries(llama, tokens)
     for budget in (0.15, 0.3, 0.5):
-        thresholds = thresholds_of(document.two_level.curve, budget)
+        thresholds = thresholds_of(two_level, budget)
         n_rows, n_kept_rows, n_centroids = [], [], []
         for node, captured in zip(llama.context.nodes, queries, strict=True):
             layer = document.layers[node.kv_layer]
             for head in range(node.n_kv_head):
                 number = node.kv_layer * node.n_kv_head + head
-                coarse_threshold, threshold = document.two_level.coarse_thresholds[number], thresholds[number]
+                coarse_threshold, threshold = two_level.coarse_thresholds[number], thresholds[number]
                 starts, coarse_starts = layer.cluster_starts[head], layer.coarse_starts[head]
                 clusters = (layer.coarse_centroids[head], coarse_starts, coarse_threshold, layer.centroids[head])
                 for token in captured[head]:
@@ -128,9 +131,9 @@ def test_the_compiled_lookup_reads_the_budget_for_queries_like_those_it_was_meas
         queries = normal(rng, 2, 150, GROUP, HEAD_DIM, spread=0.1)
         nodes.append(NodeQueries(layer, 2 * len(nodes), queries[:, :100], softcap))
         held_out.append(queries[:, 100:])
-    two_level = two_level_curve(nodes, 4, n_tokens, settings)
+    two_level = two_level_curve(nodes, 4, TWO_LEVELS)
     for budget in (0.1, 0.2, 0.4):
-        thresholds = zip(two_level.coarse_thresholds, thresholds_of(two_level.curve, budget), strict=True)
+        thresholds = zip(two_level.coarse_thresholds, thresholds_of(two_level, budget), strict=True)
         shares = [
             read_share(node.layer, head, queries[head], next(thresholds), softcap)
             for node, queries in zip(nodes, held_out, strict=True)
@@ -148,7 +151,7 @@ def test_nodes_that_share_a_layer_are_measured_together():
         NodeQueries(layers[1], 3, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0),
         NodeQueries(layers[0], 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.4), 0.0),
     ]
-    curve = one_level_curve(nodes, 5, n_tokens, settings)
+    curve = one_level_curve(nodes, 5, Calibration())
     thresholds = thresholds_of(curve, 0.3)
     for number, layer, head, reading in [(0, 0, 0, (0, 2)), (1, 0, 1, (0, 2)), (3, 1, 0, (1,)), (4, 1, 1, (1,))]:
         starts = layers[layer].cluster_starts[head]
@@ -168,15 +171,15 @@ def test_a_node_that_is_measured_twice_changes_nothing():
     rng, settings, n_tokens = np.random.default_rng(5), ClusterSettings(), 2000
     layer = random_layer(CacheLayer(2, HEAD_DIM, 0), n_tokens, settings, rng)
     nodes = [NodeQueries(layer, 0, normal(rng, 2, 50, GROUP, HEAD_DIM, spread=0.2), 0.0)]
-    once, twice = (two_level_curve(nodes * n, 2, n_tokens, settings) for n in (1, 2))
-    np.testing.assert_allclose(twice.curve.budgets, once.curve.budgets, rtol=1e-3)
+    once, twice = (two_level_curve(nodes * n, 2, TWO_LEVELS) for n in (1, 2))
+    np.testing.assert_allclose(twice.budgets, once.budgets, rtol=1e-3)
     np.testing.assert_allclose(twice.coarse_thresholds, once.coarse_thresholds, rtol=0.01)
-    np.testing.assert_allclose(thresholds_of(twice.curve, 0.3), thresholds_of(once.curve, 0.3), rtol=0.01)
+    np.testing.assert_allclose(thresholds_of(twice, 0.3), thresholds_of(once, 0.3), rtol=0.01)
 
 
 def test_two_levels_look_up_less_than_one(index, model_hash):
     document, _ = open_index(index, model_hash)
-    assert document.two_level.curve.least < document.curve.least
+    assert measured_curve(document, TWO_LEVELS).least < measured_curve(document, Calibration()).least
 
 
 # The mass.
@@ -207,7 +210,7 @@ def test_mass_is_what_the_rows_get_from_the_queries_that_see_them(kv_type, softc
         order = np.stack([rng.permutation(n_rows).astype(np.int32) for _ in range(2)])
         rows, expected = np.take_along_axis(rows, order[..., None], 1), np.take_along_axis(expected, order, 1)
         layer = replace(layer, keys=rows, position=ANY_ORDER, order=order)
-    mass = attention_mass(NodeQueries(layer, 0, queries, softcap))
+    mass = attention_mass(layer, queries, softcap)
     assert mass.dtype == np.float32
     np.testing.assert_allclose(mass, expected, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(mass.sum(axis=1), GROUP * n_queries, rtol=1e-4)
@@ -222,11 +225,11 @@ def test_nodes_that_share_a_cache_add_to_one_mass_and_windows_have_none():
     llama = SimpleNamespace(context=SimpleNamespace(nodes=nodes, cache=SimpleNamespace(layers=caches)))
     layers = [whole_layer(rows, rows, cache.window) for cache in caches]
     for _ in range(2):  # what was measured before does not count
-        document = calibrate(llama, layers, queries, list(range(50)), SETTINGS)
+        document = calibrate(llama, layers, queries, list(range(50)))
         expected = sum(naive_mass(rows[0].astype(float), queries[i][0], 0.0) for i in (0, 2))
         np.testing.assert_allclose(document.layers[0].mass[0], expected, rtol=1e-4, atol=1e-7)
         np.testing.assert_array_equal(document.layers[1].mass, np.zeros((1, 20)))
-        assert (document.curve, document.two_level) == (None, None)
+        assert list(document.queries) == []
         layers = document.layers
 
 

@@ -26,8 +26,8 @@ from octavo import OctavoError
 from octavo.convert.documents import attach_document, index_document
 from octavo.convert.pipeline import document_tokens
 from octavo.convert.progress import Silent
-from octavo.runtime.cache.index import ThresholdCurve
-from octavo.runtime.store.files import map_arrays
+from octavo.runtime.cache.index import Calibration
+from octavo.runtime.cache.thresholds import measured_curve
 from octavo.runtime.store.index_files import open_index
 
 # Documents as users open them.
@@ -67,6 +67,19 @@ def test_a_document_that_has_changed_is_indexed_again(llama, tmp_path):
     assert len(notices) == 2  # the first index is still there
 
 
+def test_indexing_measures_what_the_attention_asks_for_and_nothing_else(tiny_model, tmp_path):
+    document = tmp_path / NAME
+    document.write_text(TEXT)
+    kept = []
+    for attention in ("quest", "squeezed", "squeezed2:threshold=global"):
+        llama = new_llama(tiny_model, attention=attention)
+        library = library_of(llama, tmp_path)
+        path = index_document(llama, library, document, Silent(), 2, lambda message: None)
+        kept.append(set(open_index(path, library.model_hash)[0].curves))
+    usual, coarse = Calibration(), Calibration("global", levels=2)
+    assert kept == [set(), {usual}, {usual, coarse}]
+
+
 def test_indexing_leaves_the_attention_as_it_was(llama, tmp_path):
     document = tmp_path / NAME
     document.write_text(TEXT)
@@ -83,7 +96,8 @@ def test_a_short_document_is_attended_whole(llama, tmp_path, n_characters, budge
     text = text_of(n_characters)
     path = build(llama, tmp_path, text)
     document, manifest = open_index(path, library_of(llama, tmp_path).model_hash)
-    assert (document.curve, document.two_level) == (None, None)
+    assert document.queries == []
+    assert measured_curve(document, Calibration()) is None
     for layer in document.layers:
         assert (layer.n_clusters, layer.n_coarse) == (0, 0)
         assert layer.coarse_centroids.shape == (2, 0, 64)
@@ -103,7 +117,7 @@ def test_a_document_is_clustered_from_a_given_length_on(llama, tmp_path):
         assert len(document_tokens(llama, NAME, text)) == n_tokens
         document, _ = open_index(build(llama, tmp_path, text), library_of(llama, tmp_path).model_hash)
         assert [layer.n_clusters > 0 for layer in document.layers] == [clustered] * 3
-        assert (document.curve is not None) == clustered
+        assert (measured_curve(document, Calibration()) is not None) == clustered
 
 
 def test_a_document_of_one_word_repeated_works(llama, tmp_path):
@@ -118,13 +132,11 @@ def test_a_document_of_one_word_repeated_works(llama, tmp_path):
 
 def test_the_size_of_batches_does_not_change_the_index(llama, index, tmp_path):
     path = build(new_llama(llama.model_path, n_batch=SETTINGS.exact_last), tmp_path)
-    expected, actual = (map_arrays(each / "document.safetensors") for each in (index, path))
-    np.testing.assert_array_equal(actual["tokens"], expected["tokens"])
+    expected, actual = (open_index(each, library_of(llama, tmp_path).model_hash)[0] for each in (index, path))
+    np.testing.assert_array_equal(actual.tokens, expected.tokens)
+    curves = [measured_curve(each, Calibration()) for each in (expected, actual)]
     for budget in (0.15, 0.3, 0.6):
-        logs = [
-            np.log(thresholds_of(ThresholdCurve(each["budgets"], each["thresholds"]), budget))
-            for each in (expected, actual)
-        ]
+        logs = [np.log(thresholds_of(curve, budget)) for curve in curves]
         assert logs[0] == pytest.approx(logs[1], abs=0.1)
 
 

@@ -20,11 +20,11 @@ from helpers.index_builds import (
 
 from octavo import OctavoError
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
-from octavo.convert.thresholds import NodeQueries, one_level_curve
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.index import ThresholdCurve
+from octavo.runtime.cache.index import Calibration, ThresholdCurve
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.cache.thresholds import NodeQueries, measured_curve, one_level_curve
 from octavo.runtime.store.files import sha256_of
 from octavo.runtime.store.index_files import open_index
 
@@ -81,13 +81,12 @@ def test_each_head_has_its_own_thresholds(llama, index, model_hash, attention):
     llama.set_attention(attention, 0.3)
     llama.attach(document)
     llama.eval(QUESTION)
-    [served], two_level = llama.context.cache.served, document.two_level
-    state = served.heads.state
-    curve = document.curve if attention == "squeezed" else two_level.curve
+    [served] = llama.context.cache.served
+    state, curve = served.heads.state, document.curves[Calibration(levels=1 if attention == "squeezed" else 2)]
     np.testing.assert_allclose(state["threshold"], thresholds_of(curve, 0.3), rtol=1e-6)
     assert len(set(state["threshold"])) == len(state) == len(llama.context.cache.heads)
     if attention == "squeezed2":
-        np.testing.assert_allclose(state["coarse_threshold"], two_level.coarse_thresholds, rtol=1e-6)
+        np.testing.assert_allclose(state["coarse_threshold"], curve.coarse_thresholds, rtol=1e-6)
 
 
 def test_an_index_opened_twice_serves_two_contexts(llama, index, model_hash, direct_logits):
@@ -104,8 +103,9 @@ def test_a_document_is_not_written_to(llama, index, model_hash):
     for layer in document.layers:
         for array in vars(layer).values():
             assert array is None or isinstance(array, int) or not array.flags.writeable
+    attached_logits(llama, document, "squeezed", 0.5)  # from now on the folder has its thresholds
     before = {file: sha256_of(file) for file in index.iterdir()}
-    attached_logits(llama, document, "squeezed", 0.5)
+    attached_logits(llama, document, "squeezed", 0.4)
     assert {file: sha256_of(file) for file in index.iterdir()} == before
 
 
@@ -235,7 +235,7 @@ def test_each_head_spends_the_budget_on_the_queries_that_it_was_measured_on(llam
     with llama.context.captured_queries(n_last) as queries:
         llama.eval(tokens[-n_last:])
     for budget in (0.15, 0.3, 0.6):
-        thresholds = thresholds_of(document.curve, budget)
+        thresholds = thresholds_of(measured_curve(document, Calibration()), budget)
         for node, captured in zip(llama.context.nodes, queries, strict=True):
             layer = document.layers[node.kv_layer]
             lookup = layer.n_clusters / (2 * n_tokens)
@@ -249,7 +249,7 @@ def test_each_head_spends_the_budget_on_the_queries_that_it_was_measured_on(llam
 
 
 def test_the_curve_rises_as_thresholds_fall(index, model_hash):
-    curve = open_index(index, model_hash)[0].curve
+    curve = measured_curve(open_index(index, model_hash)[0], Calibration())
     assert (np.diff(curve.budgets) > 0).all()
     assert (np.diff(curve.thresholds) <= 0).all()
     thresholds = [thresholds_of(curve, budget) for budget in np.linspace(curve.budgets[0], 1, 50)]
@@ -259,7 +259,7 @@ def test_the_curve_rises_as_thresholds_fall(index, model_hash):
 
 
 def test_the_least_budget_is_that_of_the_lookup_and_the_exact_rows(index, model_hash, tokens):
-    curve, n = open_index(index, model_hash)[0].curve, len(tokens)
+    curve, n = measured_curve(open_index(index, model_hash)[0], Calibration()), len(tokens)
     least = (SETTINGS.n_clusters(n) / 2 + SETTINGS.exact_first + SETTINGS.exact_last) / n
     assert curve.budgets[0] == pytest.approx(least, abs=0.01)
 
@@ -287,7 +287,7 @@ def test_rows_that_get_the_same_are_read_rather_than_left_out():
     layer = random_layer(CacheLayer(1, 8, 0), 44, settings, np.random.default_rng(0))
     layer.centroids[:] = 0
     nodes = [NodeQueries(layer, 0, np.ones((1, 4, 2, 8), np.float32), 0.0)]
-    curve = one_level_curve(nodes, 1, 44, settings)
+    curve = one_level_curve(nodes, 1, Calibration())
     assert thresholds_of(curve, curve.least) == 1
     for budget in np.linspace(curve.least * 1.01, 0.99, 9):
         assert 0 < thresholds_of(curve, budget) < 0.99999 / 40  # beyond what rounding makes of it

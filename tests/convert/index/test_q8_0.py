@@ -35,7 +35,9 @@ from octavo.convert.documents import attach_document, index_document
 from octavo.convert.index import identity
 from octavo.convert.pipeline import document_tokens
 from octavo.convert.progress import Silent
+from octavo.runtime.cache.index import Calibration
 from octavo.runtime.cache.rows import as_floats
+from octavo.runtime.cache.thresholds import measured_curve
 from octavo.runtime.store.index_files import MANIFEST, open_index
 
 Q8_0 = {"type_k": llama_cpp.GGML_TYPE_Q8_0, "type_v": llama_cpp.GGML_TYPE_Q8_0}
@@ -167,7 +169,7 @@ def test_the_curve_counts_centroids_at_their_bytes(llama, opened, tokens):
     with llama.context.captured_queries(n_last) as queries:
         llama.eval(tokens[-n_last:])
     for budget in (0.15, 0.3, 0.6):
-        thresholds, n_rows = iter(thresholds_of(opened.curve, budget)), []
+        thresholds, n_rows = iter(thresholds_of(measured_curve(opened, Calibration()), budget)), []
         for layer, captured in zip(opened.layers, queries, strict=True):
             for head, starts in enumerate(layer.cluster_starts):
                 threshold = next(thresholds)
@@ -188,7 +190,7 @@ def test_the_shortest_document_that_is_clustered_leaves_room_in_the_usual_budget
     path = build(llama, tmp_path, text, settings=SETTINGS)
     document, manifest = open_index(path, library_of(llama, tmp_path).model_hash)
     assert manifest["document"]["tokens"] == n_tokens
-    assert (document.curve is not None) == (n_tokens >= SETTINGS.shortest)
+    assert bool(document.queries) == (n_tokens >= SETTINGS.shortest)
     assert np.isfinite(attached_logits(llama, document, "squeezed", BUDGET)).all()
 
 

@@ -65,7 +65,7 @@ def random_document(cache, n_tokens=40, n_clusters=3):
         order = np.tile(np.arange(0 if shape.window else n_tokens, dtype=np.int32), (shape.n_kv_head, 1))
         mass = np.zeros(keys.shape[:2], np.float32)
         layers.append(IndexLayer(keys, values, position, centroids, starts, centroids, starts, order, mass))
-    return Index(np.arange(n_tokens, dtype=np.int32), layers, None, None)
+    return Index(np.arange(n_tokens, dtype=np.int32), layers)
 
 
 def assert_holds(cache, layers, start=0):

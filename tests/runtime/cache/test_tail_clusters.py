@@ -151,7 +151,7 @@ def test_a_tail_after_a_document_is_clustered(kv_type):
         )
         order, mass = np.zeros((shape.n_kv_head, 0), np.int32), np.zeros((shape.n_kv_head, 40), np.float32)
         document.append(IndexLayer(keys, values, 0, none, starts, none, starts, order, mass))
-    cache.attach(Index(np.arange(40, dtype=np.int32), document, None, None))
+    cache.attach(Index(np.arange(40, dtype=np.int32), document))
     layers = random_rows(cache, N_ROWS)
     cache.append_rows(layers)
     assert n_clustered(cache) == [3, 0]

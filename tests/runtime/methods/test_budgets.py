@@ -44,7 +44,7 @@ def document(head_dim, kv_type, n_tokens):
     nothing, starts = np.zeros((1, 0, head_dim), np.float16), np.zeros((1, 1), np.int32)
     order, mass = np.arange(n_tokens, dtype=np.int32)[None], rng.random((1, n_tokens), np.float32)
     layer = IndexLayer(keys, values, 0, nothing, starts, nothing, starts, order, mass)
-    return Index(np.zeros(n_tokens, np.int32), [layer] * N_LAYERS, None, None)
+    return Index(np.zeros(n_tokens, np.int32), [layer] * N_LAYERS)
 
 
 class Model:

@@ -11,9 +11,9 @@ import pytest
 from helpers import oracle
 
 import octavo
-from octavo.convert.thresholds import query_head_importance
 from octavo.cpu_kernels.head import ANY_ORDER
-from octavo.runtime.cache.index import Index, IndexLayer, ThresholdCurve
+from octavo.runtime.cache.index import Calibration, Index, IndexLayer, ThresholdCurve
+from octavo.runtime.cache.thresholds import query_head_importance
 
 HEAD_DIM, N_KV_HEAD = 64, 2
 CURVE = ThresholdCurve(np.array([0.1, 1.0]), np.full((16, 2), [0.5, 1e-9]))
@@ -49,7 +49,7 @@ def squeezed(llama):
     rng = np.random.default_rng(10)
     layers = [random_layer(rng, [40, 0, 50], 10) for _ in llama.context.cache.layers]
     llama.set_attention("squeezed", 0.5)
-    llama.attach(Index(np.zeros(100, np.int32), layers, CURVE, None))
+    llama.attach(Index(np.zeros(100, np.int32), layers, curves={Calibration(): CURVE}))
     yield llama
     llama.set_attention("dense")
     llama.context.attach(None)
@@ -76,7 +76,7 @@ def test_dense_step_reads_each_row_once_for_its_group(llama):
 @pytest.mark.parametrize(("threshold", "n_selected"), [(1e30, 0), (1e-30, 90)])
 def test_squeezed_step_reads_its_rows_and_all_centroids(squeezed, threshold, n_selected, n_tokens):
     curve = ThresholdCurve(np.array([0.1, 1.0]), np.full((16, 2), threshold))
-    squeezed.attach(replace(squeezed.context.cache.document, curve=curve))
+    squeezed.attach(replace(squeezed.context.cache.document, curves={Calibration(): curve}))
     assert rows_read(squeezed, n_tokens, n_centroids=3) == n_selected + 10 + n_tokens
 
 

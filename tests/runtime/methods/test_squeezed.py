@@ -1,5 +1,7 @@
 """Squeezed Attention without a document: thresholds that are steered, so that what is read follows the budget."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from octavo.cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, EXACT_TAIL
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.errors import BudgetTooSmall, OctavoError
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.index import Calibration, Index, ThresholdCurve, TwoLevelCurve
+from octavo.runtime.cache.index import Calibration, Index, ThresholdCurve
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.methods.compose import assign, parse
@@ -158,9 +160,8 @@ def attached(attention, others=None):
     layer = CacheLayer(2, HEAD_DIM, 0)
     stored = random_layer(layer, 600, ClusterSettings(shortest=500), np.random.default_rng(0))
     curve = ThresholdCurve(np.array([0.2, 1.0]), np.array([[0.4, 0.01], [0.3, 0.02]]))
-    levels = TwoLevelCurve(np.array([0.5, 0.6]), curve)
-    others = others or {}
-    index = Index(np.zeros(600, np.int32), [stored], curve, levels, others, dict.fromkeys(others, levels))
+    curves = {Calibration(): curve, Calibration(levels=2): replace(curve, coarse_thresholds=np.array([0.5, 0.6]))}
+    index = Index(np.zeros(600, np.int32), [stored], curves=curves | (others or {}))
     cache = KVCache([layer], 1000, assign(attention, 0.5, [layer], None))
     cache.attach(index)
     return cache, curve
@@ -184,7 +185,7 @@ def test_too_few_tokens_for_a_document_are_refused():
 
 
 def test_two_levels_select_for_the_group():
-    assert parse("squeezed2:paper").new_method(0.2).calibration == Calibration("global", "each", "group")
+    assert parse("squeezed2:paper").new_method(0.2).calibration == Calibration("global", "each", "group", 2)
     with pytest.raises(OctavoError, match="select"):
         parse("squeezed2:select=head")
 
@@ -208,15 +209,13 @@ def test_parameters_become_rules_and_other_thresholds(method):
         ("queries=mean", Calibration(queries="mean"), 0),
         ("threshold=global,queries=mean", Calibration(threshold="global"), 0),
     ]:
-        cache, curve = attached(f"{method}:{given}", {} if how == Calibration() else {how: other})
-        expected = (other if how != Calibration() and method == "squeezed" else curve).at(0.5, np.arange(2), np.ones(2))
+        if method == "squeezed2":
+            how = how._replace(levels=2)
+        other = replace(other, coarse_thresholds=np.array([0.3, 0.2]))
+        cache, _ = attached(f"{method}:{given}", {how: other})
+        expected = other.at(0.5, np.arange(2), np.ones(2))
         assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(expected)
         assert {int(tail.state["rules"]) for tail in cache.tails} == {rules}
-
-
-def test_an_index_without_the_thresholds_says_so():
-    with pytest.raises(OctavoError, match="no thresholds for threshold=global"):
-        attached("squeezed:threshold=global")
 
 
 @pytest.mark.parametrize("attention", ["squeezed:paper", "duo+squeezed:paper"])
@@ -262,7 +261,7 @@ def test_a_documents_thresholds_are_computed_when_it_is_attached_and_not_at_each
     rng = np.random.default_rng(0)
     stored = random_layer(layer, 600, ClusterSettings(shortest=500), rng)
     curve = CountingCurve(np.array([0.1, 1.0]), np.array([[0.4, 0.01], [0.3, 0.02]]))
-    index = Index(np.zeros(600, np.int32), [stored], curve, None)
+    index = Index(np.zeros(600, np.int32), [stored], curves={Calibration(): curve})
     for n_attached in (1, 2):
         cache.attach(index)
         before = [float(tail.state["threshold"]) for tail in cache.tails]

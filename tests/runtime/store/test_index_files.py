@@ -12,11 +12,11 @@ from safetensors.numpy import load_file
 import octavo
 from octavo import OctavoError
 from octavo.convert.index import identity
-from octavo.convert.thresholds import OTHER_CALIBRATIONS
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.runtime.cache.index import Calibration, IndexLayer
+from octavo.runtime.cache.thresholds import measured_curve
 from octavo.runtime.store import files, index_files
-from octavo.runtime.store.files import read_json, sha256_of, write_arrays, write_json
+from octavo.runtime.store.files import read_json, sha256_of, write_json
 from octavo.runtime.store.index_files import MANIFEST, open_index
 from octavo.runtime.store.library import hash_text
 
@@ -68,7 +68,7 @@ def test_rule_2_it_is_written_under_another_name_synced_and_renamed(llama, tmp_p
 
 def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, tokens):
     manifest = json.loads((index / MANIFEST).read_text())
-    assert manifest["format_version"] == 3
+    assert manifest["format_version"] == 4
     assert manifest["model"] == {"name": "tiny.gguf", "sha256": sha256_of(llama.model_path)}
     assert manifest["document"] == {"name": NAME, "sha256": hash_text(TEXT), "tokens": len(tokens)}
     assert manifest["clustering"] == SETTINGS.as_json()
@@ -87,7 +87,7 @@ def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, token
         }
 
 
-def test_rule_8_arrays_begin_at_multiples_of_64(tmp_path):
+def test_rule_9_arrays_begin_at_multiples_of_64(tmp_path):
     path, rng = tmp_path / "arrays.safetensors", np.random.default_rng(0)
     shapes = [(3,), (2, 0), (5, 7), (64,), (1, 1, 1)]
     kinds = [np.float16, np.uint8, np.int32, np.int64, np.float32, np.float64]
@@ -163,48 +163,40 @@ def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_clus
 def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, tokens):
     arrays = arrays_of(index)["document.safetensors"]
     document, _ = open_index(index, model_hash)
-    one_level, two_levels = (
-        {"budgets", "thresholds"},
-        {"coarse_thresholds", "two_level_budgets", "two_level_thresholds"},
-    )
-    of_curves = one_level | two_levels
-    for how in OTHER_CALIBRATIONS:
-        of_curves |= {f"{how}.{name}" for name in one_level | (two_levels if how.select == "group" else set())}
-    assert arrays.keys() == of_curves | {"tokens", "mass.0", "mass.1", "mass.2"}
+    masses, queries = ([f"{name}.{i}" for i in range(3)] for name in ("mass", "queries"))
+    assert arrays.keys() == {"tokens", "query_layers", "query_softcaps", *masses, *queries}
     for i, layer in enumerate(document.layers):
         assert layer.mass.dtype == np.float32
         np.testing.assert_array_equal(layer.mass, arrays[f"mass.{i}"])
-    two_level = document.two_level
-    np.testing.assert_array_equal(document.curve.budgets, arrays["budgets"])
-    np.testing.assert_array_equal(document.curve.thresholds, arrays["thresholds"])
-    np.testing.assert_array_equal(two_level.coarse_thresholds, arrays["coarse_thresholds"])
-    np.testing.assert_array_equal(two_level.curve.budgets, arrays["two_level_budgets"])
-    np.testing.assert_array_equal(two_level.curve.thresholds, arrays["two_level_thresholds"])
-    for how in OTHER_CALIBRATIONS:
-        curve = document.curve_of(how)
-        np.testing.assert_array_equal(curve.budgets, arrays[f"{how}.budgets"])
-        np.testing.assert_array_equal(curve.thresholds, arrays[f"{how}.thresholds"])
-        if how.select == "group":
-            levels = document.two_level_of(how)
-            np.testing.assert_array_equal(levels.coarse_thresholds, arrays[f"{how}.coarse_thresholds"])
-            np.testing.assert_array_equal(levels.curve.budgets, arrays[f"{how}.two_level_budgets"])
-            np.testing.assert_array_equal(levels.curve.thresholds, arrays[f"{how}.two_level_thresholds"])
+    for i, each in enumerate(document.queries):
+        assert (each.layer, each.softcap) == (arrays["query_layers"][i], arrays["query_softcaps"][i]) == (i, 0)
+        assert each.queries.dtype == np.float16
+        assert each.queries.shape == (2, SETTINGS.exact_last, 2, 64)
+        np.testing.assert_array_equal(each.queries, arrays[f"queries.{i}"])
 
 
-def test_rule_6_an_index_without_other_thresholds_is_read(copied_index, model_hash):
-    arrays = arrays_of(copied_index)["document.safetensors"]
-    usual = {name: array for name, array in arrays.items() if "-" not in name}
-    write_arrays(copied_index / "document.safetensors", usual)
-    manifest = read_json(copied_index / MANIFEST)
-    manifest["files"]["document.safetensors"]["size"] = (copied_index / "document.safetensors").stat().st_size
-    manifest["files"]["document.safetensors"]["sha256"] = sha256_of(copied_index / "document.safetensors")
-    write_json(copied_index / MANIFEST, manifest)
-    document, _ = open_index(copied_index, model_hash)
-    assert document.curve_of(Calibration()) is document.curve
-    with pytest.raises(OctavoError, match=r"no thresholds for threshold=global,queries=each,select=group, because an"):
-        document.curve_of(Calibration(threshold="global"))
-    with pytest.raises(OctavoError, match="index the document again"):
-        document.two_level_of(Calibration(queries="mean"))
+def test_rule_8_thresholds_are_kept_when_they_were_asked_for(copied_index, model_hash):
+    for how in (Calibration(), Calibration("global", "each", "group", 2)):
+        document, _ = open_index(copied_index, model_hash)
+        assert how not in document.curves
+        measured = measured_curve(document, how)
+        again, _ = open_index(copied_index, model_hash, thorough=True)
+        arrays = arrays_of(copied_index)[f"thresholds-{how}.safetensors"]
+        for name, array in vars(measured).items():
+            np.testing.assert_array_equal(getattr(again.curves[how], name), array)
+            assert (name in arrays) == (array is not None)
+    assert len(again.curves) == 2, "the first ones are still there"
+
+
+def test_rule_8_thresholds_that_cannot_be_kept_are_measured_each_time(copied_index, model_hash, monkeypatch):
+    def refused(*arguments):
+        raise OctavoError("The disk is full.")
+
+    monkeypatch.setattr(index_files, "write_arrays", refused)
+    for _ in range(2):
+        document, _ = open_index(copied_index, model_hash)
+        assert document.curves == {}
+        assert measured_curve(document, Calibration()) is document.curves[Calibration()]
 
 
 # Indexes that cannot be opened.
@@ -223,11 +215,11 @@ def test_the_index_of_another_model_is_refused(index):
 
 def test_an_index_of_another_format_is_refused(copied_index, model_hash):
     write_json(copied_index / MANIFEST, read_json(copied_index / MANIFEST) | {"format_version": 1})
-    with pytest.raises(OctavoError, match="has format 1, and this octavo reads 3: index the document again"):
+    with pytest.raises(OctavoError, match="has format 1, and this octavo reads 4: index the document again"):
         open_index(copied_index, model_hash)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 3}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 4}'])
 def test_a_manifest_that_is_damaged_is_told(copied_index, model_hash, content):
     (copied_index / MANIFEST).write_bytes(content)
     with pytest.raises(OctavoError, match="index the document again"):

@@ -8,16 +8,25 @@ from helpers import papers
 from helpers.kernel_inputs import normal
 
 from octavo.convert.clusters import ClusterSettings, cluster_keys, mean_keys
-from octavo.convert.thresholds import OTHER_CALIBRATIONS, NodeQueries, one_level_curve, two_level_curve
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Calibration
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.cache.thresholds import NodeQueries, one_level_curve, two_level_curve
 
 HEAD_DIM, GROUP, N_TOKENS, N_HEADS = 64, 3, 3000, 4
 SETTINGS = ClusterSettings()
 SCALE = 8  # the square root of HEAD_DIM: our queries are scaled, papers' are not
 LOOKUP = SETTINGS.n_clusters(N_TOKENS) / (2 * N_TOKENS)
 GLOBAL = Calibration(threshold="global")
+
+#: The ways to measure thresholds besides the usual one.
+OTHER_CALIBRATIONS = (
+    Calibration(queries="mean"),
+    GLOBAL,
+    Calibration(select="head"),
+    Calibration(queries="mean", select="head"),
+    Calibration(threshold="global", select="head"),
+)
 
 
 class Document:
@@ -59,7 +68,7 @@ def test_one_threshold_of_all_heads_is_the_papers_quantile(share):
         (queries, layer.centroids[h], np.diff(layer.cluster_starts[h])) for layer, h, queries, _ in document.heads()
     ]
     expected = papers.squeezed_threshold(*zip(*parts, strict=True), share)
-    curve = one_level_curve(document.nodes, N_HEADS, N_TOKENS, SETTINGS, GLOBAL)
+    curve = one_level_curve(document.nodes, N_HEADS, GLOBAL)
     clustered = SETTINGS.n_clustered(N_TOKENS)
     budget = (share * clustered + N_TOKENS - clustered) / N_TOKENS + LOOKUP
     thresholds = curve.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
@@ -69,7 +78,7 @@ def test_one_threshold_of_all_heads_is_the_papers_quantile(share):
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.7])
 def test_thresholds_of_mean_importance_are_the_papers_quantiles_of_each_head(document, share):
     """Together they are those of one budget: the same share of each head's keys exceeds its own."""
-    curve = one_level_curve(document.nodes, N_HEADS, N_TOKENS, SETTINGS, Calibration(queries="mean"))
+    curve = one_level_curve(document.nodes, N_HEADS, Calibration(queries="mean"))
     expected = [
         papers.squeezed_threshold([queries], [layer.centroids[head]], [np.diff(layer.cluster_starts[head])], share)
         for layer, head, queries, _ in document.heads()
@@ -92,7 +101,7 @@ def rows_read(how, layer, head, queries, threshold):
 @pytest.mark.parametrize("how", OTHER_CALIBRATIONS, ids=str)
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.5])
 def test_the_budget_is_what_later_tokens_read(document, how, budget):
-    curve = one_level_curve(document.nodes, N_HEADS, N_TOKENS, SETTINGS, how)
+    curve = one_level_curve(document.nodes, N_HEADS, how)
     thresholds = curve.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
     read = [
         rows_read(how, layer, head, later, thresholds[number]) / N_TOKENS + LOOKUP
@@ -109,8 +118,8 @@ def test_the_budget_is_what_later_tokens_read(document, how, budget):
 @pytest.mark.parametrize("how", [each for each in OTHER_CALIBRATIONS if each.select == "group"], ids=str)
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.4])
 def test_the_budget_is_what_later_tokens_read_on_two_levels(document, how, budget):
-    levels = two_level_curve(document.nodes, N_HEADS, N_TOKENS, SETTINGS, how)
-    thresholds = levels.curve.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
+    levels = two_level_curve(document.nodes, N_HEADS, how)
+    thresholds = levels.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
     read = []
     for number, (layer, head, _, later) in enumerate(document.heads()):
         clusters, coarse, exact = clusters_of(layer, head)
@@ -134,7 +143,7 @@ def test_the_budget_is_what_later_tokens_read_on_two_levels(document, how, budge
 
 
 def test_every_budget_up_to_1_can_be_read(document):
-    curve = one_level_curve(document.nodes, N_HEADS, N_TOKENS, SETTINGS, Calibration(queries="mean"))
+    curve = one_level_curve(document.nodes, N_HEADS, Calibration(queries="mean"))
     assert curve.budgets[-1] == pytest.approx(1 + LOOKUP, rel=1e-3)
     assert (np.diff(curve.budgets) >= 0).all()
     assert (np.diff(curve.thresholds) <= 0).all()

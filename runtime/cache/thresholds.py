@@ -22,22 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..runtime.cache.index import Calibration, IndexLayer, ThresholdCurve, TwoLevelCurve
-from .clusters import ClusterSettings
+from .index import Calibration, Index, IndexLayer, ThresholdCurve
 
 #: Share of the clustered keys that the coarse level keeps; the default of the authors' code. To keep less costs
 #: quality where the budget would allow more; to keep more costs a larger lookup.
 COARSE_KEPT = 0.5
-
-#: The ways to measure thresholds besides the usual one. One threshold for all heads is the same whichever queries it is
-#: measured on, as the budget says how much it selects.
-OTHER_CALIBRATIONS = (
-    Calibration(queries="mean"),
-    Calibration(threshold="global"),
-    Calibration(select="head"),
-    Calibration(queries="mean", select="head"),
-    Calibration(threshold="global", select="head"),
-)
 
 #: Shares of the rows whose thresholds are measured; between them thresholds are interpolated.
 _SHARES = np.concatenate([[0.0], np.geomspace(1 / 4096, 1.0, 128)])
@@ -119,13 +108,36 @@ class _AllHeads:
         return np.where(shares > 0, np.exp(logarithms + _BELOW), 1.0)
 
 
-def one_level_curve(
-    nodes: Sequence[NodeQueries],
-    n_heads: int,
-    n_tokens: int,
-    settings: ClusterSettings,
-    calibration: Calibration | None = None,
-) -> ThresholdCurve:
+def measured_curve(index: Index, calibration: Calibration) -> ThresholdCurve | None:
+    """Return a document's thresholds; measure them if nobody has asked for them before.
+
+    Parameters
+    ----------
+    index : Index
+        The document.
+    calibration : Calibration
+        How they are measured.
+
+    Returns
+    -------
+    ThresholdCurve or None
+        None for a document without clusters.
+    """
+    if calibration not in index.curves:
+        if index.n_exact == len(index.tokens):
+            return None
+        n_heads = np.array([layer.n_kv_head for layer in index.layers])
+        first_heads = np.cumsum(n_heads) - n_heads
+        nodes = [
+            NodeQueries(index.layers[of.layer], int(first_heads[of.layer]), of.queries.astype(np.float32), of.softcap)
+            for of in index.queries
+        ]
+        measure = two_level_curve if calibration.levels == 2 else one_level_curve
+        index.curves[calibration] = measure(nodes, int(n_heads.sum()), calibration)
+    return index.curves[calibration]
+
+
+def one_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration) -> ThresholdCurve:
     """Measure the thresholds of a lookup in one level.
 
     Parameters
@@ -134,19 +146,14 @@ def one_level_curve(
         The attention nodes whose layers have clusters.
     n_heads : int
         Number of all KV heads of the cache.
-    n_tokens : int
-        Length of the document in tokens.
-    settings : ClusterSettings
-        How the layers were clustered.
-    calibration : Calibration, optional
-        How to measure; by default as usual: with the thresholds of a budget all heads read the same share.
+    how : Calibration
+        How to measure.
 
     Returns
     -------
     ThresholdCurve
         The thresholds of each head for each budget; 1 for heads that no node reads.
     """
-    how = calibration or Calibration()
 
     def importance_of(head: _Head) -> _Importance:
         sizes = np.diff(head.layer.cluster_starts[head.number])
@@ -154,31 +161,25 @@ def one_level_curve(
 
     shares, thresholds = _thresholds(list(_heads(nodes)), n_heads, _SHARES, importance_of, how)
     lookup = sum(node.layer.centroids.nbytes for node in nodes) / _kv_bytes(nodes)
-    return ThresholdCurve(_budgets(shares, lookup, n_tokens, settings), thresholds)
+    return ThresholdCurve(_budgets(shares, lookup, nodes), thresholds)
 
 
-def two_level_curve(
-    nodes: Sequence[NodeQueries],
-    n_heads: int,
-    n_tokens: int,
-    settings: ClusterSettings,
-    calibration: Calibration | None = None,
-) -> TwoLevelCurve:
+def two_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration) -> ThresholdCurve:
     """Measure the thresholds of a lookup in two levels: coarse ones that keep COARSE_KEPT of the keys, then fine ones.
 
     A budget counts all coarse centroids and, on average, the centroids in the coarse clusters that are kept.
 
     Parameters
     ----------
-    nodes, n_heads, n_tokens, settings, calibration
+    nodes, n_heads, how
         As in `one_level_curve`. The query heads of a group select together.
 
     Returns
     -------
-    TwoLevelCurve
+    ThresholdCurve
         The coarse threshold of each head, and its fine thresholds for each budget.
     """
-    how, heads, lookup_bytes = calibration or Calibration(), list(_heads(nodes)), 0.0
+    heads, lookup_bytes = list(_heads(nodes)), 0.0
 
     def coarse_importance(head: _Head) -> _Importance:
         starts, coarse_starts = head.layer.cluster_starts[head.number], head.layer.coarse_starts[head.number]
@@ -201,8 +202,7 @@ def two_level_curve(
         n_bytes = layer.coarse_centroids[head.number].nbytes + kept * layer.centroids[head.number].nbytes
         lookup_bytes += len(head.queries) * n_bytes
     shares, thresholds = _thresholds(heads, n_heads, kept_shares[nearest] * _SHARES, importance_of, how)
-    budgets = _budgets(shares, lookup_bytes / _kv_bytes(nodes), n_tokens, settings)
-    return TwoLevelCurve(coarse_thresholds, ThresholdCurve(budgets, thresholds))
+    return ThresholdCurve(_budgets(shares, lookup_bytes / _kv_bytes(nodes), nodes), thresholds, coarse_thresholds)
 
 
 def _thresholds(
@@ -286,10 +286,12 @@ def _n_above(importance: np.ndarray, sizes: np.ndarray, thresholds: np.ndarray) 
     return selected
 
 
-def _budgets(shares: np.ndarray, lookup: float, n_tokens: int, settings: ClusterSettings) -> np.ndarray:
+def _budgets(shares: np.ndarray, lookup: float, nodes: Sequence[NodeQueries]) -> np.ndarray:
     """The share of a document's bytes that a step reads if it reads these shares of the clustered rows."""
-    clustered = settings.n_clustered(n_tokens)
-    return (shares * clustered + n_tokens - clustered) / n_tokens + lookup
+    layer = nodes[0].layer
+    n_tokens, clustered = layer.keys.shape[1], int(layer.cluster_starts[0, -1])
+    budgets: np.ndarray = (shares * clustered + n_tokens - clustered) / n_tokens + lookup
+    return budgets
 
 
 def _kv_bytes(nodes: Sequence[NodeQueries]) -> int:
