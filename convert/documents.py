@@ -80,7 +80,7 @@ def attach_document(
     Raises
     ------
     OctavoError
-        The index cannot be made or opened, or the budget is too small for this document.
+        The index cannot be made or opened.
     """
     text, path = _locate(llama, library, document_path)
     if not path.exists():

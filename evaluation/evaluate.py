@@ -14,7 +14,7 @@ from .. import __version__
 from ..convert.index import rope_settings
 from ..convert.progress import Progress
 from ..cpu_kernels.machine import cpu_name
-from ..errors import BudgetTooSmall, OctavoError
+from ..errors import OctavoError
 from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
@@ -296,20 +296,17 @@ class Evaluation:
             return known.get(key, run.budget)
         ratios = [found / budget for (name, budget, _), found in known.items() if name == run.name and found]
 
-        def share(budget: float) -> float | None:
-            try:
-                self.reader.attend(document, run.attention, budget)
-            except BudgetTooSmall:
-                return None
+        def share(budget: float) -> float:
+            self.reader.attend(document, run.attention, budget)
             return probe.share()
 
         found: float | None = None
         try:
             found = matched(share, run.budget, run.budget * (ratios[-1] if ratios else 1.0))
         except Unreachable as problem:
-            least = f"read {problem.share:.3f} or more with every budget" if problem.share else "took no budget"
             self.notice(
-                f"{run.attention} {least} that was tried at {depth:,} tokens: {run.budget:g} is left out there."
+                f"{run.attention} read {problem.share:.3f} or more with every budget that was tried at {depth:,} "
+                f"tokens: {run.budget:g} is left out there."
             )
         self.results.add_budget(run.name, run.budget, depth, found)
         return found

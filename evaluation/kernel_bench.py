@@ -24,7 +24,6 @@ from ..cpu_kernels.layer import WORK, attend_layers, scratch_bytes
 from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from ..cpu_kernels.scores import padded, selection_scratch_bytes
 from ..cpu_kernels.spans import SPAN
-from ..errors import BudgetTooSmall
 from ..runtime.cache.index import Index, IndexLayer, LastQueries, ThresholdCurve
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import row_format
@@ -225,21 +224,17 @@ class Layers:
         low, high = _LEAST_BUDGET, 1.0
         for _ in range(_BISECTIONS):
             budget = math.sqrt(low * high)
-            share = self._share_attended(budget)
-            if share is None or share < KEPT:
+            if self._share_attended(budget) < KEPT:
                 low = budget
             else:
                 high = budget
         self._share_attended(high)
 
-    def _share_attended(self, budget: float) -> float | None:
+    def _share_attended(self, budget: float) -> float:
         """Give the method a budget, and return which share of the rows the last layer attends to then."""
         served = self.cache.served[0]
         method = new_method(self.case.method, budget)
-        try:
-            method.start(served.heads, self.cache.document)
-        except BudgetTooSmall:
-            return None
+        method.start(served.heads, self.cache.document)
         method.before_step(served.heads, self.cache.document, self.case.rows)
         self.attend(0, 1, n_layers=1)
         return float(self.n_rows.mean() / self.case.rows)

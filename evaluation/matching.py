@@ -29,27 +29,26 @@ _LEAST = 1 / 1024
 
 
 class Unreachable(Exception):
-    """A method reads more than the target with every budget that it accepts.
+    """A method reads more than the target with every budget.
 
     Parameters
     ----------
-    share : float, optional
-        Smallest share that was measured; None if the method accepted no budget.
+    share : float
+        Smallest share that was measured.
     """
 
-    def __init__(self, share: float | None) -> None:
+    def __init__(self, share: float) -> None:
         super().__init__(share)
         self.share = share
 
 
-def matched(measure: Callable[[float], float | None], target: float, start: float) -> float:
+def matched(measure: Callable[[float], float], target: float, start: float) -> float:
     """Find the budget with which a method reads nearest to a share.
 
     Parameters
     ----------
     measure : callable
-        Takes a budget and returns the share that it reads, which rises with the budget; None if the method refuses the
-        budget as too small.
+        Takes a budget and returns the share that it reads, which rises with the budget.
     target : float
         Share to read, above 0.
     start : float
@@ -70,13 +69,10 @@ def matched(measure: Callable[[float], float | None], target: float, start: floa
     budget = min(max(start, low), high)
     while len(shares) < _TRIES and high / low > 1 + _NEAR / 4:
         share = measure(budget)
-        if share is None or share < target:
+        if share < target:
             low = budget
         else:
             high = budget
-        if share is None:
-            budget = sqrt(low * high)
-            continue
         larger = [other for other in shares if shares[other] > target and budget < _SMALLER * other]
         is_constant = any(share > (1 - _SAME) * shares[other] for other in larger)
         shares[budget] = share
@@ -86,7 +82,7 @@ def matched(measure: Callable[[float], float | None], target: float, start: floa
             return budget
         guess = budget * target / share
         budget = guess if low < guess < high else sqrt(low * high)
-    best = min(shares, key=lambda each: abs(shares[each] / target - 1), default=None)
-    if best is None or abs(shares[best] / target - 1) > _FAR:
-        raise Unreachable(min(shares.values(), default=None))
+    best = min(shares, key=lambda each: abs(shares[each] / target - 1))
+    if abs(shares[best] / target - 1) > _FAR:
+        raise Unreachable(min(shares.values()))
     return best

@@ -123,11 +123,6 @@ class Reader:
             The attention, in the words of `--attention`.
         budget : float
             Share of the KV bytes that a step may read, or that is kept.
-
-        Raises
-        ------
-        OctavoError
-            The budget is too small for this document.
         """
         llama, wanted = self.llama, (document, attention, budget)
         if self._attending and self._attending[0] is document and self._attending[1:] == wanted[1:]:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BudgetTooSmall
 from ...runtime.cache.index import Index
 from ...runtime.llama import Llama
 from ...runtime.methods import DEFAULT_BUDGET, DENSE, METHODS, PLAN, method_class
@@ -252,22 +251,18 @@ class Checker:
         Returns
         -------
         list of Check
-            Equal budgets and the best others, those first that are to be used. Nothing if the method cannot keep so
-            small a budget.
+            Equal budgets and the best others, those first that are to be used.
         """
         found = []
-        try:
-            equal = self._check(method, POWERS[0], DEFAULT_BUDGET)
-            for power in POWERS[1:]:
-                other, base = self._check(method, power, DEFAULT_BUDGET), equal
-                if other.share > _MORE_BYTES * equal.share:
-                    more = round(DEFAULT_BUDGET * other.share / equal.share, 4)
-                    base = self._check(method, POWERS[0], min(more, 1.0))
-                losses = zip(other.divergence, base.divergence, strict=True)
-                wins = other.over(base) < 1 and all(unequal <= even for unequal, even in losses)
-                found.append((not wins, other.over(base), other, base))
-        except BudgetTooSmall:
-            return []
+        equal = self._check(method, POWERS[0], DEFAULT_BUDGET)
+        for power in POWERS[1:]:
+            other, base = self._check(method, power, DEFAULT_BUDGET), equal
+            if other.share > _MORE_BYTES * equal.share:
+                more = round(DEFAULT_BUDGET * other.share / equal.share, 4)
+                base = self._check(method, POWERS[0], min(more, 1.0))
+            losses = zip(other.divergence, base.divergence, strict=True)
+            wins = other.over(base) < 1 and all(unequal <= even for unequal, even in losses)
+            found.append((not wins, other.over(base), other, base))
         loses, _, other, base = min(found, key=lambda each: each[:2])
         return [base, other] if loses else [other, base]
 
@@ -307,11 +302,10 @@ def layer_budgets(checks: Mapping[str, Sequence[Check]], sensitivity: Sequence[f
     scales: dict[str, list[float]] = {}
     checked: dict[str, dict[str, list[float]]] = {"equal": {}, "by_sensitivity": {}}
     for method, found in checks.items():
-        if found:
-            scales[method] = factors(sensitivity, found[0].power, method_class(method).dense_layers)
-            for each in found:
-                kind = "by_sensitivity" if each.power else "equal"
-                checked[kind][method] = [round(divergence, 5) for divergence in each.divergence]
+        scales[method] = factors(sensitivity, found[0].power, method_class(method).dense_layers)
+        for each in found:
+            kind = "by_sensitivity" if each.power else "equal"
+            checked[kind][method] = [round(divergence, 5) for divergence in each.divergence]
     shown = [None if value is None else round(value, 6) for value in sensitivity]
     return {"sensitivity": shown, "budget_scale": scales, "checks": checked}
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cpu_kernels.head import ANY_ORDER
-from ...errors import BudgetTooSmall
 from .rows import kv_type_of
 
 
@@ -148,34 +147,21 @@ class ThresholdCurve:
         """Return the smallest budget: the cost of the lookup and of the rows that are always exact."""
         return float(self.budgets[0])
 
-    def at(self, budget: float, heads: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return the thresholds with which heads spend a budget on average.
+    def at(self, own: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Return the thresholds with which heads read a share on average.
 
         Parameters
         ----------
-        budget : float
-            Share of the document's KV bytes that a step reads.
+        own : float64 array, shape (n,)
+            Share of the document's KV bytes that a step reads of each head. None reads less than `least`.
         heads : int64 array, shape (n,)
             Numbers of the heads.
-        scale : float64 array, shape (n,)
-            Factor of each head's budget.
 
         Returns
         -------
         float64 array, shape (n,)
             -1 for a head that reads everything.
-
-        Raises
-        ------
-        BudgetTooSmall
-            If the budget, and each head's own, are smaller than the cost of the lookup alone.
         """
-        least, own = self.least, budget * scale
-        if budget < least and np.all(own <= least * (1 + 1e-6)):
-            raise BudgetTooSmall(
-                f"A budget of {budget:g} is too small for this document: looking up its centroids and reading its "
-                f"last tokens takes {least:.3f}. Give --budget {np.ceil(least * 100) / 100:.2f} or more."
-            )
         right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
         low, high = self.budgets[right - 1], self.budgets[right]
         part = np.clip((own - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)

@@ -303,13 +303,7 @@ class KVCache(HeadTable):
         self._n_chunks = np.array([len(tail.chunks) for tail in self.tails])
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document, or with nothing.
-
-        Raises
-        ------
-        BudgetTooSmall
-            If a method's budget is smaller than what a step over this document always reads.
-        """
+        """Start over with a document, or with nothing."""
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
             if name not in (*OF_THE_METHOD, *_OF_THE_STEP, "tail_chunks"):

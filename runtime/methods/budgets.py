@@ -121,6 +121,10 @@ def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> s
     """
     least = least_share(served, n_tokens, index)
     for each in served:
+        tokens, fewest = each.method.asked_tokens, min(each.method.least_tokens(index), n_tokens)
+        if 0 < tokens < fewest:
+            verb = "keep" if each.method.keeps.evicts else "attend"
+            return f"{each.method.name} cannot {verb} as few as {tokens} tokens here: it {verb}s {fewest} in any case."
         if each.method.takes_budget and (budget := getattr(each.method, "budget", 1.0)) < least * (1 - _NEAR):
             verb = "keep" if each.method.keeps.evicts else "read"
             asked = f"{each.method.name} cannot {verb} as little as {budget:g} of {n_tokens:,} tokens here"

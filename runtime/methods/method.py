@@ -216,6 +216,10 @@ class Method(Parameters):
         """Return the share of the bytes of n_tokens rows that a head's lookup takes, whatever it selects then."""
         return np.zeros(len(heads.numbers))
 
+    def least_tokens(self, index: Index | None) -> int:
+        """Return the number of rows that a head attends, however few the parameters ask for in place of a budget."""
+        return 1
+
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
         return 0
@@ -228,13 +232,7 @@ class Method(Parameters):
         """Measure what the method needs to know of a document, so that the document's index keeps it."""
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set the state for a sequence that begins: after a document, or after nothing.
-
-        Raises
-        ------
-        BudgetTooSmall
-            If the budget is smaller than what a step over this document always reads.
-        """
+        """Set the state for a sequence that begins: after a document, or after nothing."""
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Set the state for a step after which n_tokens tokens are stored."""

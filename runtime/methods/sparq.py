@@ -21,7 +21,6 @@ from ...cpu_kernels.methods.sparq import (
 )
 from ...cpu_kernels.scores import padded
 from ...cpu_kernels.vector import CACHE_LINE
-from ...errors import BudgetTooSmall
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
@@ -82,7 +81,6 @@ class SparQ(Method):
     name = "sparq"
     state = STATE
     keeps = Keeps.ORDER
-    least_rows = LEAST_ROWS
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {"r": 32, "k": 128, "components": QUERY, "temperature": L1, "reallocate": AUTO},
     }
@@ -98,13 +96,23 @@ class SparQ(Method):
         return self.k if self.r else 0
 
     @property
+    def least_rows(self) -> int:  # type: ignore[override]
+        """Return the rows that are selected whatever the budget."""
+        return self.k or LEAST_ROWS
+
+    @property
     def on_metal(self) -> bool:
         """Return whether the shader part has these rules."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return what r components of a key take, or one if their number is up to the budget, and the chunks' sums."""
-        components = self._lookup(heads, np.minimum(max(self.r, 1), heads.head_dim))
+        """Return what r components of a key take, or the fewest that a budget pays for, and the chunks' sums.
+
+        With one copy, these are all: so many are spread over all lines of a key.
+        """
+        fewest = heads.head_dim if self.layout == ONE and not self.k else 1
+        n_components = self.r * self._selectors(heads) if self.r else fewest
+        components = self._lookup(heads, np.minimum(n_components, heads.head_dim))
         share: np.ndarray = (components + self._sums(heads, n_tokens) / n_tokens) / (2 * heads.row_bytes)
         return share
 
@@ -117,25 +125,10 @@ class SparQ(Method):
         return max(heads.n_chunks * CHUNK_ROWS, padded(int((heads.head_dim + heads.group).max())))
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Choose the rules.
-
-        Raises
-        ------
-        BudgetTooSmall
-            If reading the components exceeds the budget.
-        """
+        """Choose the rules."""
         state = heads.state
         state["by_query"], state["by_coverage"] = self.components == QUERY, self.temperature == L1
         state["reallocates"] = heads.group == 1 if self.reallocate == AUTO else self.reallocate == ON
-        if self.k:
-            return
-        row = 2 * heads.row_bytes
-        least = float((self._lookup(heads, self._components(heads, self.budget * row, 1)) / row).max(initial=0))
-        if least >= self.budget:
-            raise BudgetTooSmall(
-                f"A budget of {self.budget:g} is too small for {self.name} with layout={self.layout},r={self.r}: "
-                f"reading the components takes up to {least:.3f}. Raise the budget, or give a smaller r."
-            )
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn the budget into numbers of components and rows."""

@@ -13,7 +13,6 @@ from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, EXACT_TAIL, HOOKS, STATE, extras_bytes
 from ...cpu_kernels.scores import ITEMS_STEP, padded
 from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, order_of
-from ...errors import BudgetTooSmall
 from ..cache.index import Calibration, Index, ThresholdCurve
 from ..cache.thresholds import measured_curve
 from . import DEFAULT_BUDGET
@@ -134,38 +133,34 @@ class Squeezed(Method):
         heads.state["rules"] = self.rules
         curve = self.curve_of(index)
         if index is not None and curve is not None:
-            heads.state["threshold"] = curve.at(self.share_of(index, curve), heads.numbers, heads.scale)
+            heads.state["threshold"] = curve.at(self.shares_of(heads, index, curve), heads.numbers)
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Without a document's thresholds, have them follow the budget."""
         if self.curve_of(index) is None:
             self.follow_budget(heads, n_tokens)
 
-    def share_of(self, index: Index, curve: ThresholdCurve) -> float:
-        """Return the share of a document's bytes that a step reads: the budget, or what the tokens take.
+    def least_tokens(self, index: Index | None) -> int:
+        """Return the number of a document's rows that are always attended."""
+        return index.n_exact if index is not None and self.curve_of(index) is not None else 1
+
+    def shares_of(self, heads: Heads, index: Index, curve: ThresholdCurve) -> np.ndarray:
+        """Return the share of a document's bytes that a step reads of each head: the budget, or what the tokens take.
 
         Parameters
         ----------
+        heads : Heads
+            The heads.
         index : Index
             The document.
         curve : ThresholdCurve
             Its thresholds.
-
-        Raises
-        ------
-        BudgetTooSmall
-            If the tokens are fewer than those that are always attended.
         """
         if not self.tokens:
-            return self.budget
-        n_exact, n_tokens = index.n_exact, len(index.tokens)
-        if self.tokens < n_exact:
-            raise BudgetTooSmall(
-                f"tokens={self.tokens} is too few for this document, whose first and last {n_exact} tokens are always "
-                f"attended. Give tokens={n_exact} or more."
-            )
-        lookup = curve.least - n_exact / n_tokens
-        return self.tokens / n_tokens + lookup if self.tokens < n_tokens else 1.0
+            return self.budget * heads.scale
+        rows, n_tokens = self.tokens * heads.scale, len(index.tokens)
+        lookup = curve.least - index.n_exact / n_tokens
+        return np.where(rows < n_tokens, rows / n_tokens + lookup, 1.0)
 
     def follow_budget(self, heads: Heads, n_tokens: int) -> None:
         """Set each head's threshold without a document to calibrate on, in proportion to an even share of attention.

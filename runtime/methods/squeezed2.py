@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
 from ..cache.index import Index
 from .method import Heads
@@ -46,5 +48,5 @@ class Squeezed2(Squeezed):
         super().start(heads, index)
         curve = self.curve_of(index)
         if index is not None and curve is not None and curve.coarse_thresholds is not None:
-            everything = self.share_of(index, curve) >= 1
-            heads.state["coarse_threshold"] = -1.0 if everything else curve.coarse_thresholds[heads.numbers]
+            own = self.shares_of(heads, index, curve)
+            heads.state["coarse_threshold"] = np.where(own < 1, curve.coarse_thresholds[heads.numbers], -1.0)

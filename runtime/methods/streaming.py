@@ -67,6 +67,10 @@ class Streaming(Method):
         kept = self.sinks + self.recent if self.recent else self.tokens
         return np.full(len(heads.numbers), min(kept / n_tokens, 1.0))
 
+    def least_tokens(self, index: Index | None) -> int:
+        """Return that the sinks and a token itself are attended."""
+        return 1 if self.recent else self.sinks + 1
+
     @property
     def on_metal(self) -> bool:
         """Return whether the shader part knows these parameters: it turns no queries, and knows no chunks."""

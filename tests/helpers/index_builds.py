@@ -44,8 +44,8 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
 
 def thresholds_of(curve, budget):
     """Of all heads."""
-    heads = np.arange(len(curve.thresholds))
-    return curve.at(budget, heads, np.ones(len(heads)))
+    n_heads = len(curve.thresholds)
+    return curve.at(np.full(n_heads, budget), np.arange(n_heads))
 
 
 def evaluate_directly(llama, tokens):

@@ -18,7 +18,6 @@ from helpers.index_builds import (
     thresholds_of,
 )
 
-from octavo import OctavoError
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
@@ -271,14 +270,12 @@ def test_thresholds_between_measured_budgets_are_interpolated():
     assert thresholds_of(curve, 0.4) == pytest.approx([1e-4, 10**-4.5])
     assert thresholds_of(curve, 0.8) == pytest.approx([1e-6, 1e-5])
     assert thresholds_of(curve, 1) == pytest.approx([-1, -1])
-    assert curve.at(0.4, np.array([1]), np.array([0.5])) == pytest.approx([1e-4])
+    assert curve.at(np.array([0.2]), np.array([1])) == pytest.approx([1e-4])
 
 
 def test_heads_have_budgets_of_their_own():
     curve = ThresholdCurve(np.array([0.1, 0.2, 0.6]), np.array([[1e-1, 1e-2, 1e-6]] * 4))
-    expected = [1e-1, 1e-2, 1e-4, -1]  # budgets .1, .2, .4 and 1
-    assert curve.at(0.2, np.arange(4), np.array([0.5, 1.0, 2.0, 5.0])) == pytest.approx(expected)
-    assert curve.at(0.08, np.arange(1), np.array([2.5])) == pytest.approx([1e-2])  # others read less than their lookup
+    assert curve.at(np.array([0.1, 0.2, 0.4, 1]), np.arange(4)) == pytest.approx([1e-1, 1e-2, 1e-4, -1])
 
 
 def test_rows_that_get_the_same_are_read_rather_than_left_out():
@@ -293,19 +290,18 @@ def test_rows_that_get_the_same_are_read_rather_than_left_out():
         assert 0 < thresholds_of(curve, budget) < 0.99999 / 40  # beyond what rounding makes of it
 
 
-def test_a_budget_below_the_lookup_is_refused_with_one_that_would_do():
-    curve = ThresholdCurve(np.array([0.1234, 0.2]), np.array([[1e-1, 1e-2]]))
-    with pytest.raises(OctavoError) as refusal:
-        thresholds_of(curve, 0.12)
-    assert str(refusal.value) == (
-        "A budget of 0.12 is too small for this document: looking up its centroids and reading its "
-        "last tokens takes 0.123. Give --budget 0.13 or more."
+def test_a_budget_below_the_lookup_reads_the_lookup_and_says_so(llama, index, model_hash):
+    document = open_index(index, model_hash)[0]
+    llama.reset()
+    llama.set_attention("squeezed", 0.01)
+    llama.attach(document)
+    cache, n_tokens, least = llama.context.cache, len(document.tokens), measured_curve(document, Calibration()).least
+    assert cache.shortfall(n_tokens) == (
+        f"squeezed cannot read as little as 0.01 of {n_tokens:,} tokens here: what it reads in any case is "
+        f"{least:.3f} of them."
     )
-    thresholds_of(curve, 0.13)
-
-
-def test_a_model_refuses_a_budget_that_is_too_small_for_its_document(llama, index, model_hash):
-    llama.attach(open_index(index, model_hash)[0])
-    with pytest.raises(OctavoError, match=r"A budget of 0\.01 is too small .* Give --budget 0\.\d+ or more"):
-        llama.set_attention("squeezed", 0.01)
-    assert (llama.attention, llama.n_tokens) == ("dense", llama.context.cache.n_document)
+    llama.context.bytes_read = 0
+    llama.eval(document.tokens[:1])
+    assert llama.context.bytes_read / (cache.row_bytes * n_tokens) == pytest.approx(least, rel=0.05)
+    llama.reset()
+    llama.set_attention("dense")

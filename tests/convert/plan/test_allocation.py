@@ -11,7 +11,6 @@ from octavo.convert.plan.heads import HIDDEN, recall
 from octavo.convert.plan.recall_texts import Haystack
 from octavo.convert.progress import Silent
 from octavo.convert.texts import SHIPPED_NOVEL
-from octavo.errors import BudgetTooSmall
 
 SENSITIVITY = [0.1, None, 0.4, 0.5, 0.0]
 
@@ -66,15 +65,6 @@ def test_a_method_that_reads_more_is_compared_with_as_much():
     assert (0, 0.15) in better.asked
     worse = Written(figures, more=((0.45, 0.0195), 0.15))
     assert worse.best("h2o")[0].power > 0
-
-
-def test_a_method_that_cannot_keep_the_budget_is_left_out():
-    class TooSmall(Written):
-        def _check(self, method, power, budget):
-            raise BudgetTooSmall("too small")
-
-    assert TooSmall({}).best("squeezed") == []
-    assert layer_budgets({"squeezed": []}, SENSITIVITY)["budget_scale"] == {}
 
 
 def test_a_plan_says_both_figures():

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from helpers import papers
+from helpers.index_builds import thresholds_of
 from helpers.kernel_inputs import normal
 
 from octavo.convert.clusters import ClusterSettings, cluster_keys, mean_keys
@@ -71,7 +72,7 @@ def test_one_threshold_of_all_heads_is_the_papers_quantile(share):
     curve = one_level_curve(document.nodes, N_HEADS, GLOBAL)
     clustered = SETTINGS.n_clustered(N_TOKENS)
     budget = (share * clustered + N_TOKENS - clustered) / N_TOKENS + LOOKUP
-    thresholds = curve.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
+    thresholds = thresholds_of(curve, budget)
     assert thresholds == pytest.approx(np.full(N_HEADS, expected), rel=0.05)
 
 
@@ -102,7 +103,7 @@ def rows_read(how, layer, head, queries, threshold):
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.5])
 def test_the_budget_is_what_later_tokens_read(document, how, budget):
     curve = one_level_curve(document.nodes, N_HEADS, how)
-    thresholds = curve.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
+    thresholds = thresholds_of(curve, budget)
     read = [
         rows_read(how, layer, head, later, thresholds[number]) / N_TOKENS + LOOKUP
         for number, (layer, head, _, later) in enumerate(document.heads())
@@ -119,7 +120,7 @@ def test_the_budget_is_what_later_tokens_read(document, how, budget):
 @pytest.mark.parametrize("budget", [0.1, 0.25, 0.4])
 def test_the_budget_is_what_later_tokens_read_on_two_levels(document, how, budget):
     levels = two_level_curve(document.nodes, N_HEADS, how)
-    thresholds = levels.at(budget, np.arange(N_HEADS), np.ones(N_HEADS))
+    thresholds = thresholds_of(levels, budget)
     read = []
     for number, (layer, head, _, later) in enumerate(document.heads()):
         clusters, coarse, exact = clusters_of(layer, head)

@@ -84,6 +84,10 @@ SELECTING = [
     "duo+quest",
     "plan+quest",
     "plan+duo+quest:dense_layers=2",
+    "sparq:r=16",
+    "sparq:k=300",
+    "sparq:layout=one",
+    "sparq:r=4,select=head",
     "sparq",
     "plan+sparq",
 ]
@@ -145,7 +149,7 @@ def test_a_plan_scales_recent_rows_without_the_sinks():
     assert set(kept_rows(Model("streaming:sinks=7,recent=100", 0.125, 64, F16, 4000)).tolist()) == {107}
 
 
-@pytest.mark.parametrize("attention", SELECTING[:-2])
+@pytest.mark.parametrize("attention", SELECTING[:6])
 def test_a_budget_of_1_reads_everything(attention):
     for kv_type in (F16, Q8_0):
         model = Model(attention.replace("duo+", ""), 1.0, 64, kv_type, 700)
@@ -174,6 +178,14 @@ def test_a_budget_below_the_least_share_is_said():
     }
     assert Model("h2o", 0.125, 64, F16, 700).cache.shortfall(700).startswith("h2o cannot keep as little as 0.125 of 7")
     assert Model("dense", 0.125, 64, F16, 700).cache.shortfall(700) == ""
+
+
+def test_fewer_tokens_than_are_read_in_any_case_are_said():
+    assert Model("streaming:tokens=4", 0.5, 64, F16, 700).cache.shortfall(700) == (
+        "streaming cannot keep as few as 4 tokens here: it keeps 5 in any case."
+    )
+    for attention in ("streaming:tokens=5", "streaming:recent=1", "window:tokens=1"):
+        assert Model(attention, 0.5, 64, F16, 700).cache.shortfall(700) == ""
 
 
 def test_a_budget_counts_no_sliding_window():

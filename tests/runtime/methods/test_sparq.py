@@ -10,7 +10,6 @@ from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import HEAD
 from octavo.cpu_kernels.methods import sparq
-from octavo.errors import BudgetTooSmall
 from octavo.runtime.methods.compose import parse
 from octavo.runtime.methods.method import Heads
 from octavo.runtime.methods.sparq import LEAST_ROWS, SparQ
@@ -89,21 +88,6 @@ def test_a_plan_scales_what_is_read(shape):
         assert share_read(shape, 8_000, state_of(SparQ(0.125), shape, 8_000, scale)) == pytest.approx(budget, rel=0.05)
     state = state_of(SparQ(r=16, k=100, select="head"), shape, 8_000, 0.5)
     assert (state["n_own"], state["n_rows"], state["n_components"]) == (50, 50 * shape.group, 16 * shape.group)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("r=32", "A budget of 0.125 is too small for sparq with layout=two,r=32: reading the components takes up to "
-         "0.250. Raise the budget, or give a smaller r."),
-        ("layout=one", "A budget of 0.125 is too small for sparq with layout=one,r=0: reading the components takes up "
-         "to 0.500. Raise the budget, or give a smaller r."),
-    ],
-)  # fmt: skip
-def test_components_that_exceed_the_budget_are_refused(settings, message):
-    with pytest.raises(BudgetTooSmall) as refusal:
-        state_of(parse(f"sparq:{settings}").new_method(0.125), SHAPE, 3_000)
-    assert str(refusal.value) == message
 
 
 @pytest.mark.parametrize("group", [1, 3])

@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.index_builds import thresholds_of
 
 from octavo.convert.clusters import ClusterSettings
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS, HEAD
 from octavo.cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, EXACT_TAIL
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
-from octavo.errors import BudgetTooSmall, OctavoError
+from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Calibration, Index, ThresholdCurve
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.methods.budgets import share_out
 from octavo.runtime.methods.compose import assign, parse
 from octavo.runtime.methods.method import Heads
 from octavo.runtime.methods.squeezed import Squeezed
@@ -171,17 +173,32 @@ def attached(attention, others=None):
 def test_tokens_are_the_rows_of_a_document_that_a_step_attends(method):
     cache, curve = attached(f"{method}:tokens=250")
     lookup = 0.2 - 104 / 600
-    expected = curve.at(250 / 600 + lookup, np.arange(2), np.ones(2))
+    expected = thresholds_of(curve, 250 / 600 + lookup)
     assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(expected)
     for tokens in (600, 900):
         cache, _ = attached(f"{method}:tokens={tokens}")
         assert [float(tail.state["threshold"]) for tail in cache.tails] == [-1, -1]
 
 
-def test_too_few_tokens_for_a_document_are_refused():
-    with pytest.raises(BudgetTooSmall, match=r"tokens=103 is too few .* first and last 104 .* Give tokens=104 or more"):
-        attached("squeezed:tokens=103")
-    attached("squeezed:tokens=104")
+@pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
+def test_fewer_tokens_than_are_always_attended_are_said(method):
+    few, curve = attached(f"{method}:tokens=103")
+    assert few.shortfall(600) == f"{method} cannot attend as few as 103 tokens here: it attends 104 in any case."
+    enough, _ = attached(f"{method}:tokens=104")
+    assert enough.shortfall(600) == ""
+    for cache in (few, enough):
+        assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(thresholds_of(curve, 0.2))
+
+
+@pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
+def test_a_plan_scales_tokens_without_the_lookup(method):
+    cache, curve = attached(f"{method}:tokens=250")
+    [served] = cache.served
+    served.layer_scale[:] = [0.8, 1.2]
+    share_out(cache.served, 600, cache.document)
+    served.method.start(served.heads, cache.document)
+    expected = curve.at(np.array([200, 300]) / 600 + 0.2 - 104 / 600, np.arange(2))
+    assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(expected)
 
 
 def test_two_levels_select_for_the_group():
@@ -193,9 +210,7 @@ def test_two_levels_select_for_the_group():
 def test_query_heads_that_select_for_themselves_have_their_own_thresholds():
     other = ThresholdCurve(np.array([0.2, 1.0]), np.array([[0.05, 0.04]] * 2))
     cache, _ = attached("squeezed:select=head", {Calibration(select="head"): other})
-    assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(
-        other.at(0.5, np.arange(2), np.ones(2))
-    )
+    assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(thresholds_of(other, 0.5))
     assert {int(tail.state["rules"]) for tail in cache.tails} == {BY_HEAD}
 
 
@@ -213,7 +228,7 @@ def test_parameters_become_rules_and_other_thresholds(method):
             how = how._replace(levels=2)
         other = replace(other, coarse_thresholds=np.array([0.3, 0.2]))
         cache, _ = attached(f"{method}:{given}", {how: other})
-        expected = other.at(0.5, np.arange(2), np.ones(2))
+        expected = thresholds_of(other, 0.5)
         assert [float(tail.state["threshold"]) for tail in cache.tails] == pytest.approx(expected)
         assert {int(tail.state["rules"]) for tail in cache.tails} == {rules}
 
@@ -250,9 +265,9 @@ class CountingCurve(ThresholdCurve):
 
     calls = 0
 
-    def at(self, budget, heads, scale):
+    def at(self, own, heads):
         type(self).calls += 1
-        return super().at(budget, heads, scale)
+        return super().at(own, heads)
 
 
 def test_a_documents_thresholds_are_computed_when_it_is_attached_and_not_at_each_token():
@@ -270,5 +285,5 @@ def test_a_documents_thresholds_are_computed_when_it_is_attached_and_not_at_each
             cache.finish_step()
         assert CountingCurve.calls == n_attached
         assert [float(tail.state["threshold"]) for tail in cache.tails] == before
-        assert before == pytest.approx(curve.at(0.5, np.arange(2), np.ones(2)))
+        assert before == pytest.approx(thresholds_of(curve, 0.5))
         CountingCurve.calls = n_attached
