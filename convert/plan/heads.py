@@ -1,8 +1,8 @@
 """Find the KV heads that must see everything, by greedy elimination of the others.
 
 DuoAttention (Xiao et al. 2024, section 2.2) finds retrieval heads by gradients through a model that blends full and
-streaming attention. Here heads are made to stream from the first token of a text on, as they do in use, and the change
-of the last hidden states is measured. This takes forward passes only.
+streaming attention. Here heads are made to stream from the first token of a text on, as they do in use, and the model's
+loss on the tokens that it recalls is measured. This takes forward passes only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Elimination:
     round : int
         Number of the round.
     loss : float
-        Change of the hidden states when it streams with all heads that were eliminated in earlier rounds.
+        Loss of the model when it streams with all heads that were eliminated in earlier rounds.
     """
 
     head: Head
@@ -90,7 +90,7 @@ def round_sizes(n_heads: int, rounds: int) -> list[int]:
 def eliminate(
     heads: Sequence[Head], rounds: int, measure: Callable[[int, list[Head], list[Head]], Sequence[float]]
 ) -> list[Elimination]:
-    """Make heads stream for good, those first whose streaming changes least.
+    """Make heads stream for good, those first with which the loss is least.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def eliminate(
         Largest number of rounds.
     measure : callable
         Takes the number of the round, the heads that stream already, and candidates. Returns for each candidate the
-        change when it streams as well.
+        loss when it streams as well.
 
     Returns
     -------
@@ -212,3 +212,21 @@ def change(hidden: np.ndarray, full: np.ndarray) -> float:
     float
     """
     return float(np.square(hidden.astype(np.float64) - full).mean())
+
+
+def cross_entropy(logits: np.ndarray, tokens: np.ndarray) -> float:
+    """Compute the mean cross-entropy of tokens, in nats.
+
+    Parameters
+    ----------
+    logits : float32 array, shape (n, n_vocab)
+        What the model predicts each token with.
+    tokens : int array, shape (n,)
+        The tokens.
+
+    Returns
+    -------
+    float
+    """
+    pairs = zip(logits.astype(np.float64), tokens, strict=True)
+    return float(np.mean([np.logaddexp.reduce(own) - own[token] for own, token in pairs]))

@@ -1,9 +1,9 @@
 """Measure which layers and heads of a model matter, and write its plan.
 
 Measurements are kept in a folder as they are completed, so that an interrupted profile continues: each text as the
-model reads it (`TASK-NNN.safetensors`: keys, values and the hidden states under full attention), the change that each
-head makes (`losses.json`) and each layer (`layers.json`), and checks of the layers' budgets (`checks.json`). The
-folder's name identifies model and settings. The finished plan replaces the folder.
+model reads it (`TASK-NNN.safetensors`: keys, values and the hidden states under full attention), the loss as each head
+streams (`losses.json`), the change that each layer makes (`layers.json`), and checks of the layers' budgets
+(`checks.json`). The folder's name identifies model and settings. The finished plan replaces the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .heads import (
     LOGITS,
     Elimination,
     Head,
-    change,
+    cross_entropy,
     eliminate,
     evaluate,
     full_heads,
@@ -44,7 +44,7 @@ from .heads import (
     streaming,
 )
 from .layers import ResidualChange
-from .plan_file import Measurements, finished_plan, plan_content, write_plan
+from .plan_file import RECENT, Measurements, finished_plan, plan_content, write_plan
 from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
 
 #: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
@@ -265,7 +265,7 @@ class Profiler:
         return {**rows, **measured}
 
     def _eliminate(self, readings: list[Reading]) -> list[Elimination]:
-        """Eliminate heads by the change that their streaming makes, in each round in another text."""
+        """Eliminate heads by the loss with which the model recalls as they stream, in each round another text."""
         heads = full_heads(self.llama.context.cache)
         path = self.folder / "losses.json"
         losses: dict[str, float] = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -333,11 +333,12 @@ class Profiler:
         self.llama.extend(reading.text.tokens[: reading.text.n_read], reading.rows)
 
     def _loss(self, reading: Reading, heads: list[Head]) -> float:
-        """Measure the change when some heads stream through the whole text."""
+        """Measure the loss on the recalled tokens when some heads stream through the whole text."""
         self.llama.reset()
         with streaming(self.llama.context.cache, heads, self.settings.sinks, self.settings.recent):
             self.llama.eval(reading.text.tokens[: reading.text.n_read])
-            return change(recall(self.llama, reading.text)[HIDDEN], reading.hidden)
+            logits = recall(self.llama, reading.text, logits=True)[LOGITS]
+            return cross_entropy(logits, np.array(reading.text.tokens)[reading.text.recalled])
 
     def _measurements(
         self,
@@ -361,7 +362,7 @@ class Profiler:
         return Measurements(
             settings=self.measured_with,
             n_sinks=self.settings.sinks,
-            n_recent=self.settings.recent,
+            n_recent=RECENT * self.settings.recent,
             slides=slides,
             similarity=similarity,
             groups=importance_groups(similarity, slides) if similarity else [None] * len(slides),

@@ -23,7 +23,7 @@ from ...errors import OctavoError
 from ..cache.tail import CacheLayer
 from .gates import SUFFIX, Gates, read_gates
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 #: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
 ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5

@@ -45,7 +45,7 @@ def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
     assert lines[4].startswith("least important")
     assert lines[6].startswith("KL divergence from dense attention")
     assert {line.split()[0] for line in lines[9:-3]} >= {"h2o", "quest"}
-    assert lines[-2] == "3 of 6 KV heads are retrieval heads; the others see 16 sinks and 32 recent tokens."
+    assert lines[-2] == "3 of 6 KV heads are retrieval heads; the others see 16 sinks and 64 recent tokens."
     assert re.fullmatch(
         r"Measured on repetition: with full attention the model recalls \d+\.\d% of the tokens\.", lines[-1]
     )
@@ -60,7 +60,7 @@ def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
     assert second.stderr.splitlines()[-2:] == [f"The picture is {picture}", f"The gates are {gates}"]
     assert json.loads(second.stdout) == json.loads(path.read_text())
     written, plan = read_plan(gates), read_plan(path)
-    assert (written.elimination, written.n_sinks, written.n_recent) == (plan.elimination, 16, 32)
+    assert (written.elimination, written.n_sinks, written.n_recent) == (plan.elimination, 16, 64)
     content = picture.read_bytes()
     assert content.startswith(PNG)
     assert int.from_bytes(content[16:20]) > 500  # its width

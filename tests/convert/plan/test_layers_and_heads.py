@@ -5,7 +5,17 @@ import pytest
 from helpers import papers, tiny_models
 
 import octavo
-from octavo.convert.plan.heads import HIDDEN, change, eliminate, evaluate, full_heads, recall, round_sizes, streaming
+from octavo.convert.plan.heads import (
+    HIDDEN,
+    change,
+    cross_entropy,
+    eliminate,
+    evaluate,
+    full_heads,
+    recall,
+    round_sizes,
+    streaming,
+)
 from octavo.convert.plan.layers import ResidualChange
 from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, recall_text
 from octavo.convert.texts import SHIPPED_NOVEL
@@ -126,7 +136,7 @@ def test_rounds_shrink_evenly():
 
 
 @pytest.mark.parametrize("rounds", [1, 4, 100])
-def test_heads_are_eliminated_by_what_they_change(rounds):
+def test_heads_are_eliminated_by_the_loss_without_them(rounds):
     cost = dict(zip(HEADS, draw().permutation(30) + 1.0, strict=True))
 
     def measure(number, streams, candidates):
@@ -179,6 +189,11 @@ def test_what_streams_changes_the_hidden_states_and_is_undone(llama, loaded):
         assert change(recall(llama, text)[HIDDEN], full) < 1e-6
     assert change(recall(llama, text)[HIDDEN], full) == 0
     assert cache.n_tokens == text.n_read
+
+
+def test_the_loss_is_the_cross_entropy_of_the_recalled_tokens():
+    logits = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], np.float32)) + np.float32([[90], [-90]])
+    assert cross_entropy(logits, np.array([0, 1])) == pytest.approx((np.log(2) + np.log(10)) / 2, rel=1e-5)
 
 
 def test_hidden_states_are_those_that_logits_come_from(llama, loaded):

@@ -92,7 +92,7 @@ def test_the_runtime_reads_a_plan(llama, plan, folder):
     assert read.elimination == tuple(map(tuple, plan["heads"]["elimination"]))
     assert read.layer_scale == {name: tuple(scale) for name, scale in plan["layers"]["budget_scale"].items()}
     assert read.groups == tuple(plan["layers"]["group"])
-    assert (read.n_sinks, read.n_recent, read.model) == (16, 32, plan["model"]["sha256"])
+    assert (read.n_sinks, read.n_recent, read.model) == (16, 64, plan["model"]["sha256"])
     own = octavo.Llama(llama.model_path, attention="duo", plan=read, retrieval_heads=0.5, n_threads=2)
     own.eval(list(range(100)))
     streams = [tail.method.keeps is Keeps.RECENT for tail in own.context.cache.tails]
