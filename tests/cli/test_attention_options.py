@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
+from helpers.command_line import fails, octavo
 
-import octavo
-from octavo.cli.main import cli
+from octavo.runtime.llama import Llama
 from octavo.runtime.store.library import Library
 
 ATTENTIONS = ["dense", "streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2", "duo", "plan", "plan+duo+quest"]
@@ -31,7 +30,7 @@ def on_tiny(tiny_model, tmp_path_factory):
 
 def write_plan(library, path=None, **changes):
     """Write a plan by which the second head of each layer streams."""
-    layers = octavo.Llama(library.model_path, n_threads=2).context.cache.layers
+    layers = Llama(library.model_path, n_threads=2).context.cache.layers
     heads = [[i, head] for head in (1, 0) for i in range(len(layers))]
     content = {
         "format_version": 2,
@@ -44,19 +43,11 @@ def write_plan(library, path=None, **changes):
     (path or library.plan_path).write_text(json.dumps(content | changes))
 
 
-def run(*arguments, **options):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments], **options)
-
-
-def fails(result, exit_code, message):
-    assert result.exit_code == exit_code, result.output
-    assert message in " ".join(result.stderr.split())
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_ask_takes_every_attention(document, on_tiny, attention):
-    result = run("ask", document, "Which?", *on_tiny, "--attention", attention, "--budget", 0.4, "-n", 3, "-o", "json")
+    result = octavo(
+        "ask", document, "Which?", *on_tiny, "--attention", attention, "--budget", 0.4, "-n", 3, "-o", "json"
+    )
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["attention"] == attention
@@ -65,7 +56,7 @@ def test_ask_takes_every_attention(document, on_tiny, attention):
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_chat_needs_no_document(on_tiny, attention):
-    result = run("chat", *on_tiny, "--attention", attention, "-n", 3, input="Which?\nWhere?\n/stats\n/clear\n")
+    result = octavo("chat", *on_tiny, "--attention", attention, "-n", 3, stdin="Which?\nWhere?\n/stats\n/clear\n")
     assert result.exit_code == 0, result.stderr
     assert len(result.stdout.splitlines()) >= 2
     stats = result.stderr.splitlines()
@@ -78,7 +69,7 @@ def test_chat_without_a_document_says_nothing_of_one(on_tiny, tiny_model):
     """The prompt is the template's, and holds the question only."""
     from octavo.runtime.session import Sampling, Session
 
-    llama = octavo.Llama(tiny_model, n_threads=2)
+    llama = Llama(tiny_model, n_threads=2)
     session = Session(llama, Sampling(max_tokens=1, temperature=0))
     answer = session.ask("Which?")
     text = llama.detokenize(llama.input_ids[: answer.timing.prompt_tokens].tolist(), special=True).decode()
@@ -88,7 +79,7 @@ def test_chat_without_a_document_says_nothing_of_one(on_tiny, tiny_model):
 def test_bench_takes_every_attention(on_tiny):
     names = ",".join(ATTENTIONS[1:7])
     options = ["--attention", names, "--depths", "600", "-n", "2", "--budget", "0.4", "--fill", "random", "-o", "json"]
-    result = run("bench", "-m", on_tiny[1], "-t", "2", *options)
+    result = octavo("bench", "-m", on_tiny[1], "-t", "2", *options)
     assert result.exit_code == 0, result.stderr
     rows = json.loads(result.stdout)["results"]
     assert [row["attention"] for row in rows] == ATTENTIONS[1:7]
@@ -99,7 +90,7 @@ def test_bench_takes_a_plan(on_tiny, tmp_path):
     plan = tmp_path / "own.json"
     write_plan(Library.of(on_tiny[1], on_tiny[3]), plan)
     options = ["--attention", "dense,duo,plan+h2o", "--depths", "600", "-n", "2", "--budget", "0.4", "--plan", plan]
-    result = run("bench", "-m", on_tiny[1], "-t", "2", *options, "-o", "json")
+    result = octavo("bench", "-m", on_tiny[1], "-t", "2", *options, "-o", "json")
     assert result.exit_code == 0, result.stderr
     dense, duo, h2o = json.loads(result.stdout)["results"]
     assert duo["bytes_read_per_token"] < dense["bytes_read_per_token"]
@@ -108,23 +99,23 @@ def test_bench_takes_a_plan(on_tiny, tmp_path):
 
 def test_what_does_not_compose_is_wrong_use(document, on_tiny):
     for command in (["ask", document, "Why?", *on_tiny], ["chat", *on_tiny], ["bench", *on_tiny[:2]]):
-        fails(run(*command, "--attention", "duo+h2o"), 2, "duo and h2o do not compose")
+        fails(octavo(*command, "--attention", "duo+h2o"), 2, "duo and h2o do not compose")
 
 
 def test_shares_are_shares(document, on_tiny):
-    fails(run("ask", document, "Why?", *on_tiny, "--retrieval-heads", "2"), 2, "2.0 is not in the range 0<=x<=1.")
+    fails(octavo("ask", document, "Why?", *on_tiny, "--retrieval-heads", "2"), 2, "2.0 is not in the range 0<=x<=1.")
 
 
 def test_a_plan_that_is_missing_is_asked_for(document, on_tiny, tmp_path):
     elsewhere = [*on_tiny[:2], "--index-dir", tmp_path]
-    fails(run("ask", document, "Why?", *elsewhere, "--attention", "duo"), 1, "`octavo profile` measures the model")
+    fails(octavo("ask", document, "Why?", *elsewhere, "--attention", "duo"), 1, "`octavo profile` measures the model")
 
 
 def test_the_plan_of_another_model_is_refused(document, on_tiny, tmp_path):
     plan = tmp_path / "other.json"
     write_plan(Library.of(on_tiny[1], on_tiny[3]), plan, model={"name": "other", "sha256": "0"})
     options = ["--attention", "duo", "--plan", plan]
-    fails(run("ask", document, "Why?", *on_tiny, *options), 1, "was measured on another model")
+    fails(octavo("ask", document, "Why?", *on_tiny, *options), 1, "was measured on another model")
 
 
 def test_gates_are_a_plan(document, on_tiny, tmp_path):
@@ -134,7 +125,7 @@ def test_gates_are_a_plan(document, on_tiny, tmp_path):
     library, answers, n_indexes = Library.of(on_tiny[1], on_tiny[3]), [], []
     for plan in ([], ["--plan", gates]):  # by the plan, too, the second heads stream
         options = ["--attention", "duo", *plan, "--temp", 0, "-n", 8, "-o", "json"]
-        result = run("ask", document, "Why?", *on_tiny, *options)
+        result = octavo("ask", document, "Why?", *on_tiny, *options)
         assert result.exit_code == 0, result.stderr
         answers.append(json.loads(result.stdout)["answer"])
         n_indexes.append(len(library.indexes()))
@@ -146,4 +137,4 @@ def test_gates_of_another_shape_are_refused(document, on_tiny, tmp_path):
     gates = tmp_path / "gates.tsv"
     gates.write_text("1\t0\n" * 4)
     message = "The gates belong to another model: they are of 4 layers of 2 KV heads, and this model has 3 of 2."
-    fails(run("ask", document, "Why?", *on_tiny, "--attention", "duo", "--plan", gates), 1, message)
+    fails(octavo("ask", document, "Why?", *on_tiny, "--attention", "duo", "--plan", gates), 1, message)

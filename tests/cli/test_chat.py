@@ -10,19 +10,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from click.testing import CliRunner
+from helpers.command_line import SENTENCES
 
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
-
-SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch, tmp_path):
-    for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

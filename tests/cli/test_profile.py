@@ -5,10 +5,9 @@ import re
 import sys
 
 import pytest
-from click.testing import CliRunner
+from helpers.command_line import fails, octavo
 from helpers.index_builds import Entered, Recorded
 
-from octavo.cli import main as cli_main
 from octavo.cli.profile import spans
 from octavo.convert.plan.profile import ProfileSettings
 from octavo.runtime.store.plan import read_plan
@@ -22,19 +21,12 @@ def on_tiny(tiny_model, tmp_path):
     return ["-m", str(tiny_model), "--index-dir", str(tmp_path), "-t", "2", *QUICK]
 
 
-def octavo(*arguments):
-    return CliRunner().invoke(cli_main.cli, ["profile", *map(str, arguments)], prog_name="octavo")
-
-
-def fails(result, code, message):
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.strip().splitlines()[-1].startswith("Error: ")
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+def profile(*arguments):
+    return octavo("profile", *arguments)
 
 
 def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
-    first = octavo(*on_tiny)
+    first = profile(*on_tiny)
     assert first.exit_code == 0
     path = tmp_path / "tiny.octavo" / "plan.json"
     assert "Letting heads stream: 8 trials" in first.stderr
@@ -53,7 +45,7 @@ def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
     picture = tmp_path / "plan.png"
     gates = tmp_path / "gates" / "full_attention_heads.tsv"
     gates.parent.mkdir()
-    second = octavo(*on_tiny, "--plot", picture, "--write-gates", gates, "-o", "json")
+    second = profile(*on_tiny, "--plot", picture, "--write-gates", gates, "-o", "json")
     assert second.exit_code == 0
     assert "nothing is measured again." in second.stderr
     assert "Letting heads stream" not in second.stderr
@@ -70,17 +62,19 @@ def test_an_interrupted_profile_says_that_it_goes_on(on_tiny, monkeypatch):
     with monkeypatch.context() as patch:
         progress = Recorded(at=9)  # two texts are read, and four trials done
         patch.setattr("octavo.cli.profile.TaskProgress", lambda: Entered(progress))
-        result = octavo(*on_tiny)
+        result = profile(*on_tiny)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
-    again = octavo(*on_tiny)
+    again = profile(*on_tiny)
     assert again.exit_code == 0
     assert re.search(r"Letting heads stream: 8 trials, [1-7] of them done before", again.stderr)
 
 
 def test_pictures_without_matplotlib(on_tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    fails(octavo(*on_tiny, "--plot", tmp_path / "plan.png"), 1, 'Pictures need matplotlib: pip install "octavo[plot]".')
+    fails(
+        profile(*on_tiny, "--plot", tmp_path / "plan.png"), 1, 'Pictures need matplotlib: pip install "octavo[plot]".'
+    )
 
 
 def test_pictures_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_path):
@@ -88,7 +82,7 @@ def test_pictures_that_cannot_be_written_are_refused_before_the_work(on_tiny, tm
         "plan.jpg": "plan.jpg is not a PNG file's name: give one that ends in .png.",
         "nowhere/plan.png": f"There is no folder {tmp_path / 'nowhere'} to write plan.png in.",
     }.items():
-        result = octavo(*on_tiny, "--plot", tmp_path / name)
+        result = profile(*on_tiny, "--plot", tmp_path / name)
         fails(result, 1, message)
         assert len(result.stderr.splitlines()) == 1
 
@@ -99,7 +93,7 @@ def test_gates_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_p
         "gates.json": "gates.json is not a TSV file's name: give one that ends in .tsv.",
         "gates.tsv": "config.json is there already, and does not say sink_size 16 and recent_size 32",
     }.items():
-        result = octavo(*on_tiny, "--write-gates", tmp_path / name)
+        result = profile(*on_tiny, "--write-gates", tmp_path / name)
         fails(result, 1, message)
         assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "gates.tsv").exists()
@@ -117,15 +111,15 @@ def test_gates_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_p
     ],
 )
 def test_bad_options(on_tiny, arguments, message):
-    fails(octavo(*on_tiny, *arguments), 2, message)
+    fails(profile(*on_tiny, *arguments), 2, message)
 
 
 def test_a_text_that_is_too_short(on_tiny):
-    fails(octavo(*on_tiny, "--recent", "600"), 1, "give 1,232 or more (--tokens), or fewer rows (--sinks, --recent).")
+    fails(profile(*on_tiny, "--recent", "600"), 1, "give 1,232 or more (--tokens), or fewer rows (--sinks, --recent).")
 
 
 def test_help_names_the_defaults_of_the_settings():
-    text = " ".join(octavo("--help").stdout.split())
+    text = " ".join(profile("--help").stdout.split())
     defaults = ProfileSettings()
     for name in ("texts", "tokens", "rounds", "sinks", "recent"):
         assert f"[env var: OCTAVO_{name.upper()}; default: {getattr(defaults, name)};" in text

@@ -1,0 +1,128 @@
+"""`octavo ask`, by its output and exit codes, on a tiny model whose answers are random bytes."""
+
+import json
+import os
+import re
+import time
+
+import pytest
+from helpers import tiny_models
+from helpers.command_line import SENTENCES, SHORT_ANSWER, interrupt_when, octavo, start
+
+
+def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
+    first = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER)
+    assert first.exit_code == 0
+    assert first.stdout.endswith("\n")
+    assert first.stderr.splitlines()[0] == "Indexing island.txt, once."
+    again = octavo("ask", document, "-", *on_tiny, *SHORT_ANSWER, stdin="Which ship?\n")
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert again.stdout == first.stdout
+
+
+def test_ask_as_json(document, on_tiny):
+    text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
+    result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json")
+    answer = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert list(answer) == ["answer", "attention", "budget", "timing"]
+    assert list(answer["timing"]) == ["open_s", "first_token_s", "decode_tokens_per_s"]
+    assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
+    assert (answer["attention"], answer["budget"]) == ("squeezed", 0.125)
+    assert answer["timing"]["open_s"] > 0
+    dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")
+    assert json.loads(dense.stdout)["budget"] == 1.0
+
+
+def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypatch):
+    """Each has an index of its own, and a question finds the right one, by option or by environment."""
+    for cache_type in ("q8_0", "f16"):
+        result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--cache-type", cache_type)
+        assert result.exit_code == 0
+        assert result.stderr.splitlines()[0] == "Indexing island.txt, once."
+    rows = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
+    sizes = {row["cache_type"]: row["bytes"] for row in rows}
+    assert sizes.keys() == {"f16", "q8_0"}
+    assert 0.5 < sizes["q8_0"] / sizes["f16"] < 0.6
+    for row in rows:
+        assert json.loads(octavo("inspect", row["path"], "-o", "json").stdout)["cache_type"] == row["cache_type"]
+        assert f"cache type          {row['cache_type']}" in octavo("inspect", row["path"]).stdout.splitlines()
+        monkeypatch.setenv("OCTAVO_CACHE_TYPE", row["cache_type"])
+        result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER)
+        assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_chat_with_the_smaller_cache(document, on_tiny):
+    small = ["--cache-type", "q8_0", *on_tiny]
+    octavo("index", document, *small)
+    result = octavo("chat", document, *small, *SHORT_ANSWER, stdin="/stats\nWhich ship?\n/stats\n")
+    asked = octavo("ask", document, "Which ship?", *small, *SHORT_ANSWER)
+    assert (result.exit_code, result.stdout) == (0, asked.stdout)
+    octavo("index", document, *on_tiny)
+    full = octavo("chat", document, *on_tiny, stdin="/stats\n")
+    held = [float(re.search(r"KV cache +([\d,.]+) KiB", each.stderr)[1].replace(",", "")) for each in (result, full)]
+    assert held[0] / held[1] == pytest.approx((64 + 4) / (2 * 64), rel=0.01)
+
+
+def test_same_seed_same_answer(document, on_tiny):
+    first, second = (octavo("ask", document, "Why?", *on_tiny, "-n", "8", "--seed", "7").stdout for _ in range(2))
+    assert first == second
+
+
+def test_control_tokens_in_a_document_are_text(document, on_tiny):
+    plain = json.loads(octavo("index", document, *on_tiny, "-o", "json").stdout)[0]["path"]
+    document.write_text(SENTENCES * 6 + "<|im_end|>")
+    result = octavo("index", document, *on_tiny, "-o", "json")
+    marked = json.loads(result.stdout)[0]["path"]
+    assert result.stderr.splitlines()[0] == "island.txt has changed since it was indexed: indexing it again."
+    sizes = {row["path"]: row["tokens"] for row in json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)}
+    assert sizes[marked] - sizes[plain] == len(["<", "|", "i", "m", "_", "e", "nd", "|", ">"])
+
+
+def test_model_without_a_chat_template(document, tmp_path):
+    model = tiny_models.write_model(tmp_path / "plain.gguf", "llama")
+    result = octavo("ask", document, "Why?", "-m", model, "--index-dir", tmp_path, *SHORT_ANSWER)
+    assert result.exit_code == 0
+    assert "this model has no chat template" in result.stderr.splitlines()[0]
+    assert "chat template       no" in octavo("inspect", model).stdout.splitlines()
+
+
+def test_context_longer_than_the_models_own_is_told(document, on_tiny):
+    result = octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER, "-c", "5000")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[0] == "Note: this model was trained on 4,096 tokens, and -c allows 5,000."
+
+
+def test_interrupted_answer(document, on_tiny, monkeypatch):
+    """What came is kept, and its line is ended."""
+    from octavo.runtime.session import Session
+
+    def stream(self, question):
+        yield "The Pet"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "stream", stream)
+    result = octavo("ask", document, "Which ship?", *on_tiny)
+    assert (result.exit_code, result.stdout) == (130, "The Pet\n")
+    assert result.stderr.splitlines()[-1] == "Interrupted."
+
+
+def test_ctrl_c_while_a_question_is_read(document, on_tiny, tmp_path):
+    question = tmp_path / "question.txt"
+    question.write_text(SENTENCES * 1000)
+    octavo("index", document, *on_tiny)
+    with question.open() as stdin:
+        process = start("ask", document, "-", *on_tiny, "-c", "200000", stdin=stdin)
+        noted = os.read(process.stderr.fileno(), 4096).decode()  # the model is loaded
+        time.sleep(1)
+        _, errors = interrupt_when(process, lambda: True)
+    assert noted.startswith("Note: this model was trained on 4,096 tokens")
+    assert (process.returncode, errors) == (130, "Interrupted.\n")
+
+
+def test_closed_pipe_is_quiet(document, on_tiny):
+    octavo("index", document, *on_tiny)
+    process = start("ask", document, "Why?", *on_tiny, "-n", "100", "--temp", "0")
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() != 0

@@ -1,0 +1,163 @@
+"""`octavo index` and `inspect`, by their output and exit codes, on a tiny model."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import tiny_models
+from helpers.command_line import SENTENCES, fails, interrupt_when, octavo, start
+
+
+def test_index_is_made_once_and_listed(document, on_tiny, tmp_path):
+    first = octavo("index", document, *on_tiny)
+    assert (first.exit_code, first.stdout) == (0, "")
+    folder = next((tmp_path / "indexes" / "tiny.octavo").glob("island-*"))
+    assert first.stderr.splitlines()[0] == "Indexing island.txt, once."
+    assert "Reading island.txt: " in first.stderr
+    assert first.stderr.splitlines()[-1] == f"The index of island.txt is {folder}"
+
+    second = octavo("index", document, *on_tiny, "-o", "json")
+    assert json.loads(second.stdout) == [{"document": "island.txt", "path": str(folder)}]
+    assert "Reading" not in second.stderr
+
+    [row] = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
+    assert row.keys() == {"document", "model", "tokens", "cache_type", "bytes", "created", "path"}
+    assert (row["document"], row["model"], row["path"]) == ("island.txt", "tiny.gguf", str(folder))
+    assert row["cache_type"] == "f16"
+    assert row["bytes"] == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    header, _, line = octavo("index", "--list", *on_tiny).stdout.splitlines()
+    assert header.split() == ["document", "model", "tokens", "cache", "type", "size", "created", "path"]
+    assert line.split()[0] == "island.txt"
+    assert str(folder) in line
+
+
+def test_several_documents_are_checked_before_the_first_is_indexed(document, on_tiny, tmp_path):
+    fails(octavo("index", document, tmp_path / "missing.txt", *on_tiny), 1, "missing.txt cannot be opened")
+    result = octavo("index", "--list", *on_tiny)
+    assert (result.stdout, result.exit_code) == ("", 0)
+    assert result.stderr == f"There are no indexes in {tmp_path / 'indexes' / 'tiny.octavo'}.\n"
+
+
+def test_interrupted_index_goes_on(tmp_path, on_tiny):
+    document = tmp_path / "long.txt"
+    document.write_text("".join(f"{i} {SENTENCES}" for i in range(150)))
+    library = tmp_path / "indexes"
+    command = ["index", document, *on_tiny, "-c", "20000"]
+    process = start(*command)
+    _, errors = interrupt_when(process, lambda: len(list(library.glob("*/long-*.partial/prefill-*.safetensors"))) > 1)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    assert "Traceback" not in errors
+    assert octavo("index", "--list", *on_tiny).stdout == ""
+
+    result = octavo(*command)
+    assert result.exit_code == 0
+    assert re.search(r"Reading long.txt: [\d,]+ tokens, \d,\d{3} of them done before", result.stderr)
+    assert not list(library.glob("*/*.partial"))
+
+
+# Indexes that are not what they were
+
+
+@pytest.fixture
+def folder(document, on_tiny) -> Path:
+    return Path(json.loads(octavo("index", document, *on_tiny, "-o", "json").stdout)[0]["path"])
+
+
+def change_a_byte(path: Path, keep_time: bool = False) -> None:
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_index_that_was_changed(folder, document, on_tiny):
+    change_a_byte(folder / "layer-001.safetensors")
+    message = (
+        f"layer-001.safetensors of the index {folder} has changed since it was written: "
+        "delete that folder and index the document again."
+    )
+    fails(octavo("ask", document, "Why?", *on_tiny), 1, message)
+
+
+def test_index_of_another_model(folder, document, on_tiny, tmp_path):
+    other = tiny_models.write_model(tmp_path / "tiny.gguf", "llama", seed=1)
+    with_other = ["-m", other, *on_tiny[2:]]
+    [made] = json.loads(octavo("index", document, *with_other, "-o", "json").stdout)
+    shutil.rmtree(made["path"])
+    shutil.copytree(folder, made["path"])
+    fails(octavo("ask", document, "Why?", *with_other), 1, "was made with another model")
+
+
+def test_index_whose_manifest_is_incomplete(folder, document, on_tiny):
+    (folder / "manifest.json").write_text('{"format_version": 3, "files": {}}')
+    message = f"{folder / 'manifest.json'} is incomplete: delete {folder} and index the document again."
+    fails(octavo("index", "--list", *on_tiny), 1, message)
+    fails(octavo("ask", document, "Why?", *on_tiny), 1, message)
+
+
+# Inspect
+
+
+def test_inspect_an_index(folder):
+    described = json.loads(octavo("inspect", folder, "-o", "json").stdout)
+    assert (described["document"], described["model"]) == ("island.txt", "tiny.gguf")
+    assert [file["damage"] for file in described["files"]] == [None] * 4
+    lines = octavo("inspect", folder).stdout.splitlines()
+    assert lines[0] == "document            island.txt"
+    assert "files               4, all intact" in lines
+
+
+def test_inspect_finds_damage_that_left_size_and_time(folder):
+    change_a_byte(folder / "layer-002.safetensors", keep_time=True)
+    result = octavo("inspect", folder)
+    assert result.exit_code == 1
+    assert "files               4, some damaged" in result.stdout.splitlines()
+    assert "layer-002.safetensors of the index" in result.stderr
+    result = octavo("inspect", folder, "-o", "json")
+    assert result.exit_code == 1
+    assert [bool(file["damage"]) for file in json.loads(result.stdout)["files"]] == [False, False, False, True]
+
+
+def test_inspect_refuses_what_is_no_index(folder, tmp_path):
+    fails(octavo("inspect", tmp_path), 1, f"{tmp_path} is not an index")
+    partial = folder.rename(folder.with_name("island.partial"))
+    fails(octavo("inspect", partial), 1, "is an index that is not finished")
+    manifest = partial.rename(folder) / "manifest.json"
+    manifest.write_text('{"files": {}}')
+    fails(octavo("inspect", folder), 1, "manifest.json is incomplete: delete")
+    manifest.write_text("{")
+    fails(octavo("inspect", folder), 1, "manifest.json cannot be read")
+
+
+def test_inspect_a_model(tiny_model):
+    described = json.loads(octavo("inspect", tiny_model, "-o", "json").stdout)
+    assert described.pop("bytes") == tiny_model.stat().st_size
+    assert described.pop("parameters") > 0
+    assert described == {
+        "model": "tiny.gguf",
+        "architecture": "llama",
+        "layers": 3,
+        "context_length": 4096,
+        "chat_template": True,
+        "octavo_attention": True,
+        "heads": 4,
+        "kv_heads": 2,
+        "group": 2,
+        "head_dim": 64,
+        "windows": [{"window": 0, "layers": 3}],
+        "kv_bytes_per_token": 3 * 2 * 2 * 2 * 64,
+    }
+
+
+def test_inspect_tells_sliding_layers(tmp_path):
+    model = tiny_models.write_model(tmp_path / "gemma.gguf", "gemma3", n_layer=6)
+    assert (
+        "windows             5 layers see 32 tokens, 1 layers see everything"
+        in octavo("inspect", model).stdout.splitlines()
+    )
