@@ -98,10 +98,11 @@ def profile(
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
+    settings = ProfileSettings(texts, tokens, rounds, sinks, recent)
     if write_gates is not None:
-        gates.check_gates(write_gates, sinks, recent)
+        gates.check_gates(write_gates, settings.sinks, settings.recent_in_use)
     model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
-    library, settings = model_options.library(), ProfileSettings(texts, tokens, rounds, sinks, recent)
+    library = model_options.library()
     with resumable(), TaskProgress() as progress:
         llama = model_options.open()
         plan = measured_plan(llama, library, settings, progress, notice)

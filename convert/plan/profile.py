@@ -76,8 +76,13 @@ class ProfileSettings:
     tokens: int = 4096
     rounds: int = 20
     sinks: int = N_SINKS
-    recent: int = N_RECENT
+    recent: int = N_RECENT // RECENT
     seed: int = 0
+
+    @property
+    def recent_in_use(self) -> int:
+        """Return the newest rows that a streaming head sees in use."""
+        return RECENT * self.recent
 
     def fitted(self, n_ctx: int) -> ProfileSettings:
         """Shorten the texts to a model's context.
@@ -362,7 +367,7 @@ class Profiler:
         return Measurements(
             settings=self.measured_with,
             n_sinks=self.settings.sinks,
-            n_recent=RECENT * self.settings.recent,
+            n_recent=self.settings.recent_in_use,
             slides=slides,
             similarity=similarity,
             groups=importance_groups(similarity, slides) if similarity else [None] * len(slides),

@@ -21,8 +21,8 @@ from ...errors import OctavoError
 SUFFIX = ".tsv"
 CONFIG = "config.json"
 
-#: Sinks and recent tokens of streaming heads, if nothing says others.
-N_SINKS, N_RECENT = 128, 256
+#: Sinks and recent tokens of streaming heads in use, if nothing says others.
+N_SINKS, N_RECENT = 128, 512
 
 
 @dataclass(frozen=True)

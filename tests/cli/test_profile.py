@@ -53,6 +53,7 @@ def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
     assert json.loads(second.stdout) == json.loads(path.read_text())
     written, plan = read_plan(gates), read_plan(path)
     assert (written.elimination, written.n_sinks, written.n_recent) == (plan.elimination, 16, 64)
+    assert profile(*on_tiny, "--write-gates", gates).exit_code == 0  # again, where config.json is now
     content = picture.read_bytes()
     assert content.startswith(PNG)
     assert int.from_bytes(content[16:20]) > 500  # its width
@@ -91,7 +92,7 @@ def test_gates_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_p
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     for name, message in {
         "gates.json": "gates.json is not a TSV file's name: give one that ends in .tsv.",
-        "gates.tsv": "config.json is there already, and does not say sink_size 16 and recent_size 32",
+        "gates.tsv": "config.json is there already, and does not say sink_size 16 and recent_size 64",
     }.items():
         result = profile(*on_tiny, "--write-gates", tmp_path / name)
         fails(result, 1, message)

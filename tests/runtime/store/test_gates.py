@@ -67,7 +67,7 @@ def test_equal_gates_stream_by_layer_and_head(path):
 def test_without_sinks_and_recent_tokens_they_are_the_defaults(path, config):
     save(path, random_gates(), config)
     plan = read_plan(path)
-    assert (plan.n_sinks, plan.n_recent) == (N_SINKS, N_RECENT) == (128, 256)
+    assert (plan.n_sinks, plan.n_recent) == (N_SINKS, N_RECENT) == (128, 512)
 
 
 @pytest.mark.parametrize("layers", [LAYERS, HYBRID])
