@@ -48,6 +48,20 @@ def thresholds_of(curve, budget):
     return curve.at(np.full(n_heads, budget), np.arange(n_heads))
 
 
+def share_read(llama, document, budget):
+    """The share of the document's bytes that a token of an answer reads with `squeezed`, without those of the tail."""
+    n_tokens, row_bytes = len(document.tokens), llama.context.cache.row_bytes
+    llama.set_attention("squeezed", budget)
+    llama.attach(document)
+    llama.eval(QUESTION)
+    llama.context.bytes_read = 0
+    of_tail = 0
+    for token in ANSWER:
+        llama.eval([token])
+        of_tail += llama.context.cache.n_tail * row_bytes
+    return (llama.context.bytes_read - of_tail) / (len(ANSWER) * n_tokens * row_bytes)
+
+
 def evaluate_directly(llama, tokens):
     llama.context.attach(None)
     llama.set_attention("dense")

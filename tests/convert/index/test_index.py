@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers import oracle
 from helpers.index_builds import (
-    ANSWER,
     QUESTION,
     SAME,
     SETTINGS,
@@ -15,6 +14,7 @@ from helpers.index_builds import (
     evaluate_directly,
     logits_after,
     new_llama,
+    share_read,
     thresholds_of,
 )
 
@@ -59,17 +59,7 @@ def test_a_larger_budget_is_closer_to_dense(llama, index, model_hash, direct_log
 
 @pytest.mark.parametrize("budget", [0.15, 0.3, 0.5, 0.8])
 def test_a_step_reads_about_its_budget(llama, index, model_hash, budget):
-    document, _ = open_index(index, model_hash)
-    n_tokens, row_bytes = len(document.tokens), llama.context.cache.row_bytes
-    llama.set_attention("squeezed", budget)
-    llama.attach(document)
-    llama.eval(QUESTION)
-    llama.context.bytes_read = 0
-    of_tail = 0
-    for token in ANSWER:
-        llama.eval([token])
-        of_tail += llama.context.cache.n_tail * row_bytes
-    share = (llama.context.bytes_read - of_tail) / (len(ANSWER) * n_tokens * row_bytes)
+    share = share_read(llama, open_index(index, model_hash)[0], budget)
     assert 0.6 * budget < share < 1.5 * budget
     assert share < 1
 

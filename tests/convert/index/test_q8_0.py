@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from helpers import oracle, tiny_models
 from helpers.index_builds import (
-    ANSWER,
     NAME,
-    QUESTION,
     SAME,
     TEXT,
     Recorded,
@@ -24,6 +22,7 @@ from helpers.index_builds import (
     library_of,
     logits_after,
     new_llama,
+    share_read,
     text_of,
     thresholds_of,
 )
@@ -149,16 +148,8 @@ def test_a_larger_budget_is_closer_to_dense(llama, opened, direct_logits):
 @pytest.mark.parametrize("budget", [BUDGET, 0.3, 0.5, 0.8])
 def test_a_step_reads_about_its_budget(llama, opened, budget):
     """In bytes: rows of head_dim + 4, and centroids of 2 * head_dim."""
-    n_tokens, row_bytes = len(opened.tokens), LAYERS * 2 * KV_HEADS * (HEAD_DIM + 4)
-    llama.set_attention("squeezed", budget)
-    llama.attach(opened)
-    llama.eval(QUESTION)
-    llama.context.bytes_read = 0
-    of_tail = 0
-    for token in ANSWER:
-        llama.eval([token])
-        of_tail += llama.context.cache.n_tail * row_bytes
-    share = (llama.context.bytes_read - of_tail) / (len(ANSWER) * n_tokens * row_bytes)
+    assert llama.context.cache.row_bytes == LAYERS * 2 * KV_HEADS * (HEAD_DIM + 4)
+    share = share_read(llama, opened, budget)
     assert 0.6 * budget < share < 1.5 * budget
     assert share < 1
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
 from helpers.kernel_inputs import normal, store_rows
 
@@ -36,21 +37,6 @@ def new_cache(kv_type, attention="dense"):
 
 def row_bytes(cache):
     return ROW_BYTES[cache.layers[0].kv_type]
-
-
-def random_rows(cache, n_rows, seed=0):
-    """Keys and values of each layer."""
-    rng = np.random.default_rng(seed)
-    layers = []
-    for shape in cache.layers:
-        rows = shape.new_rows(n_rows)
-        rows[...] = rng.integers(0, 256, rows.shape)
-        layers.append((rows[0], rows[1]))
-    return layers
-
-
-def parts(layers, start, stop):
-    return [(keys[:, start:stop], values[:, start:stop]) for keys, values in layers]
 
 
 def random_document(cache, n_tokens=40, n_clusters=3):
@@ -115,7 +101,7 @@ def test_growing_leaves_what_is_there_in_place(cache):
 def test_appended_rows_come_back(cache, sizes):
     rows, at = random_rows(cache, sum(sizes)), 0
     for size in sizes:
-        cache.append_rows(parts(rows, at, at + size))
+        cache.append_rows(part(rows, at, at + size))
         at += size
     assert_holds(cache, rows)
     for start in {0, sum(sizes) // 2, sum(sizes) - 1, sum(sizes)}:
@@ -152,9 +138,9 @@ def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
     assert cache.truncate(n_left)
     assert cache.n_tokens == n_left
     assert (cache.heads["n_tail"] == n_left).all()
-    assert_holds(cache, parts(rows, 0, n_left))
+    assert_holds(cache, part(rows, 0, n_left))
     assert cache.kv_bytes == -(-n_left // CHUNK_ROWS) * CHUNK_ROWS * row_bytes(cache)
-    cache.append_rows(parts(rows, n_left, 600))
+    cache.append_rows(part(rows, n_left, 600))
     assert_holds(cache, rows)
 
 
@@ -187,7 +173,7 @@ def test_truncate_stops_at_the_document(cache):
     assert not cache.truncate(39)
     assert cache.n_tokens == 50
     assert cache.truncate(45)
-    assert_holds(cache, parts(random_rows(cache, 10), 0, 5))
+    assert_holds(cache, part(random_rows(cache, 10), 0, 5))
     assert cache.truncate(40)
     assert (cache.n_tokens, cache.n_tail, cache.n_document) == (40, 0, 40)
 

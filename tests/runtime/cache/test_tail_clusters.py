@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.cache_rows import part, random_rows
 
 from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS, extras_offset
@@ -24,21 +25,6 @@ def kv_type(request):
 def new_cache(kv_type, method="squeezed", n_ctx=2000):
     layers = [CacheLayer(*shape, kv_type) for shape in SHAPES]
     return KVCache(layers, n_ctx, assign(method, 0.25, layers, None))
-
-
-def random_rows(cache, n_rows, seed=0):
-    """Keys and values of each layer: any bytes, of q8_0 rows even in their scales."""
-    rng = np.random.default_rng(seed)
-    layers = []
-    for shape in cache.layers:
-        rows = shape.new_rows(n_rows)
-        rows[...] = rng.integers(0, 256, rows.shape)
-        layers.append((rows[0], rows[1]))
-    return layers
-
-
-def part(layers, start, stop):
-    return [(keys[:, start:stop], values[:, start:stop]) for keys, values in layers]
 
 
 def assert_holds(cache, layers, start=0):

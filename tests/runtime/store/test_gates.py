@@ -164,3 +164,12 @@ def test_layers_with_different_numbers_of_heads_have_no_gates():
 def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, reason):
     with pytest.raises(OctavoError, match=reason):
         write_gates(tmp_path / name, plan_of(LAYERS).gates(LAYERS))
+
+
+def test_a_plan_of_gates_gives_layers_equal_budgets(path):
+    save(path, random_gates())
+    for attention in ("plan", "plan+duo+squeezed", "plan:by=importance+duo+squeezed"):
+        selected, streamed = assign(attention, 0.5, LAYERS, read_plan(path))
+        assert (selected.method.name, streamed.method.name) == ("squeezed", "streaming")
+        assert selected.scale.tolist() == [1.0] * 4
+        assert (streamed.method.sinks, streamed.method.recent) == (N_SINKS, N_RECENT)

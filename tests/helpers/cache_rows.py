@@ -1,0 +1,18 @@
+"""Rows to fill a cache with: those of each layer, as `KVCache.append_rows` takes them."""
+
+import numpy as np
+
+
+def random_rows(cache, n_rows, seed=0):
+    """Keys and values of each layer: any bytes, of q8_0 rows even in their scales."""
+    rng = np.random.default_rng(seed)
+    layers = []
+    for shape in cache.layers:
+        rows = shape.new_rows(n_rows)
+        rows[...] = rng.integers(0, 256, rows.shape)
+        layers.append((rows[0], rows[1]))
+    return layers
+
+
+def part(layers, start, stop):
+    return [(keys[:, start:stop], values[:, start:stop]) for keys, values in layers]
