@@ -32,8 +32,10 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
     Returns
     -------
     Index
-        The index in memory, with the mass of its rows and, if there are clusters, the queries. Thresholds are measured
-        on them when an attention asks for them (runtime/cache/thresholds.py).
+        The index in memory, with the mass of its rows and, if there are clusters, the second half of the queries.
+        Thresholds are measured on them when an attention asks for them (runtime/cache/thresholds.py). What is nearest
+        to the first half is in clusters; what is nearest to the second half, and to what comes after the document, is
+        always attended.
     """
     kept: list[LastQueries] = []
     mass = [no_mass(layer.keys) for layer in layers]
@@ -44,7 +46,8 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
         own = captured[layer.heads]
         mass[node.kv_layer] += attention_mass(layer, own, node.softcap)
         if layer.n_clusters:
-            kept.append(LastQueries(node.kv_layer, node.softcap, own.astype(np.float16)))
+            half = own[:, own.shape[1] // 2 :].astype(np.float16)
+            kept.append(LastQueries(node.kv_layer, node.softcap, half))
     measured = [replace(layer, mass=each) for layer, each in zip(layers, mass, strict=True)]
     return Index(np.asarray(tokens, np.int32), measured, kept)
 

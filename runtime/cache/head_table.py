@@ -11,6 +11,7 @@ import numpy as np
 from ...cpu_kernels.head import CHUNK_ROWS, HEAD
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
+from .index import Index
 from .tail import CacheLayer
 
 #: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
@@ -110,6 +111,32 @@ class HeadTable:
             self.generation += 1
             for name, values in before.items():
                 self.heads[name] = values
+
+    def note_tokens(self, n_new: int, bytes_read: np.ndarray, document: Index | None, n_tokens: int) -> None:
+        """Have the methods note what a step read.
+
+        Parameters
+        ----------
+        n_new : int
+            Tokens of the step.
+        bytes_read : int64 array, shape (n_all_heads,)
+            Bytes that it read for each head; 0 if rows were only stored.
+        document : Index or None
+            The attached document.
+        n_tokens : int
+            Tokens that are stored after the step.
+        """
+        for each in self.assigned:
+            n_bytes, own = int(bytes_read[each.heads.numbers].sum()), each.heads
+            new = own.correction
+            if n_new == 1 and n_bytes:
+                new = each.method.after_token(own, document, n_tokens, n_bytes)
+            own.corrections.extend([new] * n_new)
+
+    def forget_tokens(self, n_tail: int) -> None:
+        """Forget what was noted of all tokens but the first n_tail after the document."""
+        for each in self.assigned:
+            del each.heads.corrections[n_tail:]
 
     @property
     def assigned(self) -> list[Served]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -209,7 +210,7 @@ class Index:
     queries: Sequence[LastQueries] = ()
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def n_exact(self) -> int:
         """Return how many rows of each head are in no cluster; those of an unclustered document all are."""
         starts = [layer.cluster_starts for layer in self.layers if layer.n_clusters]

@@ -115,27 +115,31 @@ def least_share(served: Sequence[Served], n_tokens: int, index: Index | None) ->
 
 
 def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> str:
-    """Return a sentence about a budget that is smaller than what is read in any case; "" if it is not.
+    """Return a sentence about a budget that is smaller than what is read in any case, or larger than what can be read.
 
-    The parameters are those of `share_out`.
+    It is "" if the budget is neither. The parameters are those of `share_out`.
     """
     least = least_share(served, n_tokens, index)
     for each in served:
-        tokens, fewest = each.method.asked_tokens, min(each.method.least_tokens(index), n_tokens)
+        method = each.method
+        name, verb, asked = method.name, "keep" if method.keeps.evicts else "read", getattr(method, "budget", 1.0)
+        tokens, fewest = method.asked_tokens, min(method.least_tokens(index), n_tokens)
         if 0 < tokens < fewest:
-            verb = "keep" if each.method.keeps.evicts else "attend"
-            return f"{each.method.name} cannot {verb} as few as {tokens} tokens here: it {verb}s {fewest} in any case."
-        if each.method.takes_budget and (budget := getattr(each.method, "budget", 1.0)) < least * (1 - _NEAR):
-            verb = "keep" if each.method.keeps.evicts else "read"
-            asked = f"{each.method.name} cannot {verb} as little as {budget:g} of {n_tokens:,} tokens here"
-            return f"{asked}: what it {verb}s in any case is {least:.3f} of them."
+            verb = "keep" if method.keeps.evicts else "attend"
+            return f"{name} cannot {verb} as few as {tokens} tokens here: it {verb}s {fewest} in any case."
+        if method.takes_budget and asked < least * (1 - _NEAR):
+            refused = f"{name} cannot {verb} as little as {asked:g} of {n_tokens:,} tokens here"
+            return f"{refused}: what it {verb}s in any case is {least:.3f} of them."
+        if method.takes_budget and method.most_share(index, n_tokens) < asked * (1 - _NEAR) and asked < 1:
+            refused = f"{name} cannot {verb} as much as {asked:g} of {n_tokens:,} tokens here"
+            return f"{refused}: it {verb}s {method.most_share(index, n_tokens):.3f} of them."
     return ""
 
 
 def _lookup_and_least(each: Served, n_tokens: int, index: Index | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the shares of each head that its lookup takes, and that it reads, or keeps, in any case."""
     lookup = each.method.lookup_share(each.heads, index, n_tokens)
-    return lookup, np.minimum(lookup + each.method.least_rows / n_tokens, 1.0)
+    return lookup, np.minimum(lookup + each.method.least_selected(index, n_tokens), 1.0)
 
 
 def _whole(served: Sequence[Served]) -> float:

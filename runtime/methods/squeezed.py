@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,13 @@ from ..cache.thresholds import measured_curve
 from . import DEFAULT_BUDGET
 from .method import Heads, Method
 from .parameters import parameter
+
+#: With a document, what steps select follows what the budget leaves for it: a step makes up for a share of the
+#: logarithmic error of the one before (_FOLLOW), within a factor (_FARTHEST) of what the document's thresholds say.
+_FOLLOW, _FARTHEST = 0.25, 4.0
+
+#: Share of a document that steps select at least, if the budget did so without what came after the document.
+_LEAST_SELECTED = 0.02
 
 #: How a head's threshold follows its budget without a document. With each step it makes up for a share of its
 #: logarithmic error (_GAIN), of which it believes no more than a factor (_BELIEVED). It stays within a factor of an
@@ -101,7 +109,7 @@ class Squeezed(Method):
         chosen = {BATCH_MEAN: self.batch == "mean", EXACT_TAIL: self.tail == "exact", BY_HEAD: self.select == "head"}
         return sum(rule for rule, holds in chosen.items() if holds)
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration:
         """Return how a document's thresholds are measured."""
         queries = "each" if self.threshold == "global" else self.queries  # the same either way
@@ -116,9 +124,23 @@ class Squeezed(Method):
         return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return the share that a document's centroids and its exact rows take."""
+        """Return the share that centroids and exact rows take, of a document and of what came after it."""
         curve = self.curve_of(index)
-        return np.full(len(heads.numbers), curve.least if curve is not None else 0.0)
+        if index is None or curve is None:
+            return np.zeros(len(heads.numbers))
+        return _fixed_rows(heads, index, curve, n_tokens) / n_tokens
+
+    def least_selected(self, index: Index | None, n_tokens: int) -> float:
+        """Return the share of a document's clusters that a head selects whatever the budget."""
+        curve = self.curve_of(index)
+        return self._least_rows(index, curve) / n_tokens if index is not None and curve is not None else 0.0
+
+    def most_share(self, index: Index | None, n_tokens: int) -> float:
+        """Return the largest share below 1 that a step reads: two levels do not see all of a document."""
+        curve = self.curve_of(index)
+        if index is None or curve is None:
+            return 1.0
+        return 1.0 - float(1 - curve.budgets[-1]) * len(index.tokens) / n_tokens
 
     def curve_of(self, index: Index | None) -> ThresholdCurve | None:
         """Return the thresholds for a document, which are measured the first time; None without a clustered one."""
@@ -133,12 +155,58 @@ class Squeezed(Method):
         heads.state["rules"] = self.rules
         curve = self.curve_of(index)
         if index is not None and curve is not None:
-            heads.state["threshold"] = curve.at(self.shares_of(heads, index, curve), heads.numbers)
+            self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Without a document's thresholds, have them follow the budget."""
-        if self.curve_of(index) is None:
+        """Have thresholds follow the budget, less what is read in any case, and what steps have read."""
+        curve = self.curve_of(index)
+        if index is None or curve is None:
             self.follow_budget(heads, n_tokens)
+            return
+        fixed, n_document = _fixed_rows(heads, index, curve, n_tokens), len(index.tokens)
+        wanted, of_document = self._wanted_rows(heads, index, curve, n_tokens, fixed), n_document - index.n_exact
+        selected = heads.correction * (wanted - fixed)
+        selected *= of_document / (of_document + CHUNK_ROWS * heads.state["n_clustered_chunks"])
+        shares = np.minimum(curve.least + selected / n_document, 1 - 1e-9)
+        self.set_thresholds(heads, curve, np.where(wanted >= n_tokens, 1.0, shares))
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Have a batch select of a document as if nothing had come after it: all of its tokens share what is read."""
+        curve = self.curve_of(index)
+        if index is None or curve is None:
+            self.follow_budget(heads, n_tokens)
+        else:
+            self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
+
+    def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
+        """Set the thresholds with which each head reads a share of a document, on average."""
+        heads.state["threshold"] = curve.at(shares, heads.numbers)
+
+    def after_token(self, heads: Heads, index: Index | None, n_tokens: int, n_bytes: int) -> float:
+        """Correct what later steps select by what a token has read."""
+        curve = self.curve_of(index)
+        if index is None or curve is None:
+            return 1.0
+        fixed = _fixed_rows(heads, index, curve, n_tokens)
+        error = n_bytes / float(self._wanted_rows(heads, index, curve, n_tokens, fixed) @ (2 * heads.row_bytes))
+        return float(np.clip(heads.correction * error**-_FOLLOW, 1 / _FARTHEST, _FARTHEST))
+
+    def _wanted_rows(
+        self, heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int, fixed: np.ndarray
+    ) -> np.ndarray:
+        """Rows that each head should read, centroids counted as rows. `fixed` : those that it reads in any case"""
+        wanted = (self.tokens or self.budget * n_tokens) * heads.scale
+        if self.tokens:
+            lookup = curve.least * len(index.tokens) - index.n_exact + _lookup_rows(heads)
+            wanted = np.where(wanted < n_tokens, wanted + lookup, n_tokens)
+        rows: np.ndarray = np.maximum(wanted, fixed + self._least_rows(index, curve))
+        return rows
+
+    def _least_rows(self, index: Index, curve: ThresholdCurve) -> float:
+        """Rows of a document's clusters that a head selects at least."""
+        n_document = len(index.tokens)
+        asked = (self.tokens - index.n_exact) / n_document if self.tokens else self.budget - curve.least
+        return min(_LEAST_SELECTED, max(asked, 0.0)) * n_document
 
     def least_tokens(self, index: Index | None) -> int:
         """Return the number of a document's rows that are always attended."""
@@ -179,11 +247,7 @@ class Squeezed(Method):
         state = heads.state
         stored, n_chunks = heads.get("n_document") + heads.get("n_tail"), state["n_clustered_chunks"]
         clustered = CHUNK_ROWS * n_chunks
-        if self.tokens:
-            wanted = self.tokens * heads.scale
-        else:
-            lookup = n_chunks * CHUNK_CLUSTERS * heads.head_dim / heads.row_bytes  # in rows: of a key and a value each
-            wanted = self.budget * heads.scale * stored - lookup
+        wanted = self.tokens * heads.scale if self.tokens else self.budget * heads.scale * stored - _lookup_rows(heads)
         least = _LEAST * clustered * (self.tokens / np.maximum(stored, 1) if self.tokens else self.budget)
         spare = np.maximum(wanted - (stored - clustered), least)
         n_selected = state["n_tail_selected"]
@@ -201,3 +265,16 @@ class Squeezed(Method):
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Take all chunks but the first n_chunks for chunks that are not clustered."""
         state["n_clustered_chunks"] = min(int(state["n_clustered_chunks"]), n_chunks)
+
+
+def _lookup_rows(heads: Heads) -> np.ndarray:
+    """Centroids of the tail that each head reads, in rows of a key and a value."""
+    rows: np.ndarray = heads.state["n_clustered_chunks"] * CHUNK_CLUSTERS * heads.head_dim / heads.row_bytes
+    return rows
+
+
+def _fixed_rows(heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int) -> np.ndarray:
+    """Rows that each head reads whatever it selects, of a document and of what came after it; and centroids."""
+    newest = n_tokens - len(index.tokens) - CHUNK_ROWS * heads.state["n_clustered_chunks"]
+    rows: np.ndarray = curve.least * len(index.tokens) + newest + _lookup_rows(heads)
+    return rows

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
-from ..cache.index import Index
+from ..cache.index import ThresholdCurve
 from .method import Heads
 from .parameters import parameter
 from .squeezed import Squeezed
@@ -43,10 +43,8 @@ class Squeezed2(Squeezed):
         """Return how a document's keys have to be clustered, where that is not as usual."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
 
-    def start(self, heads: Heads, index: Index | None) -> None:
-        """Set the rules, and the thresholds of both levels for each head."""
-        super().start(heads, index)
-        curve = self.curve_of(index)
-        if index is not None and curve is not None and curve.coarse_thresholds is not None:
-            own = self.shares_of(heads, index, curve)
-            heads.state["coarse_threshold"] = np.where(own < 1, curve.coarse_thresholds[heads.numbers], -1.0)
+    def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
+        """Set the thresholds of both levels."""
+        super().set_thresholds(heads, curve, shares)
+        if curve.coarse_thresholds is not None:
+            heads.state["coarse_threshold"] = np.where(shares < 1, curve.coarse_thresholds[heads.numbers], -1.0)

@@ -231,7 +231,7 @@ def test_each_head_spends_the_budget_on_the_queries_that_it_was_measured_on(llam
             for head in range(node.n_kv_head):
                 starts, threshold = layer.cluster_starts[head], thresholds[node.kv_layer * node.n_kv_head + head]
                 n_rows = []
-                for token in captured[head]:
+                for token in captured[head, n_last // 2 :]:  # what is nearest to these is always attended
                     importance = oracle.centroid_importance(token, layer.centroids[head], np.diff(starts))
                     n_rows.append(len(oracle.selected_rows(importance, threshold, starts, n_tokens)))
                 assert np.mean(n_rows) / n_tokens + lookup == pytest.approx(budget, abs=0.01)

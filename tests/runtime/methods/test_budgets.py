@@ -3,6 +3,8 @@
 Measured over whole models: 30 layers of random rows, whose steps run without llama.cpp.
 """
 
+import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,9 +13,11 @@ from helpers.kernel_inputs import normal, store_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.convert.clusters import settings_for
 from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.errors import OctavoError
-from octavo.runtime.cache.index import Index, IndexLayer
+from octavo.evaluation.synthetic import random_layer
+from octavo.runtime.cache.index import Index, IndexLayer, LastQueries
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.devices.cpu import CpuDevice
@@ -47,10 +51,23 @@ def document(head_dim, kv_type, n_tokens):
     return Index(np.zeros(n_tokens, np.int32), [layer] * N_LAYERS)
 
 
+@cache
+def clustered_document(head_dim, kv_type, n_tokens):
+    """A document whose keys lie around centroids, the same in all layers, with queries like those of the steps."""
+    rng, shape, settings = np.random.default_rng(0), Shape(head_dim, GROUP, kv_type), settings_for(kv_type)
+    layer = random_layer(CacheLayer(1, head_dim, 0, kv_type, GROUP), n_tokens, settings, rng)
+    if kv_type == Q8_0:
+        keys, values = (store_rows(shape, rows[0].astype(np.float32))[None] for rows in (layer.keys, layer.values))
+        layer = replace(layer, keys=keys, values=values)
+    queries = normal(rng, 1, 50, GROUP, head_dim, spread=0.1).astype(np.float16)
+    of_layers = [LastQueries(i, 0.0, queries) for i in range(N_LAYERS)]
+    return Index(np.zeros(n_tokens, np.int32), [layer] * N_LAYERS, of_layers)
+
+
 class Model:
     """Layers of one KV head each, some of which slide, at the end of a document."""
 
-    def __init__(self, attention, budget, head_dim, kv_type, depth, n_sliding=0, plan=PLAN):
+    def __init__(self, attention, budget, head_dim, kv_type, depth, n_sliding=0, plan=PLAN, document=document):
         windows = [*[32] * n_sliding, *[0] * (N_LAYERS - n_sliding)]
         layers = [CacheLayer(1, head_dim, window, kv_type, GROUP) for window in windows]
         device = CpuDevice()
@@ -61,8 +78,8 @@ class Model:
         self.executor = device.new_executor(self.cache, memory, nodes, kv_type, 1, 1, Interruption())
         self.rng, self.head_dim = np.random.default_rng(1), head_dim
 
-    def share_read(self, n_steps=3):
-        """Bytes that steps of one token read, as a share of what dense attention reads."""
+    def share_read(self, n_steps=3, spread=0.1):
+        """Bytes that steps of one token read, as a share of what dense attention reads. `spread` : of queries"""
         heads, counted = self.cache.heads, self.cache.heads["window"] == 0
         heads["bytes_read"] = whole = 0
         for _ in range(n_steps):
@@ -70,7 +87,7 @@ class Model:
             self.executor.start(1)
             for number in range(N_LAYERS):
                 rows = normal(self.rng, 2, 1, 1, self.head_dim, dtype=np.float16)
-                query = normal(self.rng, 1, 1, GROUP, self.head_dim, spread=0.1)
+                query = normal(self.rng, 1, 1, GROUP, self.head_dim, spread=spread)
                 self.executor.attend_alone(number, query, rows[0], rows[1])
             self.cache.finish_step()
             whole += self.cache.n_tokens * 2 * counted.sum() * self.cache.layers[0].shape.row_bytes
@@ -105,8 +122,55 @@ def test_a_step_reads_the_budget(attention, head_dim, kv_type):
             )
 
 
+@pytest.mark.parametrize(("head_dim", "kv_type"), TYPES)
+@pytest.mark.parametrize("attention", ["squeezed", "squeezed2", "duo+squeezed"])
+def test_a_step_reads_the_budget_of_a_clustered_document(attention, head_dim, kv_type):
+    for depth in (1500, 4000):
+        for budget in BUDGETS:
+            model = Model(attention, budget, head_dim, kv_type, depth, document=clustered_document)
+            least = model.cache.least_share(depth)
+            assert model.share_read() == pytest.approx(max(budget, least), rel=0.05), (depth, budget)
+
+
+@pytest.mark.parametrize("attention", ["squeezed", "squeezed2", "squeezed:threshold=global", "squeezed:tail=exact"])
+def test_what_came_after_a_document_counts(attention):
+    """Its newest rows, and those of its clusters that are selected."""
+    model = Model(attention, 0.25, 64, F16, 4000, document=clustered_document)
+    model.share_read(400)
+    assert model.share_read(20) == pytest.approx(0.25, rel=0.05)
+
+
+def test_the_least_share_grows_with_what_is_always_read_after_a_document():
+    model = Model("squeezed", 0.125, 64, F16, 4000, document=clustered_document)
+    model.share_read(370)
+    assert model.cache.least_share(4370) == pytest.approx((100 + 104 + 370 + 0.02 * 4000) / 4370, rel=0.01)
+    assert model.share_read(3) == pytest.approx(model.cache.least_share(4370), rel=0.05)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.15])
+def test_tokens_unlike_those_of_the_document_keep_the_budget(spread):
+    """They spread their attention more, or less, than the queries that thresholds are measured on."""
+    model = Model("squeezed", 0.25, 64, F16, 4000, document=clustered_document)
+    first = model.share_read(1, spread)
+    assert abs(first / 0.25 - 1) > 0.1, "or this test says nothing"
+    model.share_read(15, spread)
+    assert model.share_read(20, spread) == pytest.approx(0.25, rel=0.05)
+
+
+def test_two_levels_say_what_they_cannot_read():
+    said = {b: Model("squeezed2", b, 64, F16, 4000, document=clustered_document).cache.shortfall(4000) for b in BUDGETS}
+    assert set(said.values()) == {""}
+    model = Model("squeezed2", 0.75, 64, F16, 4000, document=clustered_document)
+    said = model.cache.shortfall(4000)
+    assert re.fullmatch(
+        r"squeezed2 cannot read as much as 0.75 of 4,000 tokens here: it reads 0\.5\d\d of them\.", said
+    )
+    assert model.share_read() == pytest.approx(float(said.split()[-3]), rel=0.02)
+    assert Model("squeezed2", 1.0, 64, F16, 4000, document=clustered_document).cache.shortfall(4000) == ""
+
+
 @pytest.mark.parametrize("kv_type", [F16, Q8_0])
-@pytest.mark.parametrize("attention", ["h2o", "streaming", "plan+h2o", "plan+streaming"])
+@pytest.mark.parametrize("attention", ["h2o", "streaming", "window", "plan+h2o", "plan+streaming", "plan+window"])
 def test_methods_that_forget_keep_the_budget(attention, kv_type):
     """H2O reads the keys that are kept twice."""
     for depth in DEPTHS:

@@ -260,30 +260,58 @@ def test_there_is_a_cluster_and_no_more_coarse_ones_than_clusters(shares):
     assert settings.n_coarse(1000) == settings.n_clusters(1000) == 0
 
 
-class CountingCurve(ThresholdCurve):
-    """Counts how often thresholds are computed."""
+class Answering:
+    """A document of 600 tokens, and tokens after it that select more, or fewer, than those it was measured on."""
 
-    calls = 0
+    def __init__(self, more):
+        self.cache, self.curve = attached("squeezed")
+        self.more = more
 
-    def at(self, own, heads):
-        type(self).calls += 1
-        return super().at(own, heads)
+    def step(self, n_tokens=1):
+        """Returns the share that is read: the curve is a line, of logarithms."""
+        self.cache.reserve(n_tokens)
+        ends = np.log(self.curve.thresholds)
+        part = (np.log(self.thresholds) - ends[:, 0]) / (ends[:, 1] - ends[:, 0])
+        rows = (0.2 + 0.8 * self.more * part) * 600 + self.cache.n_tail
+        self.cache.heads["bytes_read"] += (rows * 4 * HEAD_DIM).astype(int)
+        self.cache.finish_step()
+        return rows.mean() / self.cache.n_tokens
+
+    @property
+    def thresholds(self):
+        return np.array([float(tail.state["threshold"]) for tail in self.cache.tails])
 
 
-def test_a_documents_thresholds_are_computed_when_it_is_attached_and_not_at_each_token():
-    layer = CacheLayer(2, HEAD_DIM, 0)
-    cache = KVCache([layer], 1000, assign("squeezed", 0.5, [layer], None))
-    rng = np.random.default_rng(0)
-    stored = random_layer(layer, 600, ClusterSettings(shortest=500), rng)
-    curve = CountingCurve(np.array([0.1, 1.0]), np.array([[0.4, 0.01], [0.3, 0.02]]))
-    index = Index(np.zeros(600, np.int32), [stored], curves={Calibration(): curve})
-    for n_attached in (1, 2):
-        cache.attach(index)
-        before = [float(tail.state["threshold"]) for tail in cache.tails]
-        for _ in range(3):
-            cache.reserve(1)
-            cache.finish_step()
-        assert CountingCurve.calls == n_attached
-        assert [float(tail.state["threshold"]) for tail in cache.tails] == before
-        assert before == pytest.approx(thresholds_of(curve, 0.5))
-        CountingCurve.calls = n_attached
+@pytest.mark.parametrize("more", [0.7, 1.0, 1.5])
+def test_what_tokens_after_a_document_read_follows_the_budget(more):
+    """Its newest rows are a part of that."""
+    answering = Answering(more)
+    read = [answering.step() for _ in range(60)]
+    assert np.mean(read[20:]) == pytest.approx(0.5, rel=0.02)
+    assert (abs(read[0] / 0.5 - 1) > 0.1) == (more != 1)
+
+
+def test_what_is_read_after_a_cut_is_what_was_read_before_it():
+    answering = Answering(1.5)
+    before = [answering.step() for _ in range(30)]
+    answering.cache.truncate(600 + 11)
+    assert [answering.step() for _ in range(19)] == before[11:]
+    checkpoint = answering.cache.checkpoint()
+    after = [answering.step() for _ in range(5)]
+    answering.cache.restore(checkpoint)
+    assert [answering.step() for _ in range(5)] == after
+    answering.cache.attach(answering.cache.document)
+    assert [answering.step() for _ in range(30)] == before
+
+
+def test_a_batch_selects_of_a_document_as_if_nothing_had_come_after_it():
+    """And corrects nothing: its tokens share what is read."""
+    answering = Answering(1.5)
+    for _ in range(20):
+        answering.step()
+    heads = answering.cache.served[0].heads
+    before = heads.correction
+    assert before < 0.9
+    answering.step(64)
+    assert answering.thresholds == pytest.approx(thresholds_of(answering.curve, 0.5))
+    assert heads.correction == before
