@@ -125,7 +125,7 @@ def test_a_wrong_share_of_retrieval_heads_is_refused(share):
 
 def plan_file(tmp_path, **changes):
     content = {
-        "format_version": 2,
+        "format_version": 3,
         "model": {"name": "tiny", "sha256": "abc"},
         "attention": "duo+squeezed",
         "retrieval_heads": 0.5,
@@ -153,7 +153,7 @@ def test_a_plan_that_lacks_something_is_refused(tmp_path, changes):
 
 
 def test_a_plan_of_another_format_is_refused(tmp_path):
-    with pytest.raises(OctavoError, match="has format 7, and this octavo reads 2"):
+    with pytest.raises(OctavoError, match="has format 7, and this octavo reads 3"):
         read_plan(plan_file(tmp_path, format_version=7))
 
 
