@@ -7,6 +7,7 @@ from helpers.command_line import fails, octavo
 
 from octavo.runtime.llama import Llama
 from octavo.runtime.store.library import Library
+from octavo.runtime.store.plan import PLAN_VERSION
 
 ATTENTIONS = ["dense", "streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2", "duo", "plan", "plan+duo+quest"]
 
@@ -33,7 +34,7 @@ def write_plan(library, path=None, **changes):
     layers = Llama(library.model_path, n_threads=2).context.cache.layers
     heads = [[i, head] for head in (1, 0) for i in range(len(layers))]
     content = {
-        "format_version": 2,
+        "format_version": PLAN_VERSION,
         "model": {"name": "tiny", "sha256": library.model_hash},
         "attention": "duo+squeezed",
         "retrieval_heads": 0.5,

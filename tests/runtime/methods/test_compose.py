@@ -15,7 +15,7 @@ from octavo.runtime.methods.layer_budgets import LayerBudgets
 from octavo.runtime.methods.quest import Quest
 from octavo.runtime.methods.squeezed import Squeezed
 from octavo.runtime.methods.streaming import Streaming
-from octavo.runtime.store.plan import Plan, read_plan
+from octavo.runtime.store.plan import PLAN_VERSION, Plan, read_plan
 
 LAYERS = [CacheLayer(2, 64, 0), CacheLayer(2, 64, 0), CacheLayer(2, 64, 16), CacheLayer(2, 64, 0)]
 SCALE = (1.5, 1.15, 1.0, 0.35)
@@ -125,7 +125,7 @@ def test_a_wrong_share_of_retrieval_heads_is_refused(share):
 
 def plan_file(tmp_path, **changes):
     content = {
-        "format_version": 3,
+        "format_version": PLAN_VERSION,
         "model": {"name": "tiny", "sha256": "abc"},
         "attention": "duo+squeezed",
         "retrieval_heads": 0.5,
