@@ -166,7 +166,7 @@ class Squeezed(Method):
         fixed, n_document = _fixed_rows(heads, index, curve, n_tokens), len(index.tokens)
         wanted, of_document = self._wanted_rows(heads, index, curve, n_tokens, fixed), n_document - index.n_exact
         selected = heads.correction * (wanted - fixed)
-        selected *= of_document / (of_document + CHUNK_ROWS * heads.state["n_clustered_chunks"])
+        selected *= of_document / np.maximum(of_document + CHUNK_ROWS * heads.state["n_clustered_chunks"], 1)
         shares = np.minimum(curve.least + selected / n_document, 1 - 1e-9)
         self.set_thresholds(heads, curve, np.where(wanted >= n_tokens, 1.0, shares))
 
@@ -194,7 +194,7 @@ class Squeezed(Method):
     def _wanted_rows(
         self, heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int, fixed: np.ndarray
     ) -> np.ndarray:
-        """Rows that each head should read, centroids counted as rows. `fixed` : those that it reads in any case"""
+        """Rows that each head should read, centroids counted as rows. `fixed` are those that it reads in any case."""
         wanted = (self.tokens or self.budget * n_tokens) * heads.scale
         if self.tokens:
             lookup = curve.least * len(index.tokens) - index.n_exact + _lookup_rows(heads)

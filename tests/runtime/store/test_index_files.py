@@ -171,7 +171,7 @@ def test_rule_6_the_documents_file_holds_what_was_measured(index, model_hash, to
     for i, each in enumerate(document.queries):
         assert (each.layer, each.softcap) == (arrays["query_layers"][i], arrays["query_softcaps"][i]) == (i, 0)
         assert each.queries.dtype == np.float16
-        assert each.queries.shape == (2, SETTINGS.exact_last, 2, 64)
+        assert each.queries.shape == (2, SETTINGS.exact_last // 2, 2, 64)
         np.testing.assert_array_equal(each.queries, arrays[f"queries.{i}"])
 
 
