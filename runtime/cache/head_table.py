@@ -11,7 +11,6 @@ import numpy as np
 from ...cpu_kernels.head import CHUNK_ROWS, HEAD
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
-from .index import Index
 from .tail import CacheLayer
 
 #: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
@@ -112,25 +111,22 @@ class HeadTable:
             for name, values in before.items():
                 self.heads[name] = values
 
-    def note_tokens(self, n_new: int, bytes_read: np.ndarray, document: Index | None, n_tokens: int) -> None:
+    def note_tokens(self, n_new: int, bytes_before: np.ndarray) -> None:
         """Have the methods note what a step read.
 
         Parameters
         ----------
         n_new : int
             Tokens of the step.
-        bytes_read : int64 array, shape (n_all_heads,)
-            Bytes that it read for each head; 0 if rows were only stored.
-        document : Index or None
-            The attached document.
-        n_tokens : int
-            Tokens that are stored after the step.
+        bytes_before : int64 array, shape (n_all_heads,)
+            The field "bytes_read" of all heads before the step.
         """
         for each in self.assigned:
-            n_bytes, own = int(bytes_read[each.heads.numbers].sum()), each.heads
+            own = each.heads
             new = own.correction
-            if n_new == 1 and n_bytes:
-                new = each.method.after_token(own, document, n_tokens, n_bytes)
+            if n_new == 1 and own.asked_bytes:
+                n_bytes = int((self.heads["bytes_read"] - bytes_before)[own.numbers].sum())
+                new = each.method.after_token(own, n_bytes) if n_bytes else new  # 0 if rows were only stored
             own.corrections.extend([new] * n_new)
 
     def forget_tokens(self, n_tail: int) -> None:

@@ -163,11 +163,24 @@ class ThresholdCurve:
         float64 array, shape (n,)
             -1 for a head that reads everything.
         """
+        if (own == own[0]).all():  # of most steps, which must not wait for this
+            of_heads: np.ndarray = self._at_one(float(own[0]))[heads]
+            return of_heads
         right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
         low, high = self.budgets[right - 1], self.budgets[right]
         part = np.clip((own - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
         thresholds = self.thresholds[heads, right - 1] ** (1 - part) * self.thresholds[heads, right] ** part
         return np.where(own < 1, thresholds, -1.0)
+
+    def _at_one(self, share: float) -> np.ndarray:
+        """Return the thresholds with which all heads of the cache read the same share."""
+        if share >= 1:
+            return np.full(len(self.thresholds), -1.0)
+        i = min(max(int(np.searchsorted(self.budgets, share)), 1), len(self.budgets) - 1)
+        low, high = float(self.budgets[i - 1]), float(self.budgets[i])
+        part = min(max((share - low) / max(high - low, 1e-12), 0.0), 1.0)
+        thresholds: np.ndarray = self.thresholds[:, i - 1] ** (1 - part) * self.thresholds[:, i] ** part
+        return thresholds
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by

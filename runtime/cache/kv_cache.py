@@ -194,7 +194,7 @@ class KVCache(HeadTable):
     def finish_step(self) -> None:
         """End the step that `reserve` prepared: have the methods tend what is stored, and free what no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
-        self.note_tokens(n_new, self.heads["bytes_read"] - self._bytes_before, self.document, self.n_tokens)
+        self.note_tokens(n_new, self._bytes_before)
         after_step(self.heads.ctypes.data, len(self.heads), n_new)
         self._drop()
         for each in self.served:

@@ -26,6 +26,7 @@ _NEAR = 0.05
 
 #: Shares and factors are rounded to so many digits, so that sums that are 1 on paper are 1.
 _DIGITS = 9
+_ROUND = 10.0**-_DIGITS
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
@@ -66,15 +67,19 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
             continue
         if method.takes_budget:
             asked: float = method.budget  # type: ignore[attr-defined]
-            share = (asked * _whole(served) - _spent(served, n_tokens)) / weight.sum()
+            alone = len(served) == 1
+            share = asked if alone else (asked * _whole(served) - _spent(served, n_tokens)) / weight.sum()
             lookup, least = _lookup_and_least(each, n_tokens, index)
         else:  # a number of tokens, if any: the lookup is not counted
             asked = share = min(method.asked_tokens / n_tokens, 1.0)
             lookup = least = np.zeros(len(weight))
         if asked > 0:
-            own = scaled(share, each.layer_scale, lookup, least, weight)
-            everything = own >= 1 - 10.0**-_DIGITS
-            heads.scale[:] = np.where(everything, 1 / asked + 10.0**-_DIGITS, np.round(own / asked, _DIGITS))
+            if (lookup == lookup[0]).all() and (each.layer_scale == each.layer_scale[0]).all():
+                own = min(max(share, least[0]), 1.0)  # of most steps, which must not wait for this
+                heads.scale[:] = 1 / asked + _ROUND if own >= 1 - _ROUND else round(own / asked, _DIGITS)
+                continue
+            shares = scaled(share, each.layer_scale, lookup, least, weight)
+            heads.scale[:] = np.where(shares >= 1 - _ROUND, 1 / asked + _ROUND, np.round(shares / asked, _DIGITS))
 
 
 def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -92,8 +97,6 @@ def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarra
     float64 array, shape (n_heads,)
         Shares of the heads. Their mean is at least that of `least`.
     """
-    if all((each == each[0]).all() for each in (scale, lookup, least)):  # of most steps, which must not wait for this
-        return np.full(len(scale), min(max(share, least[0]), 1.0))
     scale = np.maximum(scale, 1e-6)
     factors = np.concatenate([(least - lookup) / scale, (1 - lookup) / scale])  # where each head's share begins to grow
     order = factors.argsort()  # and where it ends: between them the sum is linear

@@ -44,7 +44,7 @@ class Keeps(Enum):
         return self in (Keeps.RECENT, Keeps.CHOSEN)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # arrays have no one truth to compare by
 class Heads:
     """KV heads of a cache that one method serves.
 
@@ -66,6 +66,8 @@ class Heads:
         The method's own record of each head.
     corrections : list of float
         For each token after the document, what the method's `after_token` made of it.
+    asked_bytes : float
+        What a step of one token should read, if the method corrects what it selects by what steps read; else 0.
     """
 
     records: np.ndarray
@@ -76,6 +78,7 @@ class Heads:
     n_ctx: int
     state: np.ndarray
     corrections: list[float] = field(default_factory=list)
+    asked_bytes: float = 0.0
 
     @property
     def correction(self) -> float:
@@ -270,7 +273,7 @@ class Method(Parameters):
         """Set the state for a step of several tokens, after which n_tokens tokens are stored."""
         self.before_step(heads, index, n_tokens)
 
-    def after_token(self, heads: Heads, index: Index | None, n_tokens: int, n_bytes: int) -> float:
+    def after_token(self, heads: Heads, n_bytes: int) -> float:
         """Return a correction of what later steps select, after a step of one token that read n_bytes bytes.
 
         It is a token's own, so that it is the same however often the sequence was cut and went on.

@@ -159,16 +159,17 @@ class Squeezed(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Have thresholds follow the budget, less what is read in any case, and what steps have read."""
-        curve = self.curve_of(index)
+        curve, heads.asked_bytes = self.curve_of(index), 0.0
         if index is None or curve is None:
             self.follow_budget(heads, n_tokens)
             return
         fixed, n_document = _fixed_rows(heads, index, curve, n_tokens), len(index.tokens)
         wanted, of_document = self._wanted_rows(heads, index, curve, n_tokens, fixed), n_document - index.n_exact
         selected = heads.correction * (wanted - fixed)
-        selected *= of_document / np.maximum(of_document + CHUNK_ROWS * heads.state["n_clustered_chunks"], 1)
+        selected /= 1 + heads.state["n_clustered_chunks"] * (CHUNK_ROWS / max(of_document, 1))
         shares = np.minimum(curve.least + selected / n_document, 1 - 1e-9)
         self.set_thresholds(heads, curve, np.where(wanted >= n_tokens, 1.0, shares))
+        heads.asked_bytes = float(2 * (wanted @ heads.row_bytes))
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Have a batch select of a document as if nothing had come after it: all of its tokens share what is read."""
@@ -182,14 +183,10 @@ class Squeezed(Method):
         """Set the thresholds with which each head reads a share of a document, on average."""
         heads.state["threshold"] = curve.at(shares, heads.numbers)
 
-    def after_token(self, heads: Heads, index: Index | None, n_tokens: int, n_bytes: int) -> float:
+    def after_token(self, heads: Heads, n_bytes: int) -> float:
         """Correct what later steps select by what a token has read."""
-        curve = self.curve_of(index)
-        if index is None or curve is None:
-            return 1.0
-        fixed = _fixed_rows(heads, index, curve, n_tokens)
-        error = n_bytes / float(self._wanted_rows(heads, index, curve, n_tokens, fixed) @ (2 * heads.row_bytes))
-        return float(np.clip(heads.correction * error**-_FOLLOW, 1 / _FARTHEST, _FARTHEST))
+        corrected: float = heads.correction * (n_bytes / heads.asked_bytes) ** -_FOLLOW
+        return min(max(corrected, 1 / _FARTHEST), _FARTHEST)
 
     def _wanted_rows(
         self, heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int, fixed: np.ndarray
@@ -275,6 +272,9 @@ def _lookup_rows(heads: Heads) -> np.ndarray:
 
 def _fixed_rows(heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int) -> np.ndarray:
     """Rows that each head reads whatever it selects, of a document and of what came after it; and centroids."""
-    newest = n_tokens - len(index.tokens) - CHUNK_ROWS * heads.state["n_clustered_chunks"]
-    rows: np.ndarray = curve.least * len(index.tokens) + newest + _lookup_rows(heads)
+    in_document = curve.least * len(index.tokens) + n_tokens - len(index.tokens)
+    chunks = heads.state["n_clustered_chunks"]
+    if not chunks.any():  # of most steps, which must not wait for this
+        return np.full(len(chunks), in_document)
+    rows: np.ndarray = in_document - CHUNK_ROWS * chunks + _lookup_rows(heads)
     return rows
