@@ -15,9 +15,6 @@ from ...runtime.store.library import Library
 from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS
 from .heads import Elimination
 
-#: Streaming heads see so many times the recent tokens that they were found with. Texts are longer in use.
-RECENT = 2
-
 
 @dataclass(frozen=True)
 class Measurements:

@@ -44,11 +44,14 @@ from .heads import (
     streaming,
 )
 from .layers import ResidualChange
-from .plan_file import RECENT, Measurements, finished_plan, plan_content, write_plan
+from .plan_file import Measurements, finished_plan, plan_content, write_plan
 from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
 
 #: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
 LEAST_ACCURACY = 0.5
+
+#: Streaming heads see so many times the recent tokens that they were found with. Texts are longer in use.
+RECENT = 2
 
 #: The name of the text that goes on as it began, beside PASSKEYS and REPETITION.
 PROSE = "prose"
