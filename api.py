@@ -154,7 +154,8 @@ def open_document(
     )
     try:
         attach_document(llama, library, path, progress or Silent(), n_threads, notice)
-        if shortfall := llama.context.cache.shortfall(llama.n_tokens):
+        is_chosen = (attention, budget) != (DEFAULT_ATTENTION, DEFAULT_BUDGET)  # else nobody asked for a budget
+        if is_chosen and (shortfall := llama.context.cache.shortfall(llama.n_tokens)):
             notice(f"Note: {shortfall}")
     except BaseException:
         llama.close()

@@ -124,10 +124,13 @@ class Squeezed(Method):
         return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return the share that centroids and exact rows take, of a document and of what came after it."""
+        """Return the share that centroids and exact rows take, of a document and of what came after it.
+
+        A document that is too short for clusters is read whole.
+        """
         curve = self.curve_of(index)
         if index is None or curve is None:
-            return np.zeros(len(heads.numbers))
+            return np.full(len(heads.numbers), (len(index.tokens) if index is not None else 0) / n_tokens)
         return _fixed_rows(heads, index, curve, n_tokens) / n_tokens
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
@@ -207,7 +210,7 @@ class Squeezed(Method):
 
     def least_tokens(self, index: Index | None) -> int:
         """Return the number of a document's rows that are always attended."""
-        return index.n_exact if index is not None and self.curve_of(index) is not None else 1
+        return index.n_exact if index is not None else 1
 
     def shares_of(self, heads: Heads, index: Index, curve: ThresholdCurve) -> np.ndarray:
         """Return the share of a document's bytes that a step reads of each head: the budget, or what the tokens take.

@@ -20,6 +20,13 @@ def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
     assert again.stdout == first.stdout
 
 
+def test_ask_says_that_a_budget_is_too_small(document, on_tiny):
+    octavo("index", document, *on_tiny)
+    asked = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--budget", "0.25")
+    [note] = asked.stderr.splitlines()
+    assert re.fullmatch(r"Note: squeezed cannot read as little as 0\.25 of \d+ tokens here: .* 1\.000 of them\.", note)
+
+
 def test_ask_as_json(document, on_tiny):
     text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
     result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json")

@@ -191,6 +191,22 @@ def test_fewer_tokens_than_are_always_attended_are_said(method):
 
 
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
+def test_a_document_too_short_for_clusters_is_read_whole_and_that_is_said(method):
+    layer = CacheLayer(2, HEAD_DIM, 0)
+    stored = random_layer(layer, 600, ClusterSettings(shortest=601), np.random.default_rng(0))
+    sentences = {
+        f"{method}": f"{method} cannot read as little as 0.5 of 600 tokens here: "
+        "what it reads in any case is 1.000 of them.",
+        f"{method}:tokens=103": f"{method} cannot attend as few as 103 tokens here: it attends 600 in any case.",
+    }
+    for attention, sentence in sentences.items():
+        cache = KVCache([layer], 1000, assign(attention, 0.5, [layer], None))
+        cache.attach(Index(np.zeros(600, np.int32), [stored]))
+        assert cache.shortfall(600) == sentence
+        assert cache.shortfall(1200) == ("" if method == attention else sentence)
+
+
+@pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
 def test_a_plan_scales_tokens_without_the_lookup(method):
     cache, curve = attached(f"{method}:tokens=250")
     [served] = cache.served
