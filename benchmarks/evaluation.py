@@ -81,6 +81,16 @@ def side_by_side() -> str:
 SCALED = "h2o"
 
 PAPERS = side_by_side()
+
+
+def planned(methods: str) -> str:
+    """Return methods alone and with a plan's layer budgets, for --attention: those that the model's plan scales."""
+    return ",".join(f"{name},{PLAN}+{name}" for name in methods.split(","))
+
+
+#: What says whether a plan's layer budgets earn their name.
+PLAN_TASKS = ("agreement", "repetition")
+
 RULER_TASKS = (
     "niah-single",
     "niah-multivalue",
@@ -168,12 +178,13 @@ RUNS = [
     Run("long-papers", "niah-multikey", "4000", 20, FIVE),
     Run("long-papers", "passkey", "8000,16000", 20, PAPERS, picture="papers.png"),
     Run("long-papers", "passkey", "30000", 10, PAPERS),
-    Run("long-papers", "agreement", "8000,16000,30000", 8, PAPERS),
+    *(Run("long-papers", task, "4000", 16, planned("quest,h2o,window"), "0.25,0.125") for task in PLAN_TASKS),
     Run("smollm2-papers", "needle", "2000,7600", 20, PAPERS),
     Run("smollm2-papers", "agreement", "2000,7600", 16, PAPERS),
+    *(Run("smollm2-papers", task, "4000", 16, planned("quest,h2o,window"), "0.25,0.125") for task in PLAN_TASKS),
     Run("gemma-papers", "needle", "8000", 20, PAPERS),
-    Run("gemma-papers", "needle", "30000", 10, PAPERS),
-    Run("gemma-papers", "agreement", "8000,30000", 8, PAPERS),
+    Run("gemma-papers", "agreement", "8000", 8, PAPERS),
+    *(Run("gemma-papers", task, "4000", 16, planned("streaming,sparq,squeezed"), "0.5,0.25") for task in PLAN_TASKS),
 ]
 
 

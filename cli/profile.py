@@ -14,7 +14,7 @@ from .render import TaskProgress, notice, print_json, resumable, table
 
 #: Headings of the columns of numbers.
 _FIGURES = ("number", "similarity")
-_CHECKS = ("repeated, equal", "repeated, by sensitivity", "prose, equal", "prose, by sensitivity")
+_CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by sensitivity")
 
 
 @click.command()
