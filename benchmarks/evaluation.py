@@ -36,7 +36,7 @@ from octavo.runtime.models import default_model
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = DOCS / "evaluation"
 
-_GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three, but the shares count all layers."
+_GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three, and shares count only those."
 _LONG = "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
 _PAPERS = "\nEach paper's preset (`NAME:paper`) stands beside our defaults; presets of fixed sizes take no budget."
 
