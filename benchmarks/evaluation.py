@@ -36,14 +36,14 @@ from octavo.runtime.models import default_model
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = DOCS / "evaluation"
 
-_GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three, and shares count only those."
+_GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three,"
 _LONG = "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
 _PAPERS = "\nEach paper's preset (`NAME:paper`) stands beside our defaults; presets of fixed sizes take no budget."
 
 #: Title of each page, and what a reader must know. The first word of a page's name is that of the model.
 MODELS = {
     "smollm2": ("SmolLM2-135M-Instruct (Q4_1)", "The demo's model, with a context of 8K tokens."),
-    "gemma": ("Gemma 3 270M (Q4_K_M)", _GEMMA),
+    "gemma": ("Gemma 3 270M (Q4_K_M)", f"{_GEMMA} but the shares count all layers."),
     "long": (
         "A 32K fine-tune of SmolLM2-135M (Q8_0)",
         f"{_LONG}"
@@ -56,7 +56,7 @@ MODELS = {
     ),
     "gemma-papers": (
         "The papers' rules and ours: Gemma 3 270M (Q4_K_M)",
-        f"A sliding-window hybrid: {_GEMMA}{_PAPERS}",
+        f"A sliding-window hybrid: {_GEMMA} and shares count only those.{_PAPERS}",
     ),
     "long-papers": ("The papers' rules and ours: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}{_PAPERS}"),
 }
