@@ -77,7 +77,7 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
         last = spans[n_spans - 1]
         length = last.n_rows * shape.row_bytes
         follows = last.keys + length == keys and last.values + length == values
-        if follows and last.position == ANY_ORDER and last.heads == heads:
+        if follows and last.position == ANY_ORDER and last.rows == 0 and last.heads == heads:
             last.n_rows += n_rows
             return n_spans
     spans[n_spans].keys = keys

@@ -1,11 +1,11 @@
-"""Spans: runs that follow one another are one span."""
+"""Spans: runs that follow one another are one span, and nothing else is."""
 
 import numpy as np
 import pytest
 from helpers.kernel_inputs import SHAPE
 
 from octavo.cpu_kernels.head import ANY_ORDER
-from octavo.cpu_kernels.spans import SPAN, add_run
+from octavo.cpu_kernels.spans import SPAN, add_list, add_run
 
 
 def runs(spans, n_spans):
@@ -39,6 +39,15 @@ def test_runs_with_positions_are_not_joined():
     spans = np.zeros(4, SPAN)
     n = add_run(SHAPE, 1000, 5000, 3, 0, 0, spans, 0)
     assert add_run(SHAPE, 1384, 5384, 2, ANY_ORDER, 0, spans, n) == 2
+
+
+def test_a_run_does_not_lengthen_a_list():
+    """Three listed rows from address 1000 on need not be the first three there."""
+    spans = np.zeros(4, SPAN)
+    n = add_list(1000, 5000, 3, 70000, spans, 0)
+    assert add_run(SHAPE, 1384, 5384, 2, ANY_ORDER, 0, spans, n) == 2
+    assert spans["n_rows"][:2].tolist() == [3, 2]
+    assert spans["rows"][:2].tolist() == [70000, 0]
 
 
 @pytest.mark.parametrize("n_rows", [0, -3])
