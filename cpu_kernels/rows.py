@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -26,7 +27,7 @@ from .compile import F16, LANES, Q8_0, Shape, kernel
 from .memory import stack_floats, write_float
 from .products import score_rows
 from .quantised import load_scale, quantise, quantise_query, quantised_query
-from .vector import ACCUMULATORS, INT64, Emit, accumulators, constant, parts
+from .vector import ACCUMULATORS, HALF, INT64, Emit, accumulators, constant, parts
 
 #: Bytes by which prefetching runs ahead of computing.
 AHEAD = 3072
@@ -278,6 +279,32 @@ def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
         emit = Emit(builder, width(shape.shape))
         for column, part in load_row(emit, shape.shape, row, range(0, shape.shape.head_dim, emit.lanes)).items():
             emit.store(part, floats, column)
+        return context.get_dummy_value()
+
+    return types.void(shape, types.int64, types.int64), generate
+
+
+@intrinsic
+def narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
+    """Store head_dim f32 as f16.
+
+    Parameters
+    ----------
+    shape : Shape
+        Length of the row.
+    floats : int64
+        Address of head_dim f32.
+    row : int64
+        Address of head_dim f16, which are written.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _shape, floats, row = args
+        emit = Emit(builder, width(shape.shape))
+        halves = ir.VectorType(HALF, emit.lanes)
+        for column in range(0, shape.shape.head_dim, emit.lanes):
+            place = builder.bitcast(emit.pointer(row, HALF, column), halves.as_pointer())
+            builder.store(builder.fptrunc(emit.load_float(floats, column), halves), place).align = 2
         return context.get_dummy_value()
 
     return types.void(shape, types.int64, types.int64), generate

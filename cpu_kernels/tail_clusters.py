@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import float32, int32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -21,8 +20,8 @@ from numba.extending import intrinsic
 from .compile import Shape, constant_attribute, kernel
 from .head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values, extras_offset
 from .memory import copy_bytes
-from .rows import dot, widen_row, width
-from .vector import FLOAT, HALF, INT64, Emit
+from .rows import dot, narrow_row, widen_row
+from .vector import FLOAT, INT64
 from .views import array_at
 
 #: Clusters of a chunk: 5 % of its rows, as of a document's.
@@ -143,7 +142,7 @@ def _normalise(shape, keys, directions, room):
                 values[i] *= inverse
         else:
             values[:] = float32(0)
-        _narrow_row(shape, room, directions + row * shape.head_dim * 2)
+        narrow_row(shape, room, directions + row * shape.head_dim * 2)
 
 
 @kernel
@@ -260,20 +259,4 @@ def _write_means(shape, keys, starts, centroids, room):
                 total[i] += key[i]
         for i in range(shape.head_dim):
             total[i] = total[i] / float32(max(size, 1))
-        _narrow_row(shape, room, centroids + cluster * shape.head_dim * 2)
-
-
-@intrinsic
-def _narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
-    """Store head_dim f32 at one address as f16 at another."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, floats, row = args
-        emit = Emit(builder, width(shape.shape))
-        halves = ir.VectorType(HALF, emit.lanes)
-        for column in range(0, shape.shape.head_dim, emit.lanes):
-            place = builder.bitcast(emit.pointer(row, HALF, column), halves.as_pointer())
-            builder.store(builder.fptrunc(emit.load_float(floats, column), halves), place).align = 2
-        return context.get_dummy_value()
-
-    return types.void(shape, types.int64, types.int64), generate
+        narrow_row(shape, room, centroids + cluster * shape.head_dim * 2)
