@@ -153,3 +153,23 @@ def attention_got(queries, keys, softcap=0.0):
         n_visible = n_rows - len(queries) + i + 1
         total[:n_visible] += shares(capped(query @ keys[:n_visible].astype(np.float64).T, softcap))
     return total
+
+
+def nearest_centroids(points, centroids, weights):
+    """Numbers of the nearest centroids, by squared distances whose columns have weights: (n_points,).
+
+    points : (n_points, size)    centroids : (n_centroids, size)    weights : (size,)
+    """
+    points, centroids = points.astype(np.float64), centroids.astype(np.float64)
+    return (weights * (points[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
+
+
+def lloyd(points, n_centroids, weights, n_rounds):
+    """Centroids of Lloyd's algorithm, from evenly spaced points: (n_centroids, size)."""
+    points = points.astype(np.float64)
+    centroids = points[np.arange(n_centroids) * len(points) // n_centroids].copy()
+    for _ in range(n_rounds):
+        numbers = nearest_centroids(points, centroids, weights)
+        for i in set(numbers):
+            centroids[i] = points[numbers == i].mean(axis=0)
+    return centroids

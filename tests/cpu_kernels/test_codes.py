@@ -1,0 +1,116 @@
+"""Product quantisation: columns are dealt, centroids found and codes looked up as plain NumPy does it."""
+
+import numpy as np
+import pytest
+from helpers import oracle
+from helpers.kernel_inputs import Room, address, normal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.cpu_kernels import codes
+from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES, HALF_BLOCK
+from octavo.cpu_kernels.compile import Shape, kernel
+from octavo.cpu_kernels.views import array_at
+
+#: (head_dim, group, columns of a part)
+SIZES = [(64, 3, 4), (64, 1, 2), (72, 8, 8), (8, 16, 4), (256, 5, 2)]
+
+
+@kernel
+def fill_and_look_up(shape, query, n_codes, order, codebooks, written, offsets, step, scores, stride):
+    """The scores of a block. Returns the largest unit of a table of the query heads."""
+    room = codes.stack_tables(shape)
+    codes.fill_tables(shape, query, n_codes, order, codebooks, room)
+    factors, all_scores = codes.factors_of(shape, room), array_at(scores, (shape.group, stride), np.float32)
+    codes.look_up(shape, room, n_codes, written, offsets, step, scores, stride)
+    for g in range(shape.group):
+        for row in range(BLOCK_ROWS):
+            all_scores[g, row] += factors[1, g]
+    return factors[0].max()
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_columns_are_dealt_there_and_back_the_largest_first(n_parts, seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 6))
+    variances = rng.exponential(size=n_parts * size).astype(np.float32)
+    order, dealt = np.full(len(variances), -1, np.int32), variances.copy()
+    codes.deal_columns(len(variances), n_parts, address(dealt), address(order))
+    laps = np.argsort(-variances, kind="stable").reshape(size, n_parts)
+    laps[1::2] = laps[1::2, ::-1]
+    assert (laps == order.reshape(n_parts, size).T).all()
+
+
+def test_the_nearest_centroid_is_found_by_weighted_distance():
+    rng = np.random.default_rng(0)
+    codebook, weights = normal(rng, 5, CODES), rng.exponential(size=5).astype(np.float32)
+    points = normal(rng, 200, 5)
+    found = [codes.nearest(address(point), 5, address(weights), address(codebook)) for point in points]
+    assert (found == oracle.nearest_centroids(points, codebook.T, weights)).all()
+
+
+def test_a_nan_has_the_first_centroid():
+    codebook, weights = np.ones((3, CODES), np.float32), np.ones(3, np.float32)
+    point = np.float32([0, np.nan, 0])
+    assert codes.nearest(address(point), 3, address(weights), address(codebook)) == 0
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+@pytest.mark.parametrize("n", [CODES, 100, 700])
+def test_centroids_are_those_of_lloyds_algorithm(n, size):
+    rng = np.random.default_rng(n + size)
+    points, weights = normal(rng, n, size), rng.exponential(size=size).astype(np.float32)
+    codebook, room = Room(size * CODES * 4), Room((size + 1) * CODES * 4)
+    codes.train(address(points), n, size, address(weights), codebook.address, room.address)
+    for each in (codebook, room):
+        each.check()
+    found, expected = codebook.view(np.float32, size, CODES).T, oracle.lloyd(points, CODES, weights, 8)
+    assert np.allclose(found, expected, atol=1e-4)
+
+
+def test_a_centroid_that_loses_all_points_stays():
+    points, weights = np.zeros((CODES, 1), np.float32), np.ones(1, np.float32)
+    codebook, room = Room(CODES * 4), Room(2 * CODES * 4)
+    codes.train(address(points), CODES, 1, address(weights), codebook.address, room.address)
+    assert (codebook.view(np.float32, CODES) == 0).all()
+
+
+@pytest.mark.parametrize("n_codes", [1, 2, 33])
+def test_codes_that_are_written_are_read_again(n_codes):
+    rng = np.random.default_rng(n_codes)
+    block, expected = Room(codes.block_bytes(n_codes)), rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
+    for row, number in rng.permutation([(r, c) for r in range(BLOCK_ROWS) for c in range(n_codes)]).tolist():
+        codes.write_code(block.address, row, number, int(expected[row, number]))
+    block.check()
+    found = [[codes.code_of(block.address, row, number) for number in range(n_codes)] for row in range(BLOCK_ROWS)]
+    assert (np.array(found) == expected).all()
+    assert block.bytes.size == n_codes * HALF_BLOCK
+
+
+@pytest.mark.parametrize(("head_dim", "group", "columns"), SIZES)
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e4])
+def test_products_are_looked_up_within_half_a_unit_of_each_table(head_dim, group, columns, spread):
+    rng = np.random.default_rng(head_dim)
+    shape, n_codes = Shape(head_dim, group), head_dim // columns
+    query, codebooks = normal(rng, group, head_dim), normal(rng, n_codes, columns, CODES, spread=spread)
+    order = rng.permutation(head_dim).astype(np.int32)
+    numbers = rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
+    block, offsets = Room(codes.block_bytes(n_codes)), normal(rng, group, 3)
+    for row in range(BLOCK_ROWS):
+        for number in range(n_codes):
+            codes.write_code(block.address, row, number, int(numbers[row, number]))
+    stride = BLOCK_ROWS + 16
+    scores = Room(group * stride * 4)
+    unit = fill_and_look_up(
+        shape, address(query), n_codes, address(order), address(codebooks), block.address, address(offsets) + 4, 3,
+        scores.address, stride,
+    )  # fmt: skip
+    scores.check()
+    rows = np.zeros((BLOCK_ROWS, head_dim))
+    for row in range(BLOCK_ROWS):
+        rows[row, order] = np.concatenate([codebooks[part, :, numbers[row, part]] for part in range(n_codes)])
+    expected = query.astype(np.float64) @ rows.T + offsets[:, 1:2]
+    found = scores.view(np.float32, group, stride)
+    assert (np.abs(found[:, :BLOCK_ROWS] - expected) <= n_codes * unit / 2 * 1.001 + 1e-5 * (1 + spread)).all()
+    assert np.isnan(found[:, BLOCK_ROWS:]).all(), "nothing is written after the block"
