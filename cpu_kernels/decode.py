@@ -61,25 +61,25 @@ def partial_size(shape):
 
 
 @kernel
-def _partial_of(shape, partials, n_kv_head, thread, head):
+def partial_of(shape, partials, n_kv_head, thread, head):
     """Return the address of a thread's partial result of a KV head."""
     return partials + (thread * n_kv_head + head) * partial_size(shape) * 4
 
 
 @kernel
-def _weighted_values(shape, partial):
+def weighted_values(shape, partial):
     """View the sums of weighted values of a partial result, (group, head_dim)."""
     return array_at(partial, (shape.group, shape.head_dim), np.float32)
 
 
 @kernel
-def _largest_scores(shape, partial):
+def largest_scores(shape, partial):
     """View the largest scores of a partial result, (group,): weights are relative to them."""
     return array_at(partial + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
 
 
 @kernel
-def _weight_sums(shape, partial):
+def weight_sums(shape, partial):
     """View the sums of weights of a partial result, (group,)."""
     return array_at(partial + shape.group * (shape.head_dim + 1) * 4, (shape.group,), np.float32)
 
@@ -98,7 +98,7 @@ def clear_partial(shape, partial):
     values = array_at(partial, (partial_size(shape),), np.float32)
     for i in range(partial_size(shape)):
         values[i] = float32(0)
-    largest = _largest_scores(shape, partial)
+    largest = largest_scores(shape, partial)
     for g in range(shape.group):
         largest[g] = float32(LOWEST_SCORE)
 
@@ -248,7 +248,7 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         at += 1
     room = _scratch_parts(shape, scratch)
     query = load_query(shape, query, room.query)
-    sums, running = _weight_sums(shape, partial), array_at(room.running, (shape.group, LANES), np.float32)
+    sums, running = weight_sums(shape, partial), array_at(room.running, (shape.group, LANES), np.float32)
     for g in range(shape.group):
         store(room.running + g * _VECTOR_BYTES, splat(float32(0)))
         running[g, 0] = sums[g]
@@ -276,7 +276,7 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial
 
     They are those from a row of a span on. If `heads` is not ALL_HEADS, some are of some query heads only.
     """
-    largest = _largest_scores(shape, partial)
+    largest = largest_scores(shape, partial)
     scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
     padded = -(-n // LANES) * LANES
     dot_listed(shape, query, room.keys, n, room.scores, BLOCK)
@@ -321,7 +321,7 @@ def _hide_rows(spans, at, row, n, g, scores):
 @kernel
 def _shrink(shape, factor, partial, g, running):
     """Scale the sums of a query head to a new largest score."""
-    values = _weighted_values(shape, partial)[g]
+    values = weighted_values(shape, partial)[g]
     for i in range(shape.head_dim):
         values[i] *= factor
     store(running, multiply(load(running), splat(factor)))
@@ -363,7 +363,7 @@ def attend_share(
         total += all_rows[head]
     start, stop = total * ith // n_threads, total * (ith + 1) // n_threads
     for head in range(n_kv_head):
-        partial = _partial_of(shape, partials, n_kv_head, ith, head)
+        partial = partial_of(shape, partials, n_kv_head, ith, head)
         clear_partial(shape, partial)
         first, last = max(start, 0), min(stop, all_rows[head])
         head_spans = spans + head * span_capacity * _SPAN_BYTES
@@ -403,8 +403,8 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
         query_head = head * shape.group + g
         largest = float32(LOWEST_SCORE)
         for thread in range(n_threads):
-            partial = _partial_of(shape, partials, n_kv_head, thread, head)
-            largest = max(largest, _largest_scores(shape, partial)[g])
+            partial = partial_of(shape, partials, n_kv_head, thread, head)
+            largest = max(largest, largest_scores(shape, partial)[g])
         total = float32(0)
         if sinks != 0:
             sink = read_float(sinks + query_head * 4)
@@ -414,10 +414,10 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
         for i in range(shape.head_dim):
             result[i] = float32(0)
         for thread in range(n_threads):
-            partial = _partial_of(shape, partials, n_kv_head, thread, head)
-            weight = float32(math.exp(_largest_scores(shape, partial)[g] - largest))
-            total += weight * _weight_sums(shape, partial)[g]
-            values = _weighted_values(shape, partial)[g]
+            partial = partial_of(shape, partials, n_kv_head, thread, head)
+            weight = float32(math.exp(largest_scores(shape, partial)[g] - largest))
+            total += weight * weight_sums(shape, partial)[g]
+            values = weighted_values(shape, partial)[g]
             for i in range(shape.head_dim):
                 result[i] += weight * values[i]
         for i in range(shape.head_dim):

@@ -27,6 +27,7 @@ HEAD = np.dtype(
         ("finish", "i8"),
         ("append", "i8"),
         ("after_step", "i8"),
+        ("estimate", "i8"),
         ("state", "i8"),  # address of the method's own record, its STATE; 0 if it has none
         # The document, if the head reads one where its index maps it.
         ("document_keys", "i8"),  # address of n_document rows

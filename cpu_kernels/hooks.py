@@ -1,6 +1,6 @@
 """Hooks: the compiled functions of a method, which the generic kernels call by address.
 
-A method's file in `methods/` defines up to five of them. The generic kernels know none of them by name: they find the
+A method's file in `methods/` defines up to six of them. The generic kernels know none of them by name: they find the
 addresses in a HEAD record. Each is a kernel whose first argument is the `Shape`, whose other arguments are int64, and
 which returns an int64. `head` is the address of a HEAD record.
 
@@ -19,6 +19,9 @@ append(shape, head, start, stop)
     Take the stored rows start to stop of the tail into the chunks' extras. The first row of a chunk starts its extras.
 after_step(shape, head, n_tokens)
     Tend what is stored after a step that nothing interrupted: evict rows, or cluster them.
+estimate(shape, head, partial, part, n_parts)
+    Add one share of the rows that were not selected to a thread's partial result of one token (see decode.py), by what
+    their scores say. The head's scratch is as `select` left it. All threads estimate all heads together.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class Hooks(NamedTuple):
     finish: Any = None
     append: Any = None
     after_step: Any = None
+    estimate: Any = None
 
     def addresses(self, shape: Shape) -> dict[str, int]:
         """Compile the hooks for a shape, and return their addresses by the fields of HEAD, 0 for a missing one."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from .append import append_rows
 from .compile import Shape, kernel
-from .decode import attend_share, decode_scratch_bytes, merge_shares
+from .decode import attend_share, decode_scratch_bytes, merge_shares, partial_of
 from .head import HEAD, head_at
 from .memory import barrier, call_native, fetch_add, read_int64, write_int64
 from .prefill import attend_tile, n_tiles, tile_scratch_size
@@ -150,6 +150,11 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
         ith,
         n_threads,
     )
+    for i in range(n_kv_head):
+        estimate = head_at(heads + i * _HEAD_BYTES).estimate
+        if estimate != 0:
+            partial = partial_of(shape, work.partials, n_kv_head, ith, i)
+            call_native(estimate, heads + i * _HEAD_BYTES, partial, ith, n_threads)
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step)

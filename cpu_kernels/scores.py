@@ -164,13 +164,18 @@ def cap_scores(scores, n, softcap):
 
 @kernel
 def exp_scores(scores, n):
-    """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, a multiple of LANES, -inf where unused."""
+    """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, a multiple of LANES, -inf where unused.
+
+    Returns the largest.
+    """
     largest = splat(float32(-1e30))
     for i in range(0, n, LANES):
         largest = maximum(largest, load(scores + i * 4))
-    largest = splat(max_of(largest))
+    highest = max_of(largest)
+    largest = splat(highest)
     for i in range(0, n, LANES):
         store(scores + i * 4, exp(subtract(load(scores + i * 4), largest)))
+    return highest
 
 
 @kernel
@@ -205,12 +210,13 @@ def sum_attention(shape, head, n):
 
 @kernel
 def add_attention(head, g, n):
-    """Add query head g's softmax over the scores of n items to the items' importance."""
+    """Add query head g's softmax over the scores of n items to the items' importance. Returns the largest score."""
     stop, scores = -(-n // LANES) * LANES, scores_address(head, g)
     cap_scores(scores, n, head.softcap)
     fill(scores, n, stop, float32(-np.inf))
-    exp_scores(scores, stop)
+    largest = exp_scores(scores, stop)
     add_shares(scores, stop, importance_address(head))
+    return largest
 
 
 @kernel

@@ -14,7 +14,7 @@ from ..methods.method import Assignment, Heads, Keeps, Method
 from .tail import CacheLayer
 
 #: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
-OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "state", "window", "softcap")
+OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "estimate", "state", "window", "softcap")
 
 
 class HeadTable:

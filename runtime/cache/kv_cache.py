@@ -378,6 +378,7 @@ class KVCache(HeadTable):
                 tail.method.start_extras(tail.shape, tail.chunk(number), position[own], mass[own])
             else:
                 tail.chunks.append(None)
+        tail.settle()
 
     def document_rows(self, layer: int) -> tuple[Rows, StreamingRows | None]:
         """Copy what a layer keeps of a sequence that was read, for an index: see `kept_rows`."""

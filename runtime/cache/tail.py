@@ -183,6 +183,11 @@ class Tail:
         if self.method.hooks.append is not None:
             native(self.method.hooks.append, self.shape).ctypes(self.record.ctypes.data, start, stop, 0)
 
+    def settle(self) -> None:
+        """Have the method tend rows that were copied, or of which others were cut, if it wants to."""
+        if self.method.settles:
+            native(self.method.hooks.after_step, self.shape).ctypes(self.record.ctypes.data, 0, 0, 0)
+
     def copies(self, start: int, stop: int) -> Iterator[Rows]:
         """Give copies of keys and values from row `start` to `stop`, a chunk at a time, in the order they came in."""
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
@@ -209,6 +214,7 @@ class Tail:
         self.shrink(-(-n_rows // CHUNK_ROWS))
         if n_rows % CHUNK_ROWS:
             self._append_to_extras(first_changed * CHUNK_ROWS, n_rows)
+        self.settle()
 
 
 def joined_rows(layer: CacheLayer, tails: Sequence[Tail], parts: Sequence[tuple[int, int]]) -> Rows:

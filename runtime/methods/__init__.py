@@ -43,6 +43,7 @@ METHODS: dict[str, Callable[[], type[Method]]] = {
     "squeezed": _in_file("squeezed", "Squeezed"),
     "squeezed2": _in_file("squeezed2", "Squeezed2"),
     "window": _in_file("window", "Window"),
+    "sketch": _in_file("sketch", "Sketch"),
 }
 
 #: What stands for heads and layers in a composition.

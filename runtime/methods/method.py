@@ -179,6 +179,8 @@ class Method(Parameters):
         Whether a document's keys must be clustered.
     dense_layers : int
         Number of first layers that attend to everything.
+    settles : bool
+        Whether the `after_step` hook runs, too, where rows were copied or cut without a step.
     document_arrays : tuple of str
         Fields of the state that are addresses of the arrays of the same name of an `IndexLayer`.
     document_counts : tuple of str
@@ -190,6 +192,7 @@ class Method(Parameters):
     keeps: ClassVar[Keeps] = Keeps.DOCUMENT
     has_budget: ClassVar[bool] = True
     needs_clusters: ClassVar[bool] = False
+    settles: ClassVar[bool] = False
     document_arrays: ClassVar[tuple[str, ...]] = ()
     document_counts: ClassVar[tuple[str, ...]] = ()
 

@@ -9,7 +9,19 @@ from octavo.runtime.llama import Llama
 from octavo.runtime.store.library import Library
 from octavo.runtime.store.plan import PLAN_VERSION
 
-ATTENTIONS = ["dense", "streaming", "h2o", "quest", "sparq", "squeezed", "squeezed2", "duo", "plan", "plan+duo+quest"]
+ATTENTIONS = [
+    "dense",
+    "streaming",
+    "h2o",
+    "quest",
+    "sparq",
+    "squeezed",
+    "squeezed2",
+    "sketch",
+    "duo",
+    "plan",
+    "plan+duo+quest",
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from helpers.kernel_inputs import (
     normal,
     relative_error,
 )
+from helpers.sketched_heads import SKETCH, attended, before_the_newest
 
 from octavo.cpu_kernels.decode import partial_size
 from octavo.cpu_kernels.head import CHUNK_ROWS
@@ -60,7 +61,7 @@ class Layer:
         self.shape, self.softcap, self.sinks = shape, np.float32(softcap), sinks
         self.work, self._kept = np.zeros(1, WORK), []
         self.hooks = method.HOOKS
-        options = {"method": method, "softcap": softcap, **METHODS[method], **fields}
+        options = {"method": method, "softcap": softcap, **METHODS.get(method, {}), **fields}
         self.heads = [random_head(rng, shape, n_document, n_tail, **options) for _ in range(N_KV_HEAD)]
         for head in self.heads:
             if n_document and method in (squeezed, squeezed2):
@@ -196,6 +197,19 @@ def test_rows_that_are_left_out_count_by_the_mean_value(n_threads, n_tokens):
         output = papers.sparq(query, head.keys, head.values, 16, 30, 5, True, spread, spread)[1]
         expected[0, i * 3 : i * 3 + 3] = output
     assert relative_error(actual, expected) < 5 * SAME
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+def test_rows_that_are_left_out_are_estimated(n_threads):
+    rng = np.random.default_rng(7)
+    layer = Layer(rng, SHAPE, SKETCH, n_tail=900, n_codes=16, n_rows=60)
+    queries = random_queries(rng, SHAPE, 1)
+    for head in layer.heads:
+        before_the_newest(head)
+    results = [attended(head, query) for head, query in zip(layer.heads, queries, strict=True)]
+    assert max(len(rows) for rows, _, _ in results) < 200, "this leaves something out"
+    expected = np.concatenate([output for _, _, output in results])[None]
+    assert relative_error(layer.run(queries, n_threads), expected) < 5 * SAME
 
 
 @pytest.mark.parametrize("n_threads", THREADS)

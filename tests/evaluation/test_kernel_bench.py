@@ -13,7 +13,7 @@ from octavo.evaluation import kernel_bench
 from octavo.evaluation.kernel_bench import KEPT, N_KV_HEAD, Case
 
 ROWS = 2048
-SPARSE = ["quest", "sparq", "squeezed", "squeezed2"]
+SPARSE = ["quest", "sparq", "squeezed", "squeezed2", "sketch"]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_bytes_are_those_of_the_rows_that_are_read(result):
     assert rows["dense", Q8_0]["bytes"] == 2 * N_KV_HEAD * ROWS * 68
     assert rows["dense", F16]["operations"] == 4 * N_KV_HEAD * ROWS * 64 * 3
     assert rows["dense prefill", F16]["operations"] == 5 * rows["dense", F16]["operations"]
-    lookup = {"squeezed": 0.05 / 2, "squeezed2": 0.035 / 2, "quest": 1 / 16, "sparq": 1 / 8}
+    lookup = {"squeezed": 0.05 / 2, "squeezed2": 0.035 / 2, "quest": 1 / 16, "sparq": 1 / 8, "sketch": 0.041}
     for name, share in lookup.items():
         read = rows[name, F16]["bytes"] / rows["dense", F16]["bytes"]
         assert read == pytest.approx(KEPT + share, abs=0.04), name

@@ -121,7 +121,9 @@ def test_ticks_halve_down_to_what_is_read(shares, expected):
 
 
 def test_colours_and_markers_go_by_the_position_in_the_table_of_names():
-    styles = styles_of(["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq", "window"])
+    styles = styles_of(
+        ["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq", "window", "sketch"]
+    )
     assert {name: (style.colour, style.marker) for name, style in styles.items()} == {
         "dense": ("#555555", ""),
         "streaming": ("#e69f00", "s"),
@@ -132,6 +134,7 @@ def test_colours_and_markers_go_by_the_position_in_the_table_of_names():
         "squeezed2": ("#cc79a7", "P"),
         "duo": ("#6a3d9a", "X"),
         "window": ("#ad1457", "p"),
+        "sketch": ("#17becf", ">"),
     }
 
 

@@ -107,6 +107,9 @@ SELECTING = [
     "sparq:r=4,select=head",
     "sparq",
     "plan+sparq",
+    "sketch",
+    "sketch:columns=8",
+    "duo+sketch",
 ]
 
 

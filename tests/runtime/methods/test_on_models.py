@@ -13,7 +13,7 @@ from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
-METHODS = ["streaming", "window", "h2o", "quest", "sparq", "squeezed", "squeezed2"]
+METHODS = ["streaming", "window", "h2o", "quest", "sparq", "squeezed", "squeezed2", "sketch"]
 COMPOSED = ["duo", "duo+quest", "duo+squeezed", "plan+h2o", "plan+duo+sparq", "plan"]
 MODELS = {
     "gqa": ("llama", {"n_layer": 4}),
@@ -180,7 +180,7 @@ def test_sliding_windows_beside_eviction_are_freed(tmp_path):
 # Going back.
 
 
-@pytest.mark.parametrize("attention", ["streaming", "h2o", "duo", "quest", "sparq", "squeezed"])
+@pytest.mark.parametrize("attention", ["streaming", "h2o", "duo", "quest", "sparq", "squeezed", "sketch"])
 @pytest.mark.parametrize("n_left", [1, 700, 1199])
 def test_rewinding_is_as_if_the_rest_had_not_come(gqa, attention, n_left):
     budget = 1.0 if attention == "squeezed" else 0.3  # below, its threshold has a history
@@ -196,7 +196,7 @@ def test_rewinding_is_as_if_the_rest_had_not_come(gqa, attention, n_left):
     np.testing.assert_allclose(llama.logits(), fresh.logits(), atol=tolerance)
 
 
-@pytest.mark.parametrize("attention", ["streaming", "h2o", "duo", "plan+h2o", "quest", "squeezed"])
+@pytest.mark.parametrize("attention", ["streaming", "h2o", "duo", "plan+h2o", "quest", "squeezed", "sketch"])
 def test_a_checkpoint_is_gone_back_to(model, attention):
     """The same numbers each time, however much was read in between."""
     llama, more = new_llama(model, attention), TOKENS[700:760]
@@ -245,7 +245,7 @@ def restore(llama, checkpoint, n_tokens):
     llama.n_tokens = n_tokens
 
 
-@pytest.mark.parametrize("attention", ["streaming", "h2o", "quest", "sparq", "squeezed"])
+@pytest.mark.parametrize("attention", ["streaming", "h2o", "quest", "sparq", "squeezed", "sketch"])
 def test_an_interrupted_batch_leaves_what_was_there(gqa, attention, monkeypatch):
     budget = 1.0 if attention == "squeezed" else 0.3  # below, its threshold has a history
     llama, other = new_llama(gqa, attention, budget), new_llama(gqa, attention, budget)
@@ -269,7 +269,7 @@ def test_an_interrupted_batch_leaves_what_was_there(gqa, attention, monkeypatch)
     np.testing.assert_allclose(llama.logits(), other.logits(), atol=tolerance)
 
 
-@pytest.mark.parametrize("attention", ["quest", "sparq", "squeezed", "squeezed2"])
+@pytest.mark.parametrize("attention", ["quest", "sparq", "squeezed", "squeezed2", "sketch"])
 def test_state_is_saved_where_nothing_is_forgotten(gqa, attention):
     llama, other = new_llama(gqa, attention, 1.0), new_llama(gqa)
     llama.eval(TOKENS[:900])

@@ -1,0 +1,74 @@
+"""Sketch: every row as a few codes; the best rows are attended exactly, the others by their codes. A method of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...cpu_kernels.codes import BLOCK_ROWS, CODES
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.methods.sketch import HOOKS, RECENT, SINKS, STATE, TRAINED, extras_bytes
+from ..cache.index import Index
+from . import DEFAULT_BUDGET
+from .method import Heads, Keeps, Method
+from .parameters import parameter
+
+
+@dataclass(frozen=True)
+class Sketch(Method):
+    """Score all rows by 4-bit codes of their keys, and estimate what is not attended exactly; a batch reads everything.
+
+    Parameters
+    ----------
+    budget : float
+        Share of the KV bytes that a step reads, the codes included. 1 reads everything.
+    columns : int
+        Columns of a key that share a code of 4 bits.
+    """
+
+    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    columns: int = parameter(4, choices=(2, 4, 8))
+
+    name = "sketch"
+    hooks = HOOKS
+    state = STATE
+    keeps = Keeps.ORDER
+    settles = True
+
+    def extras_bytes(self, shape: Shape) -> int:
+        """Return what a chunk keeps of its rows for selection, in bytes."""
+        return extras_bytes(shape, shape.head_dim // self.columns)
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the rows that are scored in one head."""
+        return heads.n_chunks * CHUNK_ROWS
+
+    def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
+        """Return what codes, means and codebooks take of the bytes of all rows."""
+        n_blocks, head_dim = _n_blocks(n_tokens), heads.head_dim
+        n_bytes = n_blocks * (BLOCK_ROWS * (head_dim // self.columns + 1) / 2 + 2 * head_dim)
+        share: np.ndarray = (n_bytes + (8 * CODES * head_dim if n_blocks else 0)) / (2 * heads.row_bytes * n_tokens)
+        return share
+
+    def least_selected(self, index: Index | None, n_tokens: int) -> float:
+        """Return the share of the rows that have no codes, and of the first ones."""
+        return min((n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS + SINKS) / n_tokens, 1.0)
+
+    def start(self, heads: Heads, index: Index | None) -> None:
+        """Say how many codes a key has."""
+        heads.state["n_codes"] = heads.head_dim // self.columns
+
+    def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Turn what codes leave of the budget into rows."""
+        share = np.minimum(self.budget * heads.scale, 1.0)
+        n_exact = n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS
+        rows = (share - self.lookup_share(heads, index, n_tokens)) * n_tokens - n_exact
+        heads.state["n_rows"] = np.where(share < 1, np.maximum(np.rint(rows), SINKS), n_tokens)
+
+
+def _n_blocks(n_tokens: int) -> int:
+    """Return the blocks with codes in a step of one token, after which n_tokens tokens are stored."""
+    n_blocks = max(n_tokens - 1 - RECENT, 0) // BLOCK_ROWS
+    return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0

@@ -1,0 +1,203 @@
+"""Sketches: codes are those of the nearest centroids, and the output is what exact and estimated rows give together."""
+
+import numpy as np
+import pytest
+from helpers import oracle
+from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
+from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, shapes
+from helpers.sketched_heads import SKETCH, attended, before_the_newest, coded_head, tend
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.cpu_kernels import codes
+from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
+from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.methods import sketch
+from octavo.cpu_kernels.methods.sketch import BLOCKS, RECENT, SINKS, TRAINED
+
+SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+
+
+def field(head, name, *shape):
+    """A field of the head's state, as far as its head_dim goes."""
+    return head.state[name][0].ravel()[: np.prod(shape)].reshape(shape)
+
+
+def stored_codes(head, n_blocks):
+    """Codes of all rows that have some, (n_rows, n_codes + 1), and the mean keys of their blocks."""
+    n_codes, head_dim = int(head.state["n_codes"][0]), head.shape.head_dim
+    numbers, means = [], []
+    for block in range(n_blocks):
+        chunk, within = head.chunks[block // BLOCKS], block % BLOCKS
+        means.append(chunk.view(np.float16, BLOCKS, head_dim, at=head._extras_offset)[within].astype(np.float32))
+        first = head._extras_offset + BLOCKS * 2 * head_dim + within * codes.block_bytes(n_codes + 1)
+        at = chunk.address + first
+        numbers += [[codes.code_of(at, row, i) for i in range(n_codes + 1)] for row in range(BLOCK_ROWS)]
+    return np.array(numbers), np.repeat(means, BLOCK_ROWS, axis=0)
+
+
+def decoded(head):
+    """Keys and values as their codes have them; checks that each code is that of the nearest centroid."""
+    n_codes, head_dim = int(head.state["n_codes"][0]), head.shape.head_dim
+    size = head_dim // n_codes
+    numbers, means = stored_codes(head, int(head.state["n_coded"][0]))
+    codebooks, weights = field(head, "codebooks", n_codes, size, CODES), field(head, "weights", n_codes, size)
+    order, values = field(head, "order", head_dim), field(head, "values", head_dim, CODES)
+    assert (np.sort(order) == np.arange(head_dim)).all()
+    n, keys = len(numbers), means.copy()
+    rest = (head.keys[:n] - means)[:, order].reshape(n, n_codes, size)
+    for part in range(n_codes):
+        assert_nearest(numbers[:, part], rest[:, part], codebooks[part].T, weights[part])
+        keys[:, order[part * size : (part + 1) * size]] += codebooks[part].T[numbers[:, part]]
+    assert_nearest(numbers[:, n_codes], head.values[:n], values.T, np.ones(head_dim))
+    return keys, values.T[numbers[:, n_codes]]
+
+
+def assert_nearest(numbers, points, centroids, weights):
+    distances = (weights * (points[:, None].astype(np.float64) - centroids) ** 2).sum(axis=2)
+    chosen = np.take_along_axis(distances, numbers[:, None], axis=1)[:, 0]
+    assert (chosen <= distances.min(axis=1) * (1 + 1e-4) + 1e-9).all()
+
+
+# Codes.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_codes_are_those_of_the_nearest_centroids(shape):
+    head = coded_head(np.random.default_rng(0), shape)
+    keys, values = decoded(head)
+    n = len(keys)
+    assert n == (head.n_tail - 1 - RECENT) // BLOCK_ROWS * BLOCK_ROWS
+    means = head.keys[:n].reshape(-1, BLOCK_ROWS, shape.head_dim).mean(axis=1).repeat(BLOCK_ROWS, axis=0)
+    assert ((keys - head.keys[:n]) ** 2).mean() < 0.8 * ((means - head.keys[:n]) ** 2).mean(), "codes say something"
+    assert ((values - head.values[:n]) ** 2).mean() < ((head.values[:n].mean(axis=0) - head.values[:n]) ** 2).mean()
+
+
+def test_columns_where_the_mean_is_large_count_more():
+    rng = np.random.default_rng(1)
+    keys = rng.standard_normal((TRAINED + RECENT, 64)).astype(np.float32)
+    keys[:, 10] += 8
+    head = Head(SHAPE, keys, keys, method=SKETCH, n_codes=16)
+    tend(head, 0)
+    weights = np.zeros(64)
+    weights[field(head, "order", 64)] = field(head, "weights", 64)
+    assert weights.argmax() == 10
+    assert weights[10] > 5 * np.delete(weights, 10).max()
+    error = ((decoded(head)[0] - head.keys[:TRAINED]) ** 2).mean(axis=0)
+    assert error[10] < 0.5 * np.delete(error, 10).mean()
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(st.tuples(st.integers(0, 1200), st.integers(1, 500)), min_size=1, max_size=6))
+def test_codes_follow_from_the_rows_alone(steps):
+    """Each of `steps` cuts to so many rows, if there are as many, and appends some."""
+    head = random_head(np.random.default_rng(2), SHAPE, 0, 1300, method=SKETCH, n_codes=16)
+    n_rows = 0
+    for cut, n_new in steps:
+        n_rows = min(n_rows, cut)
+        head.set(n_tail=n_rows)
+        tend(head, 0)
+        n_new = min(n_new, 1300 - n_rows)
+        n_rows += n_new
+        head.set(n_tail=n_rows)
+        tend(head, n_new)
+    fresh = random_head(np.random.default_rng(2), SHAPE, 0, 1300, method=SKETCH, n_codes=16)
+    fresh.set(n_tail=n_rows)
+    tend(fresh, n_rows)
+    n_blocks = int(fresh.state["n_coded"][0])
+    assert n_blocks == (max(n_rows - RECENT, 0) // BLOCK_ROWS if n_rows >= TRAINED + RECENT else 0)
+    assert head.state["n_coded"][0] == n_blocks
+    if n_blocks:
+        for name in ("order", "weights", "codebooks", "values"):
+            assert (head.state[name] == fresh.state[name]).all()
+        for mine, others in zip(stored_codes(head, n_blocks), stored_codes(fresh, n_blocks), strict=True):
+            assert (mine == others).all()
+
+
+# Selection and estimate.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_parts", [1, 3])
+def test_the_output_is_what_exact_and_estimated_rows_give(shape, n_parts):
+    rng = np.random.default_rng(3)
+    head = coded_head(rng, shape)
+    query = queries_of(rng, shape)
+    rows, scores, output = attended(head, query, n_parts)
+    keys, values = decoded(head)
+    n = len(keys)
+    chosen = rows[rows < n]
+    assert (rows[len(chosen) :] == np.arange(n, head.n_tail)).all(), "all rows without codes are attended"
+    assert set(range(SINKS)) <= set(chosen)
+    shares = oracle.shares(scores.astype(np.float64))
+    shares[:SINKS] = np.inf
+    assert_largest(chosen, shares, 100)
+    products = query[0].astype(np.float64) @ keys.T.astype(np.float64)
+    spread = np.abs(products - products.mean(axis=1, keepdims=True)).max()
+    assert np.abs(scores - products).max() < 0.05 * spread
+    mixed = np.hstack([scores, np.zeros((shape.group, head.n_tail - n))])
+    mixed[:, rows] = query[0].astype(np.float64) @ head.keys[rows].T.astype(np.float64)
+    all_values = head.values.copy()
+    rest = np.delete(np.arange(n), chosen)
+    all_values[rest] = values[rest]
+    weights = np.exp(mixed - mixed.max(axis=1, keepdims=True))
+    expected = weights / weights.sum(axis=1, keepdims=True) @ all_values
+    np.testing.assert_allclose(output, expected, atol=2e-4 * np.abs(expected).max())
+
+
+def test_the_estimate_is_nearer_to_dense_than_dropping():
+    rng = np.random.default_rng(4)
+    head, with_rest, without = coded_head(rng, SHAPE), [], []
+    for _ in range(10):
+        query = queries_of(rng, SHAPE)
+        rows, _, output = attended(head, query)
+        dense = oracle.attention(query[0], head.keys, head.values)
+        dropped = oracle.attention(query[0], head.keys[rows], head.values[rows])
+        with_rest.append(np.abs(output - dense).mean())
+        without.append(np.abs(dropped - dense).mean())
+    assert np.mean(with_rest) < 0.75 * np.mean(without)
+
+
+@pytest.mark.parametrize("n_rows", [TRAINED + RECENT - 1, TRAINED + RECENT])
+def test_everything_is_attended_until_codebooks_are_found(n_rows):
+    rng = np.random.default_rng(5)
+    head = coded_head(rng, SHAPE, n_rows)
+    rows, _, _ = attended(head, queries_of(rng, SHAPE))
+    assert (rows == np.arange(n_rows)).all(), "a step sees the codes of those before it only"
+
+
+@pytest.mark.parametrize("shape", BOTH)
+def test_with_a_budget_for_all_rows_nothing_is_looked_up(shape):
+    rng = np.random.default_rng(6)
+    head = coded_head(rng, shape, n_exact=10**6)
+    query = queries_of(rng, shape)
+    rows, _, output = attended(head, query)
+    assert (rows == np.arange(head.n_tail)).all()
+    assert head.record["bytes_read"][0] == 0
+    np.testing.assert_allclose(output, oracle.attention(query[0], head.keys, head.values), atol=1e-5)
+
+
+def test_a_batch_attends_to_everything():
+    rng = np.random.default_rng(7)
+    head = coded_head(rng, SHAPE)
+    assert head.rows(head.select(sketch.select_coded, queries_of(rng, SHAPE, 2), 40)) == list(range(head.n_tail))
+
+
+@pytest.mark.parametrize("row", [0, 700, TRAINED + 60])
+def test_a_nan_reaches_the_output(row):
+    rng = np.random.default_rng(8)
+    keys = rng.standard_normal((TRAINED + 3 * CHUNK_ROWS, 64)).astype(np.float32)
+    keys[row, 5] = np.nan
+    head = before_the_newest(Head(SHAPE, keys, keys, method=SKETCH, n_codes=16, n_rows=50))
+    rows, _, output = attended(head, queries_of(rng, SHAPE))
+    assert (rows == np.arange(head.n_tail)).all()
+    assert np.isnan(output).all()
+
+
+def test_what_is_read_is_counted():
+    head = coded_head(np.random.default_rng(9), QUANTISED)
+    attended(head, queries_of(np.random.default_rng(9), QUANTISED))
+    n_blocks = int(head.state["n_coded"][0])
+    expected = n_blocks * (BLOCK_ROWS * 17 / 2 + 2 * 64) + 2 * 4 * CODES * 64
+    assert head.record["bytes_read"][0] == expected

@@ -1,0 +1,68 @@
+"""KV heads whose rows have codes, and what their method makes of a query."""
+
+import numpy as np
+from helpers.kernel_heads import random_head
+from helpers.kernel_inputs import Room
+
+from octavo.cpu_kernels import decode
+from octavo.cpu_kernels.codes import BLOCK_ROWS
+from octavo.cpu_kernels.methods import sketch
+from octavo.cpu_kernels.methods.sketch import RECENT, TRAINED
+
+#: Columns that share a code.
+COLUMNS = 4
+
+
+class SKETCH:
+    """The kernel module, with extras of as many codes."""
+
+    STATE, HOOKS = sketch.STATE, sketch.HOOKS
+
+    @staticmethod
+    def extras_bytes(shape):
+        return sketch.extras_bytes(shape, shape.head_dim // COLUMNS)
+
+
+def coded_head(rng, shape, n_rows=TRAINED + 3 * BLOCK_ROWS + RECENT + 5, n_exact=100):
+    """A head in a step of one token, the newest row: the others have codes."""
+    head = random_head(rng, shape, 0, n_rows, method=SKETCH, n_codes=shape.head_dim // COLUMNS, n_rows=n_exact)
+    return before_the_newest(head)
+
+
+def before_the_newest(head):
+    """Tend all rows of a head but the newest, as the step before did."""
+    head.n_tail -= 1
+    head.set(n_tail=head.n_tail)
+    tend(head, 0)
+    head.n_tail += 1
+    head.set(n_tail=head.n_tail)
+    return head
+
+
+def tend(head, n_tokens):
+    sketch.tend_codes(head.shape, head.address, n_tokens, 0)
+    for chunk in head.chunks:
+        chunk.check()
+
+
+def attended(head, query, n_parts=1):
+    """The rows that are attended exactly, the scores of the others, and the output of all: (group, head_dim)."""
+    scores = head.score(sketch.score_codes, query, n_parts)[:, : int(head.state["n_coded"][0]) * BLOCK_ROWS].copy()
+    rows = np.array(head.rows(head.select(sketch.select_coded, query, 40)))
+    shape, partials = head.shape, []
+    for part in range(n_parts):
+        room = Room(4 * decode.partial_size(shape))
+        decode.clear_partial(shape, room.address)
+        sketch.estimate_rest(shape, head.address, room.address, part, n_parts)
+        room.check()
+        sums = room.view(np.float32, shape.group * (shape.head_dim + 2)).astype(np.float64)
+        values, largest, totals = np.split(sums, [shape.group * shape.head_dim, shape.group * (shape.head_dim + 1)])
+        partials.append((values.reshape(shape.group, shape.head_dim), largest, totals))
+    exact = query[0].astype(np.float64) @ head.keys[rows].T.astype(np.float64)
+    top = np.maximum(exact.max(axis=1), np.max([largest for _, largest, _ in partials], axis=0))
+    weights = np.exp(exact - top[:, None])
+    above, below = weights @ head.values[rows].astype(np.float64), weights.sum(axis=1)
+    for values, largest, totals in partials:
+        above += values * np.exp(largest - top)[:, None]
+        below += totals * np.exp(largest - top)
+    return rows, scores, above / below[:, None]
