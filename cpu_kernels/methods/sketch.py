@@ -99,7 +99,8 @@ STATE = np.dtype(
     ],
     align=True,
 )
-_ORDER, _WEIGHTS, _CODEBOOKS, _VALUES = (STATE.fields[name][1] for name in ("order", "weights", "codebooks", "values"))
+_OFFSETS = {name: place[1] for name, place in (STATE.fields or {}).items()}
+_ORDER, _WEIGHTS, _CODEBOOKS, _VALUES = (_OFFSETS[name] for name in ("order", "weights", "codebooks", "values"))
 
 
 def extras_bytes(shape: Shape, n_codes: int) -> int:

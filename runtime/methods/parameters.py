@@ -34,19 +34,19 @@ class Range:
         Smallest and largest number.
     above : float
         Number that it has to exceed.
-    choices : tuple of str
-        Words, for a parameter that is a word.
+    choices : tuple of str or of int
+        All that it may be, for a parameter that is a word or one of a few numbers.
     """
 
     kind: type
     least: float = -math.inf
     most: float = math.inf
     above: float = -math.inf
-    choices: tuple[str, ...] = ()
+    choices: tuple[str | int, ...] = ()
 
     def has(self, value: Any) -> bool:
         """Return whether a value is one of them."""
-        if self.kind in (bool, str) or isinstance(value, (bool, str)):
+        if self.kind is bool or self.choices or isinstance(value, (bool, str)):
             return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
         whole = self.kind is float or float(value).is_integer()
         return bool(whole and self.least <= value <= self.most and value > self.above)
@@ -56,8 +56,8 @@ class Range:
         """Return the values as words that follow "has to be", such as "a whole number from 0 on"."""
         if self.kind is bool:
             return "on or off"
-        if self.kind is str:
-            return _either(self.choices)
+        if self.choices:
+            return _either([str(choice) for choice in self.choices])
         noun = "a whole number" if self.kind is int else "a number"
         low = f" from {self.least:g}" if self.least > -math.inf else f" above {self.above:g}"
         if self.least == self.above == -math.inf:
@@ -74,7 +74,7 @@ def parameter(
     least: float = -math.inf,
     most: float = math.inf,
     above: float = -math.inf,
-    choices: Sequence[str] = (),
+    choices: Sequence[str] | Sequence[int] = (),
 ) -> Any:
     """Declare a parameter: a field of a dataclass, with the values that it may have.
 

@@ -40,6 +40,8 @@ class Garden(Parameters):
         What grows.
     depth : int
         How deep; by default as the crop wants it.
+    side : int
+        Length of a square.
 
     Raises
     ------
@@ -53,6 +55,7 @@ class Garden(Parameters):
     fenced: bool = parameter(True)
     crop: str = parameter("peas", choices=("peas", "beans", "corn"))
     depth: int | None = parameter(None, int, least=0, most=9)
+    side: int = parameter(4, choices=(2, 4, 8))
 
     name = "garden"
     presets = {"paper": {"rows": 8, "wet": True}, "wild": {"fenced": False}}  # noqa: RUF012
@@ -66,6 +69,7 @@ class Garden(Parameters):
         ("share=1", {"share": 1.0}),
         ("wet=on,fenced=off", {"wet": True, "fenced": False}),
         ("crop=corn,depth=0", {"crop": "corn", "depth": 0}),
+        ("side=8", {"side": 8}),
         ("paper", {"rows": 8, "wet": True}),
         ("paper,rows=2", {"rows": 2, "wet": True}),
         ("rows=2,paper", {"rows": 8, "wet": True}),
@@ -84,7 +88,7 @@ def test_settings_are_read(text, settings):
     [
         (
             "",
-            "garden has no preset named '': its parameters are rows, share, wet, fenced, crop, depth; its presets are",
+            "garden has no preset named '': its parameters are rows, share, wet, fenced, crop, depth, side; its",
         ),
         ("row=4", "garden has no parameter named 'row'"),
         ("papers", "garden has no preset named 'papers'"),
@@ -97,6 +101,8 @@ def test_settings_are_read(text, settings):
         ("wet=yes", "garden's wet has to be on or off, not yes."),
         ("crop=", "garden's crop has to be peas, beans or corn, not ."),
         ("depth=10", "garden's depth has to be a whole number from 0 to 9, not 10."),
+        ("side=3", "garden's side has to be 2, 4 or 8, not 3."),
+        ("side=x", "garden's side has to be 2, 4 or 8, not x."),
     ],
 )
 def test_wrong_settings_are_refused(text, reason):
@@ -105,7 +111,9 @@ def test_wrong_settings_are_refused(text, reason):
     assert reason in str(refusal.value)
 
 
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"share": 2}, {"wet": 1}, {"crop": 3}, {"depth": "x"}, {"rows": 1.5}])
+@pytest.mark.parametrize(
+    "wrong", [{"rows": 0}, {"share": 2}, {"wet": 1}, {"crop": 3}, {"depth": "x"}, {"rows": 1.5}, {"side": 3}]
+)
 def test_python_may_set_no_other_values_than_the_command_line(wrong):
     with pytest.raises(OctavoError, match=r"garden's .* has to be"):
         Garden(**wrong)
@@ -120,6 +128,7 @@ def test_parameters_are_explained_by_the_docstring():
         ("fenced=on", "on or off", "How it is."),
         ("crop=peas", "peas, beans or corn", "What grows."),
         ("depth", "a whole number from 0 to 9", "How deep; by default as the crop wants it."),
+        ("side=4", "2, 4 or 8", "Length of a square."),
     ]
     assert explain_presets(Garden) == [("paper", "rows=8,wet=on"), ("wild", "fenced=off")]
 
