@@ -88,7 +88,8 @@ def test_settings_are_read(text, settings):
     [
         (
             "",
-            "garden has no preset named '': its parameters are rows, share, wet, fenced, crop, depth, side; its",
+            "garden has no preset named '': its parameters are rows, share, wet, fenced, crop, depth, side; "
+            "its presets are",
         ),
         ("row=4", "garden has no parameter named 'row'"),
         ("papers", "garden has no preset named 'papers'"),
