@@ -18,7 +18,7 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import float32, int64, types
+from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -158,13 +158,6 @@ def write_code(codes, row, number, code):
         place[0] = (place[0] & 0xF0) | code
     else:
         place[0] = (place[0] & 0x0F) | (code << 4)
-
-
-@kernel
-def code_of(codes, row, number):
-    """Return code `number` of a row of a block."""
-    both = int64(array_at(codes + number * HALF_BLOCK + row % HALF_BLOCK, (1,), np.uint8)[0])
-    return both & 15 if row < HALF_BLOCK else both >> 4
 
 
 @kernel

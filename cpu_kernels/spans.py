@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import int32, int64
 
 from .compile import kernel
-from .head import ANY_ORDER, CHUNK_ROWS, tail_key, tail_value
+from .head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_keys, chunk_values, tail_key, tail_value
 from .views import array_at
 
 #: Stored rows, in a run or in a list.
@@ -106,6 +107,24 @@ def add_list(keys, values, n_rows, rows, spans, n_spans, heads=ALL_HEADS):
     spans[n_spans].heads = heads
     spans[n_spans].queries = 0
     return n_spans + 1
+
+
+@kernel
+def add_listed_rows(shape, head, listed, n_rows, spans, n_spans):
+    """Append rows of the tail that are listed in rising order, a list for each chunk. Returns the number of spans.
+
+    `listed` is the address of n_rows int32, which become row numbers within their chunks.
+    """
+    rows, i = array_at(listed, (n_rows,), np.int32), 0
+    while i < n_rows:
+        number, start = int64(rows[i]) // CHUNK_ROWS, i
+        while i < n_rows and rows[i] < (number + 1) * CHUNK_ROWS:
+            rows[i] = int32(int64(rows[i]) % CHUNK_ROWS)
+            i += 1
+        chunk = chunk_at(head, number)
+        keys, values = chunk_keys(shape, chunk), chunk_values(shape, chunk)
+        n_spans = add_list(keys, values, i - start, listed + start * 4, spans, n_spans)
+    return n_spans
 
 
 @kernel

@@ -26,7 +26,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float32, int32, int64, types
+from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -47,12 +47,9 @@ from ..codes import (
 from ..compile import Shape, kernel
 from ..decode import largest_scores, weight_sums, weighted_values
 from ..head import (
-    ANY_ORDER,
     CHUNK_ROWS,
     chunk_at,
     chunk_extras,
-    chunk_keys,
-    chunk_values,
     head_at,
     tail_key,
     tail_value,
@@ -61,7 +58,7 @@ from ..hooks import Hooks
 from ..memory import read_float, stack_floats
 from ..rows import dot, narrow_row, widen_row
 from ..scores import add_attention, fill, importance_address, list_address, scores_address, sizes_of
-from ..spans import add_list, add_tail_rows, spans_to_fill
+from ..spans import add_listed_rows, add_tail, spans_to_fill
 from ..top_k import list_top
 from ..vector import FLOAT, INT64
 from ..views import array_at, record_at
@@ -189,21 +186,9 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
         weights = array_at(scores_address(head, g), (end,), np.float32)
         for i in range(n_selected):
             weights[rows[i]] = float32(0)
-    spans, n_spans = spans_to_fill(spans_address), 0
-    i = 0
-    while i < n_selected:
-        number, start = int64(rows[i]) // CHUNK_ROWS, i
-        while i < n_selected and rows[i] < (number + 1) * CHUNK_ROWS:
-            rows[i] -= int32(number * CHUNK_ROWS)
-            i += 1
-        chunk = chunk_at(head, number)
-        keys, values = chunk_keys(shape, chunk), chunk_values(shape, chunk)
-        n_spans = add_list(keys, values, i - start, listed + start * 4, spans, n_spans)
-    while end < head.n_tail:
-        stop = min((end // CHUNK_ROWS + 1) * CHUNK_ROWS, head.n_tail)
-        n_spans = add_tail_rows(shape, head, end, stop, ANY_ORDER, 0, spans, n_spans)
-        end = stop
-    return n_spans
+    spans = spans_to_fill(spans_address)
+    n_spans = add_listed_rows(shape, head, listed, n_selected, spans, 0)
+    return add_tail(shape, head, end, 0, spans, n_spans)
 
 
 @kernel

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import float32, int32, int64
+from numba import float32, int64
 
 from ..columns import (
     copy_bytes,
@@ -46,7 +46,6 @@ from ..head import (
     chunk_at,
     chunk_extras,
     chunk_keys,
-    chunk_values,
     count_chunks,
     head_at,
     tail_key,
@@ -65,7 +64,7 @@ from ..scores import (
     scores_of,
     sum_attention,
 )
-from ..spans import ALL_HEADS, add_list, add_tail_rows, spans_to_fill
+from ..spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
 from ..top_k import list_top
 from ..vector import CACHE_LINE
 from ..views import array_at, record_at
@@ -343,16 +342,7 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
             for i in range(n_selected):
                 sums[0, g] += scores[rows[i]]
         _keep_mean(shape, head, sums)
-    n_spans, i = 0, 0
-    while i < n_selected:
-        number, start = int64(rows[i]) // CHUNK_ROWS, i
-        while i < n_selected and rows[i] < (number + 1) * CHUNK_ROWS:
-            rows[i] = int32(int64(rows[i]) % CHUNK_ROWS)
-            i += 1
-        chunk = chunk_at(head, number)
-        keys, values = chunk_keys(shape, chunk), chunk_values(shape, chunk)
-        n_spans = add_list(keys, values, i - start, listed + start * 4, spans, n_spans)
-    return n_spans
+    return add_listed_rows(shape, head, listed, n_selected, spans, 0)
 
 
 @kernel

@@ -9,7 +9,7 @@ import numpy as np
 from ...cpu_kernels.codes import BLOCK_ROWS, CODES
 from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.sketch import HOOKS, RECENT, SINKS, STATE, TRAINED, extras_bytes
+from ...cpu_kernels.methods.sketch import HOOKS, SINKS, STATE, TRAINED, extras_bytes, ready_blocks
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
@@ -70,5 +70,5 @@ class Sketch(Method):
 
 def _n_blocks(n_tokens: int) -> int:
     """Return the blocks with codes in a step of one token, after which n_tokens tokens are stored."""
-    n_blocks = max(n_tokens - 1 - RECENT, 0) // BLOCK_ROWS
+    n_blocks = ready_blocks(n_tokens - 1)
     return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0

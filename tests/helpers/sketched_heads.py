@@ -13,6 +13,12 @@ from octavo.cpu_kernels.methods.sketch import RECENT, TRAINED
 COLUMNS = 4
 
 
+def codes_of_block(block, n_codes):
+    """Codes of a block's rows, (BLOCK_ROWS, n_codes). block : uint8 array"""
+    halves = block.reshape(n_codes, -1)
+    return np.hstack([halves & 15, halves >> 4]).T
+
+
 class SKETCH:
     """The kernel module, with extras of as many codes."""
 

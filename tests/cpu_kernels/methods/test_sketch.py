@@ -5,7 +5,7 @@ import pytest
 from helpers import oracle
 from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
 from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, shapes
-from helpers.sketched_heads import SKETCH, attended, before_the_newest, coded_head, tend
+from helpers.sketched_heads import SKETCH, attended, before_the_newest, coded_head, codes_of_block, tend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,9 +32,9 @@ def stored_codes(head, n_blocks):
         chunk, within = head.chunks[block // BLOCKS], block % BLOCKS
         means.append(chunk.view(np.float16, BLOCKS, head_dim, at=head._extras_offset)[within].astype(np.float32))
         first = head._extras_offset + BLOCKS * 2 * head_dim + within * codes.block_bytes(n_codes + 1)
-        at = chunk.address + first
-        numbers += [[codes.code_of(at, row, i) for i in range(n_codes + 1)] for row in range(BLOCK_ROWS)]
-    return np.array(numbers), np.repeat(means, BLOCK_ROWS, axis=0)
+        size = codes.block_bytes(n_codes + 1)
+        numbers.append(codes_of_block(chunk.bytes[first : first + size], n_codes + 1))
+    return np.concatenate(numbers), np.repeat(means, BLOCK_ROWS, axis=0)
 
 
 def decoded(head):
