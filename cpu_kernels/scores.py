@@ -49,9 +49,15 @@ def importance_of(head):
 
 
 @kernel
+def sizes_address(head):
+    """Return the address of the items' sizes."""
+    return head.scratch + 4 * head.scratch_items
+
+
+@kernel
 def sizes_of(head):
     """View the items' sizes, (scratch_items,) f32."""
-    return array_at(head.scratch + 4 * head.scratch_items, (head.scratch_items,), np.float32)
+    return array_at(sizes_address(head), (head.scratch_items,), np.float32)
 
 
 @kernel

@@ -1,5 +1,7 @@
 """List the k largest of many numbers without sorting them: find the k-th largest by counting, then list all from it up.
 
+Or find the number from which on all have to be taken, so that their sizes add up to what is wanted.
+
 The numbers are f32 of at least 0, and such floats have the same order as their bits read as integers. A bisection over
 the bits therefore ends after at most 31 counts. Each count reads the numbers once, a vector at a time.
 """
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import int32, int64, types
+from numba import float32, int32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -71,6 +73,70 @@ def _list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> 
         return builder.load(count)
 
     return types.int64(types.int64, types.int64, types.int32, types.int64), generate
+
+
+@intrinsic
+def _sum_sizes(typing: Any, values: Any, sizes: Any, n: Any, bits: Any) -> Any:
+    """Add up the sizes of those that `_count_at_least` counts, f32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, sizes, n, bits = args
+        emit = Emit(builder)
+        least = emit.splat(builder.bitcast(bits, ir.FloatType()))
+        zero = emit.constant(0.0)
+        total = cgutils.alloca_once_value(builder, zero)
+        with cgutils.for_range(builder, builder.sdiv(n, ir.Constant(INT64, LANES))) as loop:
+            first = builder.mul(loop.index, ir.Constant(INT64, LANES))
+            above = builder.fcmp_ordered(">=", emit.load_float(values, first), least)
+            own = builder.select(above, emit.load_float(sizes, first), zero)
+            builder.store(builder.fadd(builder.load(total), own), total)
+        return emit.sum(builder.load(total))
+
+    return types.float32(types.int64, types.int64, types.int64, types.int32), generate
+
+
+@intrinsic
+def _float_of(typing: Any, bits: Any) -> Any:
+    """Return the f32 with these bits, an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@kernel
+def find_least(values, sizes, n, wanted):
+    """Find the number above which values have to be, so that the sizes of these come nearest to what is wanted.
+
+    Parameters
+    ----------
+    values, sizes : int64
+        Addresses of n f32, none below 0.
+    n : int64
+        Count of the values, a multiple of LANES.
+    wanted : float32
+        What the sizes should add up to.
+
+    Returns
+    -------
+    float32
+        A number below the smallest value that is to be taken, and not below any that is not; -1 to take all. Equal
+        values are taken together. A NaN counts as not taken.
+    """
+    low, high = int64(0), int64(_INFINITY_BITS + 1)  # sum(low) > wanted >= sum(high), unless sum(0) <= wanted
+    at_low, at_high = _sum_sizes(values, sizes, n, int32(0)), float32(0)
+    if at_low <= wanted:
+        return float32(-1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        total = _sum_sizes(values, sizes, n, int32(middle))
+        if total > wanted:
+            low, at_low = middle, total
+        else:
+            high, at_high = middle, total
+    first = low if at_low - wanted < wanted - at_high else high
+    return _float_of(int32(first - 1)) if first > 0 else float32(-1)
 
 
 @kernel

@@ -179,6 +179,40 @@ inline Top find_top(device const float *values, long n, long k, thread const Tea
     return top;
 }
 
+// The number above which values have to be, so that the sizes of these come nearest to what is wanted; -1 to take all.
+// See cpu_kernels/top_k.py.
+inline float sum_at_least(device const float *values, device const float *sizes, long n, int bits,
+                          thread const Team &team) {
+    float total = 0.0f;
+    for (long i = team.index; i < n; i += team.n_threads) {
+        int own = as_type<int>(values[i]);
+        total += own >= bits && own <= 0x7f800000 ? sizes[i] : 0.0f;  // a NaN is not taken
+    }
+    return team_sum(total, team);
+}
+
+inline float find_least(device const float *values, device const float *sizes, long n, float wanted,
+                        thread const Team &team) {
+    int low = 0, high = 0x7f800001;
+    float at_low = sum_at_least(values, sizes, n, low, team), at_high = 0.0f;
+    if (at_low <= wanted) {
+        return -1.0f;
+    }
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        float total = sum_at_least(values, sizes, n, middle, team);
+        if (total > wanted) {
+            low = middle;
+            at_low = total;
+        } else {
+            high = middle;
+            at_high = total;
+        }
+    }
+    int first = at_low - wanted < wanted - at_high ? low : high;
+    return first > 0 ? as_type<float>(first - 1) : -1.0f;
+}
+
 // Whether this thread's number is among the largest, and how many numbers before it are. `seen` counts the numbers
 // above and equal in earlier blocks of n_threads.
 struct Choice {

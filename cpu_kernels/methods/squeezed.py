@@ -4,14 +4,20 @@ The importance of cluster i is S_i = exp(q . C_i) / sum_j N_j exp(q . C_j): the 
 of the cluster would get, where C_i is its centroid and N_j the number of keys in cluster j. Clusters whose S_i is above
 a threshold are attended. Centroids are read once, and exp is kept to compare (appendix D).
 
-All query heads of a group select together, by the sum of their S_i; or, by the rule BY_HEAD, each by its own S_i. Then
-one token's query heads attend to their own clusters only, and those of a batch to what any of them selects.
+Each step finds the threshold with which the head reads what it should: the best clusters, until their rows fill what
+the lookup and the rows in no cluster leave of `n_bytes`. So what a step reads follows from the sequence and the
+settings alone. Where `n_bytes` is -1, the threshold is given, as in the paper.
 
-All tokens of a batch attend to what any of them selects or, by the rule BATCH_MEAN, to what the mean of their S_i
-selects (appendix D).
+All query heads of a group select together, by the sum of their S_i; or, by the rule BY_HEAD, each by its own S_i. Then
+one token's query heads attend to their own clusters only, and those of a batch to what any of them selects. The
+threshold is one for all: it is found on the largest S_i of each cluster.
+
+A batch attends to everything. Or, by the rule BATCH_UNION, to what any of its tokens selects; or, by BATCH_MEAN, to
+what the mean of their S_i selects (appendix D).
 
 A document's clusters are made offline. The tail's are made chunk by chunk as it grows (see tail_clusters.py), and
-looked up with the document's; or, by the rule EXACT_TAIL, all of the tail is attended (appendix F).
+looked up with the document's; or, by the rule EXACT_TAIL, all of the tail is attended (appendix F). After a cut there
+may be clustered chunks that are not due yet in a sequence of that length: all of their rows are attended.
 
 One rule says what the denominator runs over: the keys that the lookup chooses from, those in clusters, wherever they
 lie. Keys that are attended in any case take no part. So with EXACT_TAIL it runs over the document's clusters alone, as
@@ -39,16 +45,20 @@ from ..scores import (
     choices_of,
     exp_scores,
     fill,
+    importance_address,
     importance_of,
     list_address,
     scores_address,
     scores_of,
     share_of,
+    sizes_address,
     sizes_of,
 )
 from ..spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
 from ..tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_centroids, chunk_starts, cluster_chunk
+from ..top_k import find_least
 from ..views import array_at, record_at
+from .dense import select_all
 
 #: What a head keeps besides its rows and its tail's clusters.
 STATE = np.dtype(
@@ -57,16 +67,17 @@ STATE = np.dtype(
         ("cluster_starts", "i8"),  # address of (n_clusters + 1,) int32: rows of the document, sorted by cluster
         ("n_clusters", "i8"),
         ("n_clustered_chunks", "i8"),  # chunks of the tail, from the first on, that are clustered
-        ("n_tail_selected", "i8"),  # rows that one token selected of the tail's clusters; -1 after a batch
+        ("n_bytes", "i8"),  # bytes that a step reads, the lookup included; -1: what `threshold` selects
         ("threshold", "f4"),  # of S_i, averaged over the group
+        ("least_share", "f4"),  # share of the rows in clusters that is selected at least, whatever n_bytes leaves
         ("rules", "i4"),  # a sum of the rules below
     ],
     align=True,
 )
 
 #: Rules of a head: a batch selects by the mean of its tokens' S_i; the tail is never clustered; each query head of the
-#: group selects by itself.
-BATCH_MEAN, EXACT_TAIL, BY_HEAD = 1, 2, 4
+#: group selects by itself; the lookup does not count among n_bytes; a batch attends to what any of its tokens selects.
+BATCH_MEAN, EXACT_TAIL, BY_HEAD, LOOKUP_APART, BATCH_UNION = 1, 2, 4, 8, 16
 
 #: A chunk's extras are its clusters.
 extras_bytes = tail_clusters.extras_bytes
@@ -91,12 +102,24 @@ def first_tail_item(n_clusters):
 
 
 @kernel
+def used_chunks(head, n_tokens):
+    """Return how many chunks of the tail a step of n_tokens tokens looks up: those that are due without the step."""
+    return min(state_of(head).n_clustered_chunks, max(head.n_tail - n_tokens - RECENT, 0) // CHUNK_ROWS)
+
+
+@kernel
+def selects_all(state, n_tokens):
+    """Return whether a step of n_tokens tokens attends to everything: a batch without a rule of its own."""
+    return n_tokens > 1 and state.rules & (BATCH_MEAN | BATCH_UNION) == 0
+
+
+@kernel
 def score_clusters(shape, head_address, query, part, n_parts):
     """Compute q . C_i for a share of the clusters, and one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     state = state_of(head)
     first_tail = first_tail_item(state.n_clusters)
-    start, stop = share_of(first_tail + state.n_clustered_chunks * ITEMS_STEP, part, n_parts)
+    start, stop = share_of(first_tail + used_chunks(head, 1) * ITEMS_STEP, part, n_parts)
     score_centroids(shape, head, query, state.centroids, start, min(stop, state.n_clusters))
     score_tail(shape, head, query, first_tail, max(start, first_tail), stop)
     return 0
@@ -120,51 +143,55 @@ def score_tail(shape, head, query, first_tail, start, stop):
 
 @kernel
 def select_clusters(shape, head_address, query, n_tokens, spans_address):
-    """Select the clusters above the threshold, and all rows that are in no cluster: a `select` hook (see hooks.py)."""
+    """Select the best clusters, and all rows that are in no cluster: a `select` hook (see hooks.py)."""
     head = head_at(head_address)
     state = state_of(head)
-    starts, importance, sizes = starts_of(state), importance_of(head), sizes_of(head)
+    if selects_all(state, n_tokens):
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    starts, sizes, n_chunks = starts_of(state), sizes_of(head), used_chunks(head, n_tokens)
     for i in range(state.n_clusters):
         sizes[i] = float32(starts[i + 1] - starts[i])
-    n_items = start_items(shape, head, state, state.n_clusters)
-    head.bytes_read += (state.n_clusters + state.n_clustered_chunks * CHUNK_CLUSTERS) * shape.head_dim * 2
+    n_items = start_items(shape, head, state.n_clusters, n_chunks)
+    lookup_bytes = (state.n_clusters + n_chunks * CHUNK_CLUSTERS) * shape.head_dim * 2
+    head.bytes_read += lookup_bytes
+    wanted = wanted_rows(shape, head, n_chunks, lookup_bytes)
     first_tail, spans, n_spans = first_tail_item(state.n_clusters), spans_to_fill(spans_address), 0
-    if state.rules & BY_HEAD:
-        if n_tokens == 1:
-            _choose_by_head(shape, head, n_items, state.threshold)
-            return _add_chosen(shape, head, state, first_tail, spans)
-        _raise_by_head(shape, head_address, query, n_tokens, n_items)
+    if n_tokens == 1 and state.rules & BY_HEAD:
+        _choose_by_head(shape, head, n_items, wanted)
+        return _add_chosen(shape, head, n_chunks, first_tail, spans)
+    if state.rules & BY_HEAD and state.rules & BATCH_MEAN:
+        _sum_by_head(shape, head_address, query, n_tokens, n_items)
     else:
         for token in range(n_tokens):
             if n_tokens > 1:
                 score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-            raise_importance(shape, head, n_items, state.rules & BATCH_MEAN)
+            take_token(shape, head, n_items, state.threshold, wanted)
 
-    least = state.threshold * summed(shape, state, n_tokens)
+    importance, least = importance_of(head), least_of_all(shape, head, n_tokens, n_items, state.threshold, wanted)
     for i in range(state.n_clusters):
         if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
             n_spans = add_cluster(shape, head, starts, i, spans, n_spans)
     n_spans = add_exact_rows(shape, head, state, spans, n_spans)
-    return add_tail_clusters(shape, head, state, n_tokens, first_tail, least, spans, n_spans)
+    return add_tail_clusters(shape, head, n_chunks, first_tail, least, spans, n_spans)
 
 
 @kernel
-def start_items(shape, head, state, n_clusters):
+def start_items(shape, head, n_clusters, n_chunks):
     """Write the sizes of all items after n_clusters clusters of the document, and set all importance to 0.
 
     Returns
     -------
     int64
-        Items of the head.
+        Items of the head, a multiple of ITEMS_STEP.
     """
     importance, sizes = importance_of(head), sizes_of(head)
     first_tail = first_tail_item(n_clusters)
-    n_items = first_tail + state.n_clustered_chunks * ITEMS_STEP
+    n_items = first_tail + n_chunks * ITEMS_STEP
     for i in range(n_items):
         importance[i] = float32(0)
     for i in range(n_clusters, n_items):
         sizes[i] = float32(0)
-    for chunk in range(state.n_clustered_chunks):
+    for chunk in range(n_chunks):
         starts, first = chunk_starts(shape, head, chunk), first_tail + chunk * ITEMS_STEP
         for i in range(CHUNK_CLUSTERS):
             sizes[first + i] = float32(starts[i + 1] - starts[i])
@@ -172,30 +199,94 @@ def start_items(shape, head, state, n_clusters):
 
 
 @kernel
-def summed(shape, state, n_tokens):
-    """Return how many S_i `raise_importance` adds up in an item's importance after n_tokens tokens, f32."""
-    n_heads = 1 if state.rules & BY_HEAD else shape.group
-    return float32(n_heads * n_tokens if state.rules & BATCH_MEAN else n_heads)
+def clustered_rows(state):
+    """Return how many rows of the document are in clusters."""
+    return int64(starts_of(state)[state.n_clusters]) if state.n_clusters > 0 else 0
 
 
 @kernel
-def raise_importance(shape, head, n, by_mean):
-    """Raise the importance of n items by what one token makes of them, from scores and sizes in the head's scratch.
+def wanted_rows(shape, head, n_chunks, lookup_bytes):
+    """Return how many rows of clusters a step should select, f32, by the head's n_bytes.
 
-    That is the sum of S_i over the group. It takes the place of the first query head's scores. The importance becomes
-    the largest of all tokens' sums or, if `by_mean` is not 0, their sum. A NaN stays.
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    head : HEAD record
+        The head.
+    n_chunks : int64
+        Chunks of the tail that are looked up.
+    lookup_bytes : int64
+        What the lookup reads.
     """
-    importance, sums = importance_of(head), scores_of(head, 0)
+    state = state_of(head)
+    n_clustered = clustered_rows(state)
+    for chunk in range(n_chunks):
+        n_clustered += CHUNK_ROWS - chunk_starts(shape, head, chunk)[0]
+    n_exact = head.n_document + head.n_tail - n_clustered
+    n_bytes = state.n_bytes - (0 if state.rules & LOOKUP_APART else lookup_bytes)
+    return float32(max(n_bytes / (2 * shape.row_bytes) - n_exact, state.least_share * n_clustered))
+
+
+@kernel
+def least_of(head, values, n, threshold, wanted):
+    """Return the number above which n values select, for items with the head's sizes: `wanted` rows, or `threshold`."""
+    return threshold if state_of(head).n_bytes < 0 else find_least(values, sizes_address(head), n, wanted)
+
+
+@kernel
+def least_of_all(shape, head, n_tokens, n, threshold, wanted):
+    """Return the number above which the importance of n items selects, after `take_token` took n_tokens tokens."""
+    rules = state_of(head).rules
+    if rules & BATCH_UNION:
+        return float32(0)
+    n_summed = (1 if rules & BY_HEAD else shape.group) * (n_tokens if rules & BATCH_MEAN else 1)
+    return least_of(head, importance_address(head), n, threshold * float32(n_summed), wanted)
+
+
+@kernel
+def take_token(shape, head, n, threshold, wanted):
+    """Take into the importance of n items what one token makes of them, from scores and sizes in the head's scratch.
+
+    That is the sum of S_i over the group or, by BY_HEAD, the largest S_i. It takes the place of the first query head's
+    scores, and is added to the importance. By BATCH_UNION the importance becomes infinite where the token selects.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    head : HEAD record
+        The head.
+    n : int64
+        Items, a multiple of LANES.
+    threshold, wanted : float32
+        Threshold of S_i, averaged over the group, and rows to select in its place (see `least_of`).
+    """
+    importance, sums, rules = importance_of(head), scores_of(head, 0), state_of(head).rules
     for g in range(shape.group):
         scores, factor = scores_of(head, g), _weigh_items(head, g, n)
         for i in range(n):
-            sums[i] = scores[i] * factor + (sums[i] if g > 0 else float32(0))
-    if by_mean:
+            share = scores[i] * factor
+            if g == 0:
+                sums[i] = share
+            elif rules & BY_HEAD:
+                sums[i] = larger(sums[i], share)
+            else:
+                sums[i] += share
+    if rules & BATCH_UNION:
+        n_summed = float32(1 if rules & BY_HEAD else shape.group)
+        least = least_of(head, scores_address(head, 0), n, threshold * n_summed, wanted)
+        for i in range(n):
+            importance[i] = importance[i] if sums[i] <= least else float32(np.inf)
+    else:
         for i in range(n):
             importance[i] += sums[i]
-        return
-    for i in range(n):
-        importance[i] = importance[i] if sums[i] <= importance[i] else sums[i] + float32(0) * importance[i]
+
+
+@kernel
+def larger(x, y):
+    """Return the larger of two f32, or a NaN if one of them is one."""
+    return x if y <= x else y + float32(0) * x
 
 
 @kernel
@@ -215,15 +306,18 @@ def _weigh_items(head, g, n):
 
 
 @kernel
-def _choose_by_head(shape, head, n, least):
-    """Note which query heads select each of n items: those whose own S_i is above `least`.
+def _choose_by_head(shape, head, n, wanted):
+    """Note which query heads select each of n items: those whose own S_i is above the threshold.
 
     The notes take the place of importance and sizes (see `choices_of`). A NaN selects, so that it reaches the output.
     """
+    importance = importance_of(head)
     for g in range(shape.group):
         scores, factor = scores_of(head, g), _weigh_items(head, g, n)
         for i in range(n):
             scores[i] *= factor
+            importance[i] = larger(importance[i], scores[i])
+    least = least_of(head, importance_address(head), n, state_of(head).threshold, wanted)
     choices = choices_of(head)
     for i in range(n):
         choices[i] = 0
@@ -235,14 +329,10 @@ def _choose_by_head(shape, head, n, least):
 
 
 @kernel
-def _raise_by_head(shape, head_address, query, n_tokens, n):
-    """Raise the importance of n items to the largest S_i of any query head and token of a batch.
-
-    By the rule BATCH_MEAN, to the largest sum over the tokens of a query head's S_i. A NaN stays.
-    """
+def _sum_by_head(shape, head_address, query, n_tokens, n):
+    """Make the importance of n items the largest sum over the tokens of a query head's S_i. A NaN stays."""
     head = head_at(head_address)
-    by_mean, importance = state_of(head).rules & BATCH_MEAN, importance_of(head)
-    sums = array_at(list_address(shape, head), (n,), np.float32)
+    importance, sums = importance_of(head), array_at(list_address(shape, head), (n,), np.float32)
     for g in range(shape.group):
         for i in range(n):
             sums[i] = float32(0)
@@ -250,37 +340,32 @@ def _raise_by_head(shape, head_address, query, n_tokens, n):
             score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
             scores, factor = scores_of(head, g), _weigh_items(head, g, n)
             for i in range(n):
-                share = scores[i] * factor
-                if by_mean:
-                    sums[i] += share
-                elif not share <= sums[i]:
-                    sums[i] = share + float32(0) * sums[i]
+                sums[i] += scores[i] * factor
         for i in range(n):
-            importance[i] = importance[i] if sums[i] <= importance[i] else sums[i] + float32(0) * importance[i]
+            importance[i] = larger(importance[i], sums[i])
 
 
 @kernel
-def _add_chosen(shape, head, state, first_tail, spans):
+def _add_chosen(shape, head, n_chunks, first_tail, spans):
     """Append the clusters that query heads chose, for these alone, and all rows that are in no cluster.
 
-    Counts what one token selects of the tail's clusters, in the state. Returns the number of spans.
+    Returns the number of spans.
     """
-    choices, starts, n_spans = choices_of(head), starts_of(state), 0
+    state, choices, n_spans = state_of(head), choices_of(head), 0
+    of_document = starts_of(state)
     for i in range(state.n_clusters):
         if choices[i] != 0:
-            start, stop = int64(starts[i]), int64(starts[i + 1])
+            start, stop = int64(of_document[i]), int64(of_document[i + 1])
             n_spans = add_document_rows(shape, head, start, stop, ANY_ORDER, spans, n_spans, choices[i])
     n_spans = add_exact_rows(shape, head, state, spans, n_spans)
-    state.n_tail_selected = 0
-    for chunk in range(state.n_clustered_chunks):
+    for chunk in range(n_chunks):
         row, item, starts = chunk * CHUNK_ROWS, first_tail + chunk * ITEMS_STEP, chunk_starts(shape, head, chunk)
         n_spans = add_tail_rows(shape, head, row, row + starts[0], ANY_ORDER, 0, spans, n_spans)
         for i in range(CHUNK_CLUSTERS):
             if choices[item + i] != 0:
                 start, stop = row + starts[i], row + starts[i + 1]
                 n_spans = add_tail_rows(shape, head, start, stop, ANY_ORDER, 0, spans, n_spans, choices[item + i])
-                state.n_tail_selected += stop - start
-    return add_tail(shape, head, state.n_clustered_chunks * CHUNK_ROWS, 0, spans, n_spans)
+    return _add_exact_chunks(shape, head, n_chunks, spans, n_spans)
 
 
 @kernel
@@ -293,30 +378,37 @@ def add_cluster(shape, head, starts, cluster, spans, n_spans):
 @kernel
 def add_exact_rows(shape, head, state, spans, n_spans):
     """Append the document's rows that are in no cluster. Returns the number of spans."""
-    first = int64(starts_of(state)[state.n_clusters]) if state.n_clusters > 0 else 0
-    return add_document_rows(shape, head, first, head.n_document, ANY_ORDER, spans, n_spans)
+    return add_document_rows(shape, head, clustered_rows(state), head.n_document, ANY_ORDER, spans, n_spans)
 
 
 @kernel
-def add_tail_clusters(shape, head, state, n_tokens, first_tail, least, spans, n_spans):
-    """Append the tail's clusters whose importance is above `least`, and its rows that are in no cluster.
+def add_tail_clusters(shape, head, n_chunks, first_tail, least, spans, n_spans):
+    """Append the clusters of the tail's first n_chunks chunks whose importance is above `least`, and all other rows.
 
-    Counts what one token selects of the clusters, in the state. Returns the number of spans.
+    Returns the number of spans.
     """
     importance = importance_of(head)
-    state.n_tail_selected = 0
-    for chunk in range(state.n_clustered_chunks):
+    for chunk in range(n_chunks):
         starts, row, item = chunk_starts(shape, head, chunk), chunk * CHUNK_ROWS, first_tail + chunk * ITEMS_STEP
-        stop = row + starts[0]
-        n_spans = add_tail_rows(shape, head, row, stop, ANY_ORDER, 0, spans, n_spans)
+        n_spans = add_tail_rows(shape, head, row, row + starts[0], ANY_ORDER, 0, spans, n_spans)
         for i in range(CHUNK_CLUSTERS):
             if not importance[item + i] <= least:  # attend to a NaN, so that it reaches the output
                 start, stop = row + starts[i], row + starts[i + 1]
                 n_spans = add_tail_rows(shape, head, start, stop, ANY_ORDER, 0, spans, n_spans)
-                state.n_tail_selected += stop - start
-    if n_tokens > 1:
-        state.n_tail_selected = -1
-    return add_tail(shape, head, state.n_clustered_chunks * CHUNK_ROWS, 0, spans, n_spans)
+    return _add_exact_chunks(shape, head, n_chunks, spans, n_spans)
+
+
+@kernel
+def _add_exact_chunks(shape, head, n_chunks, spans, n_spans):
+    """Append the rows of all chunks of the tail but the first n_chunks. Returns the number of spans.
+
+    Rows of a chunk that is clustered, but not due, are not in order.
+    """
+    n_clustered = state_of(head).n_clustered_chunks
+    for chunk in range(n_chunks, n_clustered):
+        row = chunk * CHUNK_ROWS
+        n_spans = add_tail_rows(shape, head, row, row + CHUNK_ROWS, ANY_ORDER, 0, spans, n_spans)
+    return add_tail(shape, head, n_clustered * CHUNK_ROWS, 0, spans, n_spans)
 
 
 @kernel

@@ -4,6 +4,9 @@ First the coarse clusters of a document's clusters are looked up, and then the c
 denominator of the second lookup runs over these alone. Coarse clusters are of a document only: the tail's clusters are
 looked up on the second level. A batch selects on both levels by the same rule.
 
+Where a step finds its thresholds, the best coarse clusters are kept, until they hold COARSE_KEPT of the document's rows
+in clusters. What these cost to look up is left out of what the second lookup selects.
+
 In the second lookup, the items of the head's scratch are the clusters that were kept, in place of the document's.
 """
 
@@ -23,21 +26,29 @@ from ..spans import spans_to_fill
 from ..tail_clusters import CHUNK_CLUSTERS
 from ..views import array_at, record_at
 from . import squeezed
+from .dense import select_all
 from .squeezed import (
-    BATCH_MEAN,
     add_cluster,
     add_exact_rows,
     add_tail_clusters,
     cluster_tail,
+    clustered_rows,
     first_tail_item,
-    raise_importance,
+    least_of_all,
     score_centroids,
     score_tail,
+    selects_all,
     start_items,
     starts_of,
     state_of,
-    summed,
+    take_token,
+    used_chunks,
+    wanted_rows,
 )
+
+#: Share of the clustered keys that the coarse level keeps; the default of the authors' code. To keep less costs
+#: quality where the budget would allow more; to keep more costs a larger lookup.
+COARSE_KEPT = 0.5
 
 #: What a head keeps: that of the lookup in one level first, so that both share its kernels.
 STATE = np.dtype(
@@ -73,7 +84,9 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
     """
     head = head_at(head_address)
     state = state_of(head)
-    starts, centroid_bytes = starts_of(state), shape.head_dim * 2
+    if selects_all(state, n_tokens):
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    starts, centroid_bytes, n_chunks = starts_of(state), shape.head_dim * 2, used_chunks(head, n_tokens)
     n_coarse, n_kept = _keep_clusters(shape, head_address, query, n_tokens)
     listed = list_address(shape, head)
     kept = array_at(listed, (n_kept,), np.int64)
@@ -81,22 +94,24 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
     for i in range(n_kept):
         cluster = (kept[i] - state.centroids) // centroid_bytes
         sizes[i] = float32(starts[cluster + 1] - starts[cluster])
-    first_tail, n_items = first_tail_item(n_kept), start_items(shape, head, state, n_kept)
+    first_tail, n_items = first_tail_item(n_kept), start_items(shape, head, n_kept, n_chunks)
+    lookup_bytes = (n_coarse + n_kept + n_chunks * CHUNK_CLUSTERS) * centroid_bytes
+    head.bytes_read += lookup_bytes
+    wanted = wanted_rows(shape, head, n_chunks, lookup_bytes)
     for token in range(n_tokens):
         token_query = query + token * shape.group * shape.head_dim * 4
         dot_listed(shape.of_halves, token_query, listed, n_kept, scores_address(head, 0), head.scratch_items)
         score_tail(shape, head, token_query, first_tail, first_tail, n_items)
-        raise_importance(shape, head, n_items, state.rules & BATCH_MEAN)
-    head.bytes_read += (n_coarse + n_kept + state.n_clustered_chunks * CHUNK_CLUSTERS) * centroid_bytes
+        take_token(shape, head, n_items, state.threshold, wanted)
 
-    least = state.threshold * summed(shape, state, n_tokens)
+    least = least_of_all(shape, head, n_tokens, n_items, state.threshold, wanted)
     spans, n_spans = spans_to_fill(spans_address), 0
     for i in range(n_kept):
         if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
             cluster = (kept[i] - state.centroids) // centroid_bytes
             n_spans = add_cluster(shape, head, starts, cluster, spans, n_spans)
     n_spans = add_exact_rows(shape, head, state, spans, n_spans)
-    return add_tail_clusters(shape, head, state, n_tokens, first_tail, least, spans, n_spans)
+    return add_tail_clusters(shape, head, n_chunks, first_tail, least, spans, n_spans)
 
 
 @kernel
@@ -109,15 +124,15 @@ def _keep_clusters(shape, head_address, query, n_tokens):
     coarse = record_at(head.state, STATE)
     n_coarse, state = coarse.n_coarse, state_of(head)
     starts, coarse_starts = starts_of(state), array_at(coarse.coarse_starts, (n_coarse + 1,), np.int32)
-    importance, sizes = importance_of(head), sizes_of(head)
+    importance, sizes, n_items = importance_of(head), sizes_of(head), start_items(shape, head, n_coarse, 0)
     for i in range(n_coarse):
-        importance[i] = float32(0)
         sizes[i] = float32(starts[coarse_starts[i + 1]] - starts[coarse_starts[i]])
+    wanted, threshold = float32(COARSE_KEPT * clustered_rows(state)), coarse.coarse_threshold
     for token in range(n_tokens):
         if n_tokens > 1:
             score_coarse_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        raise_importance(shape, head, n_coarse, state.rules & BATCH_MEAN)
-    least = coarse.coarse_threshold * summed(shape, state, n_tokens)
+        take_token(shape, head, n_items, threshold, wanted)
+    least = least_of_all(shape, head, n_tokens, n_items, threshold, wanted)
     listed, n_kept = list_address(shape, head), 0
     for i in range(n_coarse):
         if not importance[i] <= least:  # keep a NaN, so that it reaches the output

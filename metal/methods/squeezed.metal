@@ -1,18 +1,22 @@
-// Squeezed: the clusters of keys that matter. See cpu_kernels/methods/squeezed.py.
+// Squeezed: the clusters of keys that matter. See cpu_kernels/methods/squeezed.py. A batch attends to everything.
 //
 // The document's clusters are the first items of a head's scratch. The clusters of the tail's chunks begin at the next
 // multiple of ITEMS_STEP, and each chunk's take ITEMS_STEP items. Items that are no cluster have no size.
 
 constant constexpr uint ITEMS_STEP = 16;      // as in cpu_kernels/scores.py
 constant constexpr uint CHUNK_CLUSTERS = 13;  // as in cpu_kernels/tail_clusters.py
+constant constexpr long CLUSTERS_RECENT = 128;  // RECENT there
+constant constexpr int LOOKUP_APART = 8;        // as in cpu_kernels/methods/squeezed.py
 
 struct SqueezedState {
     device const half *centroids;
     device const int *cluster_starts;
     long n_clusters;
     long n_clustered_chunks;
-    long n_tail_selected;
+    long n_bytes;
     float threshold;
+    float least_share;
+    int rules;
 };
 
 // The state of the lookup in two levels begins with this one.
@@ -24,8 +28,13 @@ inline long first_tail_item(device const SqueezedState &state) {
     return (state.n_clusters + ITEMS_STEP - 1) / ITEMS_STEP * ITEMS_STEP;
 }
 
-inline long count_items(device const SqueezedState &state) {
-    return first_tail_item(state) + state.n_clustered_chunks * ITEMS_STEP;
+// The tail's chunks that are looked up for one token.
+inline long used_chunks(device const Head &head) {
+    return min(squeezed_state(head).n_clustered_chunks, max(head.n_tail - 1 - CLUSTERS_RECENT, 0l) / long(CHUNK_ROWS));
+}
+
+inline long count_items(device const Head &head) {
+    return first_tail_item(squeezed_state(head)) + used_chunks(head) * ITEMS_STEP;
 }
 
 // A clustered chunk's extras: centroids, (CHUNK_CLUSTERS, HEAD_DIM) f16, and rows where clusters start and stop.
@@ -64,7 +73,7 @@ inline void score_clusters(device const Head &head, device const float *queries,
     device const SqueezedState &state = squeezed_state(head);
     Range clusters = share_of(state.n_clusters, share, n_shares);
     score_centroids(head, queries, state.centroids, sizes, clusters, 0, team);
-    Range chunks = share_of(state.n_clustered_chunks, share, n_shares);
+    Range chunks = share_of(used_chunks(head), share, n_shares);
     for (long chunk = chunks.start; chunk < chunks.stop; chunk++) {
         Range all = {0, CHUNK_CLUSTERS};
         long first = first_tail_item(state) + chunk * ITEMS_STEP;
@@ -82,7 +91,7 @@ inline void start_items(device const Head &head, thread const Team &team) {
     device const SqueezedState &state = squeezed_state(head);
     device float *sizes = sizes_of(head);
     long first_tail = first_tail_item(state);
-    for (long i = team.index; i < count_items(state); i += team.n_threads) {
+    for (long i = team.index; i < count_items(head); i += team.n_threads) {
         float size = 0.0f;
         if (i < state.n_clusters) {
             size = float(state.cluster_starts[i + 1] - state.cluster_starts[i]);
@@ -96,10 +105,9 @@ inline void start_items(device const Head &head, thread const Team &team) {
     }
 }
 
-// Raise the importance of n items to what one token makes of them: the sum of S_i over the group. A NaN stays.
-inline void raise_importance(device const Head &head, long n, thread const Team &team) {
+// Make the importance of n items what one token makes of them: the sum of S_i over the group.
+inline void weigh_items(device const Head &head, long n, thread const Team &team) {
     device const float *sizes = sizes_of(head);
-    device float *importance = importance_of(head);
     Softmax softmax[GROUP];
     for (uint g = 0; g < GROUP; g++) {
         softmax[g] = softmax_of(head, g, n, sizes, team);
@@ -110,17 +118,41 @@ inline void raise_importance(device const Head &head, long n, thread const Team 
             for (uint g = 0; g < GROUP; g++) {
                 sum += exp(scores_of(head, g)[i] - softmax[g].top) / softmax[g].total;
             }
-            float before = importance[i];
-            importance[i] = sum <= before || isnan(before) ? before : sum;
+            importance_of(head)[i] = sum;
         }
     }
+}
+
+// The document's rows in clusters.
+inline long clustered_rows(device const SqueezedState &state) {
+    return state.n_clusters > 0 ? state.cluster_starts[state.n_clusters] : 0;
+}
+
+// How many rows of clusters a step should select that reads n_lookup centroids.
+inline float wanted_rows(device const Head &head, long n_lookup, thread const Team &team) {
+    device const SqueezedState &state = squeezed_state(head);
+    float of_tail = 0.0f;
+    for (long chunk = team.index; chunk < used_chunks(head); chunk += team.n_threads) {
+        of_tail += float(int(CHUNK_ROWS) - chunk_starts(head, chunk)[0]);
+    }
+    long n_clustered = clustered_rows(state) + long(team_sum(of_tail, team));
+    long n_exact = head.n_document + head.n_tail - n_clustered;
+    long n_bytes = state.n_bytes - (state.rules & LOOKUP_APART ? 0l : n_lookup * long(HEAD_DIM) * 2l);
+    float spare = float(n_bytes - n_exact * 2l * long(ROW_BYTES)) / float(2l * long(ROW_BYTES));
+    return max(spare, state.least_share * float(n_clustered));
+}
+
+// The number above which importance selects, of n items.
+inline float least_of(device const Head &head, long n, float threshold, float wanted, thread const Team &team) {
+    return squeezed_state(head).n_bytes < 0 ? threshold * float(GROUP)
+                                            : find_least(importance_of(head), sizes_of(head), n, wanted, team);
 }
 
 // The rows of an item whose importance is above `least`. After the items come rows that are in no cluster: those of the
 // document, and then of each chunk of the tail.
 inline Candidate cluster_candidate(device const Head &head, long i, float least) {
     device const SqueezedState &state = squeezed_state(head);
-    long first_tail = first_tail_item(state), n_items = count_items(state);
+    long first_tail = first_tail_item(state), n_items = count_items(head);
     if (i < n_items) {
         if (sizes_of(head)[i] <= 0.0f || importance_of(head)[i] <= least) {
             return no_candidate();
@@ -133,52 +165,44 @@ inline Candidate cluster_candidate(device const Head &head, long i, float least)
         return tail_rows(head, chunk * CHUNK_ROWS + starts[0], chunk * CHUNK_ROWS + starts[1], ANY_ORDER, 0);
     }
     if (i == n_items) {
-        long first = state.n_clusters > 0 ? state.cluster_starts[state.n_clusters] : 0;
-        return document_rows(head, first, head.n_document, ANY_ORDER);
+        return document_rows(head, clustered_rows(state), head.n_document, ANY_ORDER);
     }
-    long chunk = i - n_items - 1;
-    if (chunk < state.n_clustered_chunks) {
-        long row = chunk * CHUNK_ROWS;
+    long chunk = i - n_items - 1, row = chunk * CHUNK_ROWS;
+    if (chunk < used_chunks(head)) {
         return tail_rows(head, row, row + chunk_starts(head, chunk)[0], ANY_ORDER, 0);
+    }
+    if (chunk < state.n_clustered_chunks) {  // not due
+        return tail_rows(head, row, row + CHUNK_ROWS, ANY_ORDER, 0);
     }
     return rest_of_chunk(head, chunk, 0, 0);
 }
 
-// Select the clusters above the threshold among the items that have a size, and all rows that are in no cluster.
-inline void select_clusters(device const Head &head, device const float *queries, uint n_tokens,
-                            thread Selection &selection, thread const Team &team) {
-    device SqueezedState &state = squeezed_state(head);
-    long first_tail = first_tail_item(state), n_items = count_items(state);
-    for (uint token = 0; token < n_tokens; token++) {
-        if (n_tokens > 1) {
-            score_clusters(head, queries + token * GROUP * HEAD_DIM, sizes_of(head), 0, 1, team);
-            threadgroup_barrier(mem_flags::mem_device);
-        }
-        raise_importance(head, n_items, team);
-        threadgroup_barrier(mem_flags::mem_device);
-    }
-    selection.n_bytes += state.n_clustered_chunks * CHUNK_CLUSTERS * HEAD_DIM * 2;
-    float least = state.threshold * float(GROUP);
+// Select the best clusters among the items that have a size, and all rows that are in no cluster, for one token.
+// n_lookup: centroids that are looked up, without those of the tail. The caller counts what they read.
+inline void select_clusters(device const Head &head, long n_lookup, thread Selection &selection,
+                            thread const Team &team) {
+    long n_items = count_items(head), n_of_tail = used_chunks(head) * CHUNK_CLUSTERS;
+    weigh_items(head, n_items, team);
+    threadgroup_barrier(mem_flags::mem_device);
+    selection.n_bytes += n_of_tail * HEAD_DIM * 2;
+    float wanted = wanted_rows(head, n_lookup + n_of_tail, team);
+    float least = least_of(head, n_items, squeezed_state(head).threshold, wanted, team);
     long n_candidates = n_items + 1 + count_chunks(head);
-    uint of_tail = 0;
     for (long base = 0; base < n_candidates; base += team.n_threads) {
         long i = base + team.index;
-        Candidate candidate = i < n_candidates ? cluster_candidate(head, i, least) : no_candidate();
-        if (i >= first_tail && i < n_items) {
-            of_tail += uint(candidate.n_rows);
-        }
-        append_spans(candidate, selection, team);
-    }
-    of_tail = team_prefix(uint2(of_tail, 0), team).total.x;
-    if (team.index == 0) {
-        state.n_tail_selected = n_tokens == 1 ? long(of_tail) : -1;
+        append_spans(i < n_candidates ? cluster_candidate(head, i, least) : no_candidate(), selection, team);
     }
 }
 
 inline void squeezed_select(device const Head &head, device const float *queries, uint n_tokens,
                             thread Selection &selection, thread const Team &team) {
+    if (n_tokens > 1) {
+        dense_select(head, queries, n_tokens, selection, team);
+        return;
+    }
     start_items(head, team);
     threadgroup_barrier(mem_flags::mem_device);
-    selection.n_bytes += squeezed_state(head).n_clusters * HEAD_DIM * 2;
-    select_clusters(head, queries, n_tokens, selection, team);
+    long n_clusters = squeezed_state(head).n_clusters;
+    selection.n_bytes += n_clusters * HEAD_DIM * 2;
+    select_clusters(head, n_clusters, selection, team);
 }

@@ -111,29 +111,6 @@ class HeadTable:
             for name, values in before.items():
                 self.heads[name] = values
 
-    def note_tokens(self, n_new: int, bytes_before: np.ndarray) -> None:
-        """Have the methods note what a step read.
-
-        Parameters
-        ----------
-        n_new : int
-            Tokens of the step.
-        bytes_before : int64 array, shape (n_all_heads,)
-            The field "bytes_read" of all heads before the step.
-        """
-        for each in self.assigned:
-            own = each.heads
-            new = own.correction
-            if n_new == 1 and own.asked_bytes:
-                n_bytes = int((self.heads["bytes_read"] - bytes_before)[own.numbers].sum())
-                new = each.method.after_token(own, n_bytes) if n_bytes else new  # 0 if rows were only stored
-            own.corrections.extend([new] * n_new)
-
-    def forget_tokens(self, n_tail: int) -> None:
-        """Forget what was noted of all tokens but the first n_tail after the document."""
-        for each in self.assigned:
-            del each.heads.corrections[n_tail:]
-
     @property
     def assigned(self) -> list[Served]:
         """Return the methods of the assignments, without one that `attending_by` has in their place for a while."""

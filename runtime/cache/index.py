@@ -229,6 +229,16 @@ class Index:
         starts = [layer.cluster_starts for layer in self.layers if layer.n_clusters]
         return len(self.tokens) - int(starts[0][0, -1] if starts else 0)
 
+    @cached_property
+    def n_clusters(self) -> int:
+        """Return the number of clusters of each head that has clusters."""
+        return max((layer.n_clusters for layer in self.layers), default=0)
+
+    @cached_property
+    def n_coarse(self) -> int:
+        """Return the number of coarse clusters of each head that has them."""
+        return max((layer.n_coarse for layer in self.layers), default=0)
+
     @property
     def kv_type(self) -> str:
         """Return how keys and values are stored, F16 or Q8_0."""

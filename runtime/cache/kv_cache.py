@@ -43,7 +43,7 @@ class Checkpoint:
     n_tail: int
     origin: int
     heads: np.ndarray
-    states: list[tuple[np.ndarray, list[float]]]
+    states: list[np.ndarray]
     dropped: np.ndarray
     chunks: list[list[np.ndarray | None]]
 
@@ -76,7 +76,7 @@ class KVCache(HeadTable):
         self._memory: Memory = memory or CpuMemory()
         self.document: Index | None = None
         self.n_tail = self.origin = 0  # tokens after the document
-        self._n_unfinished, self._bytes_before = 0, np.zeros(0, np.int64)  # of a step that is not over
+        self._n_unfinished = 0  # tokens of a step that is not over
         self._shared: dict[int, IndexLayer] = {}  # layers of the document where the device reads them
         self._n_chunks = self._dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
         self.arrange(assignments)
@@ -189,12 +189,11 @@ class KVCache(HeadTable):
                 self._n_chunks[i] = n_chunks[i]
         self.heads["n_tail"] += n_new
         self.n_tail += n_new
-        self._n_unfinished, self._bytes_before = n_new, self.heads["bytes_read"].copy()
+        self._n_unfinished = n_new
 
     def finish_step(self) -> None:
         """End the step that `reserve` prepared: have the methods tend what is stored, and free what no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
-        self.note_tokens(n_new, self._bytes_before)
         after_step(self.heads.ctypes.data, len(self.heads), n_new)
         self._drop()
         for each in self.served:
@@ -272,7 +271,6 @@ class KVCache(HeadTable):
         self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self.n_tail -= n_less
         self._n_unfinished = 0
-        self.forget_tokens(self.n_tail)
         return True
 
     def _has_replaced_rows(self) -> bool:
@@ -288,7 +286,7 @@ class KVCache(HeadTable):
     def checkpoint(self) -> Checkpoint:
         """Copy all that came after the document, so that one can go back even if rows are evicted later."""
         chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
-        states = [each.heads.copy() for each in self.served]
+        states = [each.heads.state.copy() for each in self.served]
         return Checkpoint(self.n_tail, self.origin, self.heads.copy(), states, self._dropped.copy(), chunks)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -297,7 +295,7 @@ class KVCache(HeadTable):
             if name not in _OF_THE_STEP:
                 self.heads[name] = checkpoint.heads[name]
         for each, state in zip(self.served, checkpoint.states, strict=True):
-            each.heads.restore(*state)
+            each.heads.state[...] = state
         for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
             tail.restore(chunks)
         self.n_tail, self.origin, self._n_unfinished = checkpoint.n_tail, checkpoint.origin, 0

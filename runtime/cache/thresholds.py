@@ -22,11 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...cpu_kernels.methods.squeezed2 import COARSE_KEPT
 from .index import Calibration, Index, IndexLayer, ThresholdCurve
-
-#: Share of the clustered keys that the coarse level keeps; the default of the authors' code. To keep less costs
-#: quality where the budget would allow more; to keep more costs a larger lookup.
-COARSE_KEPT = 0.5
 
 #: Shares of the rows whose thresholds are measured; between them thresholds are interpolated.
 _SHARES = np.concatenate([[0.0], np.geomspace(1 / 4096, 1.0, 128)])

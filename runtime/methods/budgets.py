@@ -133,9 +133,10 @@ def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> s
         if method.takes_budget and asked < least * (1 - _NEAR):
             refused = f"{name} cannot {verb} as little as {asked:g} of {n_tokens:,} tokens here"
             return f"{refused}: what it {verb}s in any case is {least:.3f} of them."
-        if method.takes_budget and method.most_share(index, n_tokens) < asked * (1 - _NEAR) and asked < 1:
+        most = method.most_share(each.heads, index, n_tokens)
+        if method.takes_budget and most < asked * (1 - _NEAR) and asked < 1:
             refused = f"{name} cannot {verb} as much as {asked:g} of {n_tokens:,} tokens here"
-            return f"{refused}: it {verb}s {method.most_share(index, n_tokens):.3f} of them."
+            return f"{refused}: it {verb}s {most:.3f} of them."
     return ""
 
 

@@ -7,7 +7,7 @@ it has; its methods turn a budget into the state that the hooks read. They run o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar
@@ -64,10 +64,6 @@ class Heads:
         Most tokens that a token may see.
     state : STATE array, shape (n_heads,)
         The method's own record of each head.
-    corrections : list of float
-        For each token after the document, what the method's `after_token` made of it.
-    asked_bytes : float
-        What a step of one token should read, if the method corrects what it selects by what steps read; else 0.
     """
 
     records: np.ndarray
@@ -77,26 +73,10 @@ class Heads:
     ropes: Sequence[Rope | None]
     n_ctx: int
     state: np.ndarray
-    corrections: list[float] = field(default_factory=list)
-    asked_bytes: float = 0.0
-
-    @property
-    def correction(self) -> float:
-        """Return what the method's `after_token` made of the newest token."""
-        return self.corrections[-1] if self.corrections else 1.0
 
     def start_over(self) -> None:
         """Clear what the method keeps of a sequence."""
         self.state[...] = np.zeros((), self.state.dtype)
-        self.corrections.clear()
-
-    def copy(self) -> tuple[np.ndarray, list[float]]:
-        """Copy what the method keeps of a sequence, for `restore`."""
-        return self.state.copy(), self.corrections.copy()
-
-    def restore(self, state: np.ndarray, corrections: list[float]) -> None:
-        """Go back to what `copy` gave."""
-        self.state[...], self.corrections[:] = state, corrections
 
     def get(self, field: str) -> np.ndarray:
         """Return a copy of a field of their HEAD records."""
@@ -247,7 +227,7 @@ class Method(Parameters):
         """Return the share that a head reads of n_tokens rows, or keeps, whatever the budget, besides its lookup."""
         return self.least_rows / n_tokens
 
-    def most_share(self, index: Index | None, n_tokens: int) -> float:
+    def most_share(self, heads: Heads, index: Index | None, n_tokens: int) -> float:
         """Return the largest share of n_tokens rows that a step reads with a budget below 1."""
         return 1.0
 
@@ -275,13 +255,6 @@ class Method(Parameters):
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Set the state for a step of several tokens, after which n_tokens tokens are stored."""
         self.before_step(heads, index, n_tokens)
-
-    def after_token(self, heads: Heads, n_bytes: int) -> float:
-        """Return a correction of what later steps select, after a step of one token that read n_bytes bytes.
-
-        It is a token's own, so that it is the same however often the sequence was cut and went on.
-        """
-        return 1.0
 
     def move_origin(self, heads: Heads, origin: int) -> None:
         """Take note that the positions of later steps are counted from another token of the sequence."""

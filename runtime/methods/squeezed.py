@@ -11,27 +11,26 @@ import numpy as np
 
 from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.squeezed import BATCH_MEAN, BY_HEAD, EXACT_TAIL, HOOKS, STATE, extras_bytes
+from ...cpu_kernels.methods.squeezed import (
+    BATCH_MEAN,
+    BATCH_UNION,
+    BY_HEAD,
+    EXACT_TAIL,
+    HOOKS,
+    LOOKUP_APART,
+    STATE,
+    extras_bytes,
+)
 from ...cpu_kernels.scores import ITEMS_STEP, padded
-from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, order_of
+from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, order_of
 from ..cache.index import Calibration, Index, ThresholdCurve
 from ..cache.thresholds import measured_curve
 from . import DEFAULT_BUDGET
 from .method import Heads, Method
 from .parameters import parameter
 
-#: With a document, what steps select follows what the budget leaves for it: a step makes up for a share of the
-#: logarithmic error of the one before (_FOLLOW), within a factor (_FARTHEST) of what the document's thresholds say.
-_FOLLOW, _FARTHEST = 0.25, 4.0
-
-#: Share of a document that steps select at least, if the budget did so without what came after the document.
-_LEAST_SELECTED = 0.02
-
-#: How a head's threshold follows its budget without a document. With each step it makes up for a share of its
-#: logarithmic error (_GAIN), of which it believes no more than a factor (_BELIEVED). It stays within a factor of an
-#: even share of attention (_REACH). Clusters get at least a share of their budget (_LEAST), even if the rows that are
-#: always read take up all of it.
-_GAIN, _BELIEVED, _REACH, _LEAST = 0.3, 4.0, 1e6, 0.25
+#: Clusters get at least this share of their budget, even if the rows that are always read take up all of it.
+_LEAST = 0.25
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,23 @@ class Squeezed(Method):
     Parameters
     ----------
     budget : float
-        Share of the KV bytes that a step reads on average, the lookup included.
+        Share of the KV bytes that a step reads, the lookup included.
     tokens : int
-        Rows that a step attends on average, the lookup not counted, in place of the budget; 0 for by the budget.
+        Rows that a step attends, the lookup not counted, in place of the budget; 0 for by the budget.
     threshold : str
-        Whether each head has its own threshold, with which all read the same share, or one serves all heads.
+        Whether each step finds the threshold with which a head reads its budget. Or each head has a threshold that the
+        document's last queries read the budget with on average, or one serves all heads; without a document that has
+        clusters each step finds it all the same.
     queries : str
-        Whether thresholds come from the importance of clusters under each of the document's last queries, or from its
-        mean over them. One threshold for all heads is the same either way.
+        Whether the document's thresholds come from the importance of clusters under each of its last queries, or from
+        its mean over them. One threshold for all heads is the same either way.
     keys : str
         Whether K-means over a document's keys minds their lengths, or runs over their directions.
     centroids : float
         Clusters of a document, as a share of its tokens.
     batch : str
-        Whether a batch attends to what any of its tokens selects, or to what the mean of their importance selects.
+        Whether a batch attends to everything, to what any of its tokens selects, or to what the mean of their
+        importance selects.
     tail : str
         Whether what comes after the document is clustered as it grows, or attended exactly.
     select : str
@@ -66,11 +68,11 @@ class Squeezed(Method):
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
     tokens: int = parameter(0, least=0)
-    threshold: str = parameter("head", choices=("head", "global"))
+    threshold: str = parameter("step", choices=("step", "head", "global"))
     queries: str = parameter("each", choices=("each", "mean"))
     keys: str = parameter("raw", choices=("raw", "normalised"))
     centroids: float = parameter(0.05, above=0, most=0.5)
-    batch: str = parameter("union", choices=("union", "mean"))
+    batch: str = parameter("all", choices=("all", "union", "mean"))
     tail: str = parameter("clustered", choices=("clustered", "exact"))
     select: str = parameter("group", choices=("group", "head"))
 
@@ -100,13 +102,19 @@ class Squeezed(Method):
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the shaders know these parameters: they have none of the rules."""
-        return self.rules == 0
+        """Return whether the shaders know these parameters: they have none of the other rules."""
+        return self.threshold == "step" and self.rules in (0, LOOKUP_APART)
 
     @property
     def rules(self) -> int:
         """Return the rules by which the hooks select."""
-        chosen = {BATCH_MEAN: self.batch == "mean", EXACT_TAIL: self.tail == "exact", BY_HEAD: self.select == "head"}
+        chosen = {
+            BATCH_MEAN: self.batch == "mean",
+            BATCH_UNION: self.batch == "union",
+            EXACT_TAIL: self.tail == "exact",
+            BY_HEAD: self.select == "head",
+            LOOKUP_APART: self.tokens > 0,
+        }
         return sum(rule for rule, holds in chosen.items() if holds)
 
     @cached_property
@@ -124,89 +132,64 @@ class Squeezed(Method):
         return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return the share that centroids and exact rows take, of a document and of what came after it.
+        """Return the share that centroids and rows in no cluster take, of a document and of what came after it."""
+        n_exact = n_tokens - sum(self.clustered_rows(index, n_tokens))
+        n_centroids = self.looked_up(index) + self.n_chunks(index, n_tokens) * CHUNK_CLUSTERS
+        share: np.ndarray = (n_exact + n_centroids * heads.head_dim / heads.row_bytes) / n_tokens
+        return share
 
-        A document that is too short for clusters is read whole.
-        """
-        curve = self.curve_of(index)
-        if index is None or curve is None:
-            return np.full(len(heads.numbers), (len(index.tokens) if index is not None else 0) / n_tokens)
-        return _fixed_rows(heads, index, curve, n_tokens) / n_tokens
+    def looked_up(self, index: Index | None) -> float:
+        """Return how many centroids of a document a step reads."""
+        return float(index.n_clusters) if index is not None else 0.0
+
+    def n_chunks(self, index: Index | None, n_tokens: int) -> int:
+        """Return how many chunks of the tail a step of one token looks up, after which n_tokens tokens are stored."""
+        n_tail = n_tokens - (len(index.tokens) if index is not None else 0)
+        return max(n_tail - 1 - RECENT, 0) // CHUNK_ROWS if self.tail == "clustered" else 0
+
+    def clustered_rows(self, index: Index | None, n_tokens: int) -> tuple[int, int]:
+        """Return how many rows of a document, and of what came after it, are in clusters for such a step."""
+        n_rows = self.n_chunks(index, n_tokens) * CHUNK_ROWS
+        if index is None:
+            return 0, max(n_rows - SINKS, 0)
+        return len(index.tokens) - index.n_exact, n_rows
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
-        """Return the share of a document's clusters that a head selects whatever the budget."""
-        curve = self.curve_of(index)
-        return self._least_rows(index, curve) / n_tokens if index is not None and curve is not None else 0.0
+        """Return the share of all rows, of those in clusters, that a head selects whatever the budget."""
+        if self.curve_of(index) is not None:
+            return 0.0
+        return self.least_share(n_tokens) * sum(self.clustered_rows(index, n_tokens)) / n_tokens
 
-    def most_share(self, index: Index | None, n_tokens: int) -> float:
-        """Return the largest share below 1 that a step reads: two levels do not see all of a document."""
-        curve = self.curve_of(index)
-        if index is None or curve is None:
-            return 1.0
-        return 1.0 - float(1 - curve.budgets[-1]) * len(index.tokens) / n_tokens
+    def least_share(self, n_tokens: int) -> float:
+        """Return the share of the rows in clusters that a head selects whatever the budget."""
+        return _LEAST * (min(self.tokens / n_tokens, 1.0) if self.tokens else self.budget)
 
     def curve_of(self, index: Index | None) -> ThresholdCurve | None:
-        """Return the thresholds for a document, which are measured the first time; None without a clustered one."""
-        return measured_curve(index, self.calibration) if index is not None else None
+        """Return the thresholds for a document, which are measured the first time; None where each step finds them."""
+        return measured_curve(index, self.calibration) if index is not None and self.threshold != "step" else None
 
     def measure(self, index: Index) -> None:
-        """Measure the thresholds."""
+        """Measure the thresholds, if they are a document's."""
         self.curve_of(index)
 
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the rules, and the thresholds that were measured for the budget (see runtime/cache/thresholds.py)."""
-        heads.state["rules"] = self.rules
-        curve = self.curve_of(index)
+        state, curve = heads.state, self.curve_of(index)
+        state["rules"], state["n_bytes"], state["threshold"] = self.rules, -1, -1
         if index is not None and curve is not None:
             self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Have thresholds follow the budget, less what is read in any case, and what steps have read."""
-        curve, heads.asked_bytes = self.curve_of(index), 0.0
-        if index is None or curve is None:
-            self.follow_budget(heads, n_tokens)
+        """Say how many bytes a step reads, unless it goes by thresholds that were measured: they stay."""
+        if self.curve_of(index) is not None:
             return
-        fixed, n_document = _fixed_rows(heads, index, curve, n_tokens), len(index.tokens)
-        wanted, of_document = self._wanted_rows(heads, index, curve, n_tokens, fixed), n_document - index.n_exact
-        selected = heads.correction * (wanted - fixed)
-        selected /= 1 + heads.state["n_clustered_chunks"] * (CHUNK_ROWS / max(of_document, 1))
-        shares = np.minimum(curve.least + selected / n_document, 1 - 1e-9)
-        self.set_thresholds(heads, curve, np.where(wanted >= n_tokens, 1.0, shares))
-        heads.asked_bytes = float(2 * (wanted @ heads.row_bytes))
-
-    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Have a batch select of a document as if nothing had come after it: all of its tokens share what is read."""
-        curve = self.curve_of(index)
-        if index is None or curve is None:
-            self.follow_budget(heads, n_tokens)
-        else:
-            self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
+        n_rows = (self.tokens or self.budget * n_tokens) * heads.scale
+        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(2 * n_rows * heads.row_bytes), -1)
+        heads.state["least_share"] = self.least_share(n_tokens)
 
     def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
         """Set the thresholds with which each head reads a share of a document, on average."""
         heads.state["threshold"] = curve.at(shares, heads.numbers)
-
-    def after_token(self, heads: Heads, n_bytes: int) -> float:
-        """Correct what later steps select by what a token has read."""
-        corrected: float = heads.correction * (n_bytes / heads.asked_bytes) ** -_FOLLOW
-        return min(max(corrected, 1 / _FARTHEST), _FARTHEST)
-
-    def _wanted_rows(
-        self, heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int, fixed: np.ndarray
-    ) -> np.ndarray:
-        """Rows that each head should read, centroids counted as rows. `fixed` are those that it reads in any case."""
-        wanted = (self.tokens or self.budget * n_tokens) * heads.scale
-        if self.tokens:
-            lookup = curve.least * len(index.tokens) - index.n_exact + _lookup_rows(heads)
-            wanted = np.where(wanted < n_tokens, wanted + lookup, n_tokens)
-        rows: np.ndarray = np.maximum(wanted, fixed + self._least_rows(index, curve))
-        return rows
-
-    def _least_rows(self, index: Index, curve: ThresholdCurve) -> float:
-        """Rows of a document's clusters that a head selects at least."""
-        n_document = len(index.tokens)
-        asked = (self.tokens - index.n_exact) / n_document if self.tokens else self.budget - curve.least
-        return min(_LEAST_SELECTED, max(asked, 0.0)) * n_document
 
     def least_tokens(self, index: Index | None) -> int:
         """Return the number of a document's rows that are always attended."""
@@ -230,34 +213,6 @@ class Squeezed(Method):
         lookup = curve.least - index.n_exact / n_tokens
         return np.where(rows < n_tokens, rows / n_tokens + lookup, 1.0)
 
-    def follow_budget(self, heads: Heads, n_tokens: int) -> None:
-        """Set each head's threshold without a document to calibrate on, in proportion to an even share of attention.
-
-        The threshold rises while the head reads more of its clusters than the budget leaves for them, and falls while
-        it reads less. The error is that of the last step, so there is nothing else to remember. A batch has none,
-        because its tokens attend to what any of them selects.
-
-        Parameters
-        ----------
-        heads : Heads
-            The heads, whose state has the fields of `squeezed`.
-        n_tokens : int
-            Tokens that are stored after the step.
-        """
-        state = heads.state
-        stored, n_chunks = heads.get("n_document") + heads.get("n_tail"), state["n_clustered_chunks"]
-        clustered = CHUNK_ROWS * n_chunks
-        wanted = self.tokens * heads.scale if self.tokens else self.budget * heads.scale * stored - _lookup_rows(heads)
-        least = _LEAST * clustered * (self.tokens / np.maximum(stored, 1) if self.tokens else self.budget)
-        spare = np.maximum(wanted - (stored - clustered), least)
-        n_selected = state["n_tail_selected"]
-        error = np.where((clustered > 0) & (n_selected >= 0), n_selected / np.maximum(spare, 1), 1.0)
-        error = np.clip(error, 1 / _BELIEVED, _BELIEVED)
-        before = np.where(state["threshold"] < 0, 1.0, state["threshold"] * stored)  # it was -1 while all was read
-        factor = np.where(clustered, np.clip(before * error**_GAIN, 1 / _REACH, _REACH), 1.0)
-        everything = self.tokens >= n_tokens if self.tokens else self.budget >= 1
-        state["threshold"] = -1.0 if everything else factor / n_tokens
-
     def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
         """Return where each row of a clustered chunk was when it came."""
         return order_of(shape, chunk) if number < state["n_clustered_chunks"] else None
@@ -265,19 +220,3 @@ class Squeezed(Method):
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Take all chunks but the first n_chunks for chunks that are not clustered."""
         state["n_clustered_chunks"] = min(int(state["n_clustered_chunks"]), n_chunks)
-
-
-def _lookup_rows(heads: Heads) -> np.ndarray:
-    """Centroids of the tail that each head reads, in rows of a key and a value."""
-    rows: np.ndarray = heads.state["n_clustered_chunks"] * CHUNK_CLUSTERS * heads.head_dim / heads.row_bytes
-    return rows
-
-
-def _fixed_rows(heads: Heads, index: Index, curve: ThresholdCurve, n_tokens: int) -> np.ndarray:
-    """Rows that each head reads whatever it selects, of a document and of what came after it; and centroids."""
-    in_document = curve.least * len(index.tokens) + n_tokens - len(index.tokens)
-    chunks = heads.state["n_clustered_chunks"]
-    if not chunks.any():  # of most steps, which must not wait for this
-        return np.full(len(chunks), in_document)
-    rows: np.ndarray = in_document - CHUNK_ROWS * chunks + _lookup_rows(heads)
-    return rows

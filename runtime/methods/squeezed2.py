@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
-from ..cache.index import ThresholdCurve
+from ...cpu_kernels.methods.squeezed2 import COARSE_KEPT, HOOKS, STATE
+from ..cache.index import Index, ThresholdCurve
 from .method import Heads
 from .parameters import parameter
 from .squeezed import Squeezed
@@ -42,6 +42,21 @@ class Squeezed2(Squeezed):
     def clustering(self) -> dict[str, Any]:
         """Return how a document's keys have to be clustered, where that is not as usual."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
+
+    def looked_up(self, index: Index | None) -> float:
+        """Return how many centroids of a document a step reads: the coarse ones, and those of the clusters it keeps."""
+        return index.n_coarse + COARSE_KEPT * index.n_clusters if index is not None else 0.0
+
+    def most_share(self, heads: Heads, index: Index | None, n_tokens: int) -> float:
+        """Return the largest share below 1 that a step reads: two levels do not see all of a document."""
+        of_document, of_tail = self.clustered_rows(index, n_tokens)
+        lookup = float(self.lookup_share(heads, index, n_tokens).max())
+        return lookup + (COARSE_KEPT * of_document + of_tail) / n_tokens
+
+    def start(self, heads: Heads, index: Index | None) -> None:
+        """Set the rules, and the thresholds of both levels that were measured for the budget."""
+        heads.state["coarse_threshold"] = -1
+        super().start(heads, index)
 
     def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
         """Set the thresholds of both levels."""

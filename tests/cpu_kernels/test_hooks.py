@@ -14,7 +14,7 @@ def test_native_functions_are_the_kernels():
     rng = np.random.default_rng(3)
     starts = np.int32([0, 4, 9])
     centroids, queries = halves(rng, 2, 64), queries_of(rng, SHAPE)
-    head = random_head(rng, SHAPE, 12, 5, method=squeezed, n_clusters=2, threshold=0.05)
+    head = random_head(rng, SHAPE, 12, 5, method=squeezed, n_clusters=2, threshold=0.05, n_bytes=-1)
     head.set(centroids=address(centroids), cluster_starts=address(starts))
     for score, select, n_spans in ((None, select_all, 2), (squeezed.score_clusters, squeezed.select_clusters, 3)):
         spans = np.zeros(4, SPAN)

@@ -77,7 +77,7 @@ class Layer:
         )
         clusters_of_coarse = np.arange(0, 21, 4, dtype=np.int32)
         self._kept += [starts, clusters_of_coarse, means, coarse_means]
-        head.set(n_clusters=20, cluster_starts=address(starts), centroids=address(means), threshold=0.002)
+        head.set(n_clusters=20, cluster_starts=address(starts), centroids=address(means), threshold=0.002, n_bytes=-1)
         if head.method is squeezed2:
             head.set(n_coarse=5, coarse_starts=address(clusters_of_coarse), coarse_centroids=address(coarse_means))
             head.set(coarse_threshold=0.002)

@@ -1,4 +1,4 @@
-"""Test the k largest of many numbers against a stable sort."""
+"""Test the k largest of many numbers against a stable sort, and the number above which sizes add up to a sum."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import LANES
-from octavo.cpu_kernels.top_k import list_top
+from octavo.cpu_kernels.top_k import find_least, list_top
 
 INFINITY = float("inf")
 SIZES = [1, LANES - 1, LANES, LANES + 1, 100, 1000]
@@ -77,3 +77,74 @@ def test_negative_numbers_and_nan_are_never_listed():
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_both_zeros_are_equal(k):
     assert top([-0.0, 0.0, -0.0, 0.0], k) == list(range(k))
+
+
+# The number above which sizes add up to what is wanted.
+
+
+def least(values, sizes, wanted):
+    """Return what `find_least` finds; what is after the numbers has no size."""
+    both = np.zeros((2, -(-len(values) // LANES) * LANES), np.float32)
+    both[:, : len(values)] = values, sizes
+    values, sizes = (before_a_hole(row) for row in both)
+    found = find_least(address(values), address(sizes), len(values), np.float32(wanted))
+    assert not np.isnan(found)
+    return found
+
+
+def assert_nearest(values, sizes, wanted):
+    """Check that no other number gives a sum that is nearer, and that numbers are taken that are above any left out."""
+    values, sizes = np.array(values, np.float32), np.array(sizes, np.float64)
+    found = least(values, sizes, wanted)
+    numbers = ~np.isnan(values)
+    values, sizes = values[numbers], sizes[numbers]
+    sums = [sizes[values >= value].sum() for value in [*values, np.inf]] + [0]
+    assert abs(sizes[values > found].sum() - wanted) == min(abs(total - wanted) for total in sums)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_sizes_above_the_least_are_nearest_to_what_is_wanted(n):
+    rng = np.random.default_rng(n)
+    values, sizes = rng.random(n, np.float32), rng.integers(0, 50, n)
+    for wanted in (0, 0.4, 1, 30, sizes.sum() / 2, sizes.sum() - 1, sizes.sum()):
+        assert_nearest(values, sizes, wanted)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    pairs=st.lists(
+        st.tuples(
+            st.one_of(
+                st.sampled_from([0.0, 1.0, 1.5, INFINITY, float("nan"), 1e-45, 3e38]),
+                st.floats(0, 1, width=32).map(abs),
+            ),
+            st.integers(0, 40),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    wanted=st.floats(-10, 2500, width=32),
+)
+def test_the_least_of_any_numbers_is_nearest(pairs, wanted):
+    values, sizes = zip(*pairs, strict=True)
+    assert_nearest(values, sizes, wanted)
+
+
+def test_if_more_is_wanted_than_there_is_all_is_taken():
+    assert least([0.0, 0.5, 0.25], [3, 4, 5], 12) == -1
+    assert least([0.0, 0.5, np.nan], [3, 4, 5], 100) == -1
+    assert least([], [], 1) == -1
+
+
+@pytest.mark.parametrize("wanted", [0, -5])
+def test_if_nothing_is_wanted_only_a_nan_is_taken(wanted):
+    values = np.float32([0.0, 0.5, INFINITY, np.nan])
+    taken = ~(values <= least(values, [3, 4, 5, 6], wanted))
+    assert taken.tolist() == [False, False, False, True]
+
+
+def test_equal_numbers_are_taken_together():
+    assert least([0.5] * 20, [1] * 20, 4) == 0.5
+    assert least([0.5] * 20, [1] * 20, 16) < 0.5
+    values = np.nextafter(np.ones(3, np.float32), np.float32([1, 2, 0]))
+    assert [np.sum(values > least(values, [1, 1, 1], wanted)) for wanted in (0, 1, 2, 3)] == [0, 1, 2, 3]

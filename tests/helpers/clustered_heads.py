@@ -16,7 +16,8 @@ class Clustered(Head):
     """A head whose document is clusters of these sizes and exact rows; `coarse`: clusters in each coarse cluster.
 
     Keys of a cluster lie around its centroid, which is their mean; an empty cluster's is 0. So are coarse centroids
-    the means of their clusters' keys. The tail's chunks that are due are clustered.
+    the means of their clusters' keys. The tail's chunks that are due are clustered. Thresholds select, not a budget,
+    unless `fields` have n_bytes.
     """
 
     def __init__(self, rng, shape, sizes, n_exact=0, n_tail=1, coarse=(), **fields):
@@ -39,6 +40,7 @@ class Clustered(Head):
             coarse_centroids=address(self.coarse_centroids),
             coarse_starts=address(self.coarse_starts),
             n_coarse=len(coarse),
+            n_bytes=fields.get("n_bytes", -1),
         )
         self.most = n_clusters + 2 + (CHUNK_CLUSTERS + 3) * n_chunks  # spans
         cluster_tail(shape, self.address, 1)
@@ -99,6 +101,15 @@ class Clustered(Head):
         sizes = np.concatenate([np.where(kept, self.sizes, 0), np.diff(self.tail_starts()).ravel()])
         centroids = np.concatenate([self.centroids, self.tail_centroids()])
         return np.where(sizes > 0, oracle.centroid_importance(queries, centroids, sizes, softcap), 0)
+
+
+def best(importance, sizes, wanted):
+    """Which clusters the n most important are whose rows come nearest to what is wanted; the fewer of two."""
+    order = np.argsort(-importance)
+    sums = np.concatenate([[0], np.cumsum(np.asarray(sizes)[order])])
+    chosen = np.zeros(len(order), bool)
+    chosen[order[: np.abs(sums - max(wanted, 0)).argmin()]] = True
+    return chosen
 
 
 def between(importance, n):

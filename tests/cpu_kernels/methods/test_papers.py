@@ -20,6 +20,7 @@ from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_page
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.methods.squeezed import (
     BATCH_MEAN,
+    BATCH_UNION,
     BY_HEAD,
     EXACT_TAIL,
     cluster_tail,
@@ -152,6 +153,7 @@ class Clustered:
         self.exact = np.arange(n_clustered, N_ROWS)
         self.head = Head(shape, self.keys, self.values, N_ROWS - n_tail, n_items=99, method=squeezed2)
         self.head.set(
+            n_bytes=-1,
             n_clusters=len(self.clusters),
             centroids=address(self.centroids),
             cluster_starts=address(self.starts),
@@ -246,7 +248,7 @@ def test_squeezed_attends_to_all_of_an_exact_tail(rules, select):
     """However long it is; and it takes no part in the denominator."""
     shape = Shape(64, 3)
     keys, values, queries = inputs("a late layer", shape.group)
-    document = Clustered(shape, keys, values, n_tail=CHUNK_ROWS + RECENT, n_exact=30)
+    document = Clustered(shape, keys, values, n_tail=CHUNK_ROWS + RECENT + 1, n_exact=30)
     threshold = between(papers.importance_of(queries[0] * SCALE, document.centroids, np.diff(document.starts)), 0.5)
     document.head.set(rules=rules, threshold=threshold, coarse_threshold=-1)
     cluster_tail(shape, document.head.address, 1)
@@ -287,13 +289,13 @@ def test_squeezed_selects_for_each_query_head(shape, kind, share):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rules", [BY_HEAD, BY_HEAD | BATCH_MEAN])
+@pytest.mark.parametrize("rules", [BY_HEAD | BATCH_UNION, BY_HEAD | BATCH_MEAN])
 def test_squeezed_selects_for_a_batch_what_any_query_head_selects(shape, rules):
     keys, values, queries = inputs("a late layer", shape.group)
     document = Clustered(shape, keys, values)
     parts = document.exact, document.clusters, document.centroids
     asking = [queries[:, g] for g in range(shape.group)]  # (n_tokens, head_dim), each of one choice by its mean
-    if rules == BY_HEAD:
+    if rules & BATCH_UNION:
         asking = [token[None] for of_head in asking for token in of_head]
     sizes = np.diff(document.starts)
     own = [papers.importance_of(each * SCALE, document.centroids, sizes) for each in asking]
