@@ -35,7 +35,7 @@ from octavo.runtime.methods.compose import parse
 #: Tokens that are read one at a time after the input.
 N_AFTER = 64
 
-ATTENTIONS = "squeezed,squeezed:batch=mean"
+ATTENTIONS = "squeezed,squeezed:batch=union,squeezed:batch=mean"
 COLUMNS = {
     "attention": "attention",
     "input": "input tokens",

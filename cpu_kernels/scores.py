@@ -17,6 +17,10 @@ from .views import array_at
 #: Addresses that a list of rows may go on for after its end (see rows.py): 32 ahead, up to a multiple of 8.
 LIST_ROOM = 40
 
+#: Share of the clustered keys that the coarse level of a lookup in two levels keeps; the default of the authors' code
+#: of Squeezed Attention. To keep less costs quality where the budget would allow more; to keep more, a larger lookup.
+COARSE_KEPT = 0.5
+
 #: The items that a thread scores are a multiple of this.
 ITEMS_STEP = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..convert.clusters import ClusterSettings
-from ..runtime.cache.index import Calibration, Index, ThresholdCurve
+from ..runtime.cache.index import Index
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.devices.protocol import Device, Interruption
@@ -69,7 +69,7 @@ class DeviceLayer:
 
 
 def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) -> Index:
-    """Make a document of one layer, with thresholds that keep some of its clusters.
+    """Make a document of one layer, whose keys lie in clusters.
 
     Parameters
     ----------
@@ -85,13 +85,7 @@ def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) 
     Index
     """
     stored = random_layer(layer, n_tokens, ClusterSettings(), rng)
-    n_heads = layer.n_kv_head
-    budgets, thresholds = np.array([0.0, 1.0]), np.tile(np.array([4.0, 0.05]) / n_tokens, (n_heads, 1))
-    curves = {
-        Calibration(): ThresholdCurve(budgets, thresholds),
-        Calibration(levels=2): ThresholdCurve(budgets, thresholds, np.full(n_heads, 0.2 / n_tokens)),
-    }
-    return Index(np.zeros(n_tokens, np.int32), [stored], curves=curves)
+    return Index(np.zeros(n_tokens, np.int32), [stored])
 
 
 def random_step(

@@ -24,7 +24,7 @@ from ..cpu_kernels.layer import WORK, attend_layers, scratch_bytes
 from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from ..cpu_kernels.scores import padded, selection_scratch_bytes
 from ..cpu_kernels.spans import SPAN
-from ..runtime.cache.index import Index, IndexLayer, LastQueries, ThresholdCurve
+from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import row_format
 from ..runtime.cache.tail import CacheLayer
@@ -96,9 +96,6 @@ def cases() -> Iterator[Case]:
             yield Case(name, Shape(*sizes), LENGTHS[-1])
     for sizes in SPARSE_SHAPES:
         yield Case(DENSE, Shape(*sizes), LENGTHS[0], tokens=512)
-        for name in sparse_methods():
-            if method_class(name).needs_clusters:  # a batch on the others attends to everything
-                yield Case(name, Shape(*sizes), LENGTHS[-1], tokens=32)
 
 
 class Layers:
@@ -164,14 +161,7 @@ class Layers:
             replace(each, centroids=first.centroids.copy(), coarse_centroids=first.coarse_centroids.copy())
             for each in layers
         ]
-        alone = Index(np.zeros(n_tokens, np.int32), [first], [LastQueries(0, 0.0, self.queries.astype(np.float16))])
-        new_method(self.case.method, 1.0).measure(alone)
-        return Index(alone.tokens, layers, curves={how: self._tiled(curve) for how, curve in alone.curves.items()})
-
-    def _tiled(self, curve: ThresholdCurve) -> ThresholdCurve:
-        """Return the thresholds of one layer for each of the layers."""
-        coarse = None if curve.coarse_thresholds is None else np.tile(curve.coarse_thresholds, self.count)
-        return ThresholdCurve(curve.budgets, np.tile(curve.thresholds, (self.count, 1)), coarse)
+        return Index(np.zeros(n_tokens, np.int32), layers)
 
     def _layer(self, keys: np.ndarray, values: np.ndarray, settings: ClusterSettings) -> IndexLayer:
         """Return a layer whose rows lie in clusters at random."""

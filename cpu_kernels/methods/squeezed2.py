@@ -21,7 +21,7 @@ from ..head import head_at
 from ..hooks import Hooks
 from ..memory import write_int64
 from ..rows import dot_listed
-from ..scores import LIST_ROOM, importance_of, list_address, scores_address, share_of, sizes_of
+from ..scores import COARSE_KEPT, LIST_ROOM, importance_of, list_address, scores_address, share_of, sizes_of
 from ..spans import spans_to_fill
 from ..tail_clusters import CHUNK_CLUSTERS
 from ..views import array_at, record_at
@@ -45,10 +45,6 @@ from .squeezed import (
     used_chunks,
     wanted_rows,
 )
-
-#: Share of the clustered keys that the coarse level keeps; the default of the authors' code. To keep less costs
-#: quality where the budget would allow more; to keep more costs a larger lookup.
-COARSE_KEPT = 0.5
 
 #: What a head keeps: that of the lookup in one level first, so that both share its kernels.
 STATE = np.dtype(

@@ -1,9 +1,11 @@
 """Measure the thresholds of clustered layers on the queries of a document's last tokens, for each budget.
 
+For attentions that ask for them: by default each step finds its own (cpu_kernels/methods/squeezed.py).
+
 Lookup in one level (Squeezed Attention, Hooper et al. 2024, section 3.2): the paper has one threshold for all heads,
-and here each head has its own by default, so that all heads read the same share of their rows. One threshold for all
-gives most of a budget to heads that spread their attention, and little to heads that focus it, where a mean key says
-least about the key that matters (docs/methods.md has what that costs).
+`threshold=global`. With `threshold=head` each head has its own, so that all heads read the same share of their rows.
+One threshold for all gives most of a budget to heads that spread their attention, and little to heads that focus it,
+where a mean key says least about the key that matters (docs/methods.md has what that costs).
 
 Lookup in two levels (section 3.3): each level has thresholds of its own. Those of the coarse level come first and do
 not depend on the budget. Those of the fine level are measured as they are used: among the clusters that the coarse
@@ -22,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.methods.squeezed2 import COARSE_KEPT
+from ...cpu_kernels.scores import COARSE_KEPT
 from .index import Calibration, Index, IndexLayer, ThresholdCurve
 
 #: Shares of the rows whose thresholds are measured; between them thresholds are interpolated.

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.methods.squeezed2 import COARSE_KEPT, HOOKS, STATE
+from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
+from ...cpu_kernels.scores import COARSE_KEPT
 from ..cache.index import Index, ThresholdCurve
 from .method import Heads
 from .parameters import parameter

@@ -16,12 +16,12 @@ from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
+from octavo.cpu_kernels.scores import COARSE_KEPT
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Calibration
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.cache.thresholds import (
-    COARSE_KEPT,
     NodeQueries,
     measured_curve,
     one_level_curve,
@@ -111,6 +111,7 @@ def read_share(layer, head, queries, thresholds, softcap):
         n_coarse=layer.n_coarse,
         coarse_threshold=thresholds[0],
         threshold=thresholds[1],
+        n_bytes=-1,
         softcap=softcap,
     )
     most, n_bytes = layer.n_clusters + 3, 0

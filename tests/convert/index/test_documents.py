@@ -71,13 +71,13 @@ def test_indexing_measures_what_the_attention_asks_for_and_nothing_else(tiny_mod
     document = tmp_path / NAME
     document.write_text(TEXT)
     kept = []
-    for attention in ("quest", "squeezed", "squeezed2:threshold=global"):
+    for attention in ("quest", "squeezed", "squeezed:threshold=head", "squeezed2:threshold=global"):
         llama = new_llama(tiny_model, attention=attention)
         library = library_of(llama, tmp_path)
         path = index_document(llama, library, document, Silent(), 2, lambda message: None)
         kept.append(set(open_index(path, library.model_hash)[0].curves))
     usual, coarse = Calibration(), Calibration("global", levels=2)
-    assert kept == [set(), {usual}, {usual, coarse}]
+    assert kept == [set(), set(), {usual}, {usual, coarse}]
 
 
 def test_indexing_leaves_the_attention_as_it_was(llama, tmp_path):

@@ -23,8 +23,8 @@ from octavo.cpu_kernels.methods.squeezed import (
     score_clusters,
     select_clusters,
 )
-from octavo.cpu_kernels.methods.squeezed2 import COARSE_KEPT, score_coarse_clusters, select_clusters_of_clusters
-from octavo.cpu_kernels.scores import ITEMS_STEP, padded
+from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
+from octavo.cpu_kernels.scores import COARSE_KEPT, ITEMS_STEP, padded
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))

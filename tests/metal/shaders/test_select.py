@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.clustered_heads import Clustered, between, kept_clusters
+from helpers.clustered_heads import Clustered, best
 from helpers.kernel_heads import (
     Head,
     as_copied,
@@ -22,6 +22,8 @@ from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.methods import dense, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows
+from octavo.cpu_kernels.methods.squeezed import LOOKUP_APART
+from octavo.cpu_kernels.scores import COARSE_KEPT
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
 from octavo.metal.parts import method_names
 
@@ -256,46 +258,65 @@ def test_a_nan_attends_everything(shape, method):
     assert selected(head, method, queries)[0] == list(range(head.n_document + head.n_tail))
 
 
-@of_both
-@of_levels
-def test_a_nan_of_one_token_of_a_batch_attends_everything(shape, method):
-    rng = np.random.default_rng(26)
-    head = Clustered(rng, shape, [9, 0, 9, 9], 6, 700, coarse=[1, 3], coarse_threshold=-1, threshold=1e30)
-    queries = queries_of(rng, shape, 3)
-    queries[1, 1, 5] = np.nan
-    assert selected(head, method, queries)[0] == list(range(head.n_document + head.n_tail))
-
-
 # Clusters, on one level and on two.
 
 
-TAILS = (1, 33, CHUNK_ROWS + RECENT, 3 * CHUNK_ROWS + RECENT + 5)
+TAILS = (1, 33, CHUNK_ROWS + RECENT + 1, 3 * CHUNK_ROWS + RECENT + 5)
 
 
 @of_shapes
 @of_levels
-@pytest.mark.parametrize("n_tokens", [1, 5])
-def test_clusters_above_the_threshold_are_selected(shape, method, n_tokens):
+def test_the_best_clusters_fill_the_budget(shape, method):
     rng = np.random.default_rng(7)
     for i, n_tail in enumerate(TAILS):
-        softcap, queries = (2.0 if i % 2 else 0.0), queries_of(rng, shape, n_tokens)
-        head = Clustered(rng, shape, SIZES, 4, max(n_tail, n_tokens), COARSE, softcap=softcap)
+        softcap, queries = (2.0 if i % 2 else 0.0), queries_of(rng, shape)
+        head = Clustered(rng, shape, SIZES, 4, n_tail, COARSE, softcap=softcap)
         kept, n_lookup = np.ones(len(SIZES), bool), len(SIZES)
         if method == "squeezed2":
             of_coarse = np.diff(head.starts[head.coarse_starts])
             among_coarse = oracle.centroid_importance(queries, head.coarse_centroids, of_coarse, softcap)
-            least = between(among_coarse, 3)
-            kept = kept_clusters(head, least, among_coarse)
+            among_coarse = np.where(of_coarse > 0, among_coarse, 0)
+            kept = np.repeat(best(among_coarse, of_coarse, COARSE_KEPT * of_coarse.sum()), COARSE)
             n_lookup = len(COARSE) + kept.sum()
-            head.set(coarse_threshold=least)
+        n_lookup += CHUNK_CLUSTERS * head.n_clustered
         importance = head.all_importance(queries, kept, softcap)
-        for keep in (0, 1, 9, 40):
-            threshold = between(importance, keep)
-            head.set(threshold=threshold)
-            rows, n_bytes = selected(head, method, queries, schedule=i)
-            expected = head.expected(importance, threshold)
-            assert rows == sorted(expected), (n_tail, keep)
-            assert n_bytes == (n_lookup + CHUNK_CLUSTERS * head.n_clustered) * 2 * shape.head_dim
+        sizes = np.concatenate([head.sizes, np.diff(head.tail_starts()).ravel()]).astype(int)
+        n_exact = head.n_document + n_tail - sizes.sum()
+        sizes[: len(SIZES)] *= kept
+        for n_rows, rules in ((0, 0), (30, 0), (200, LOOKUP_APART), (9000, 0)):
+            n_bytes = 2 * (n_exact + n_rows) * shape.row_bytes + (0 if rules else n_lookup * 2 * shape.head_dim)
+            head.set(n_bytes=n_bytes, rules=rules)
+            rows, n_read = selected(head, method, queries, schedule=i)
+            chosen = best(importance, sizes, n_rows) & (sizes > 0)
+            assert rows == sorted(head.expected(chosen.astype(float), 0.5)), (n_tail, n_rows)
+            assert n_read == n_lookup * 2 * shape.head_dim
+
+
+@of_both
+@of_levels
+def test_clusters_get_their_least_share(shape, method):
+    rng = np.random.default_rng(9)
+    head = Clustered(rng, shape, [], 0, TAILS[3], n_bytes=0, least_share=0.25)
+    queries, sizes = queries_of(rng, shape), np.diff(head.tail_starts()).ravel()
+    chosen = best(head.all_importance(queries), sizes, 0.25 * sizes.sum())
+    assert selected(head, method, queries)[0] == sorted(head.expected(chosen.astype(float), 0.5))
+
+
+@of_both
+@of_levels
+def test_a_batch_attends_to_everything(shape, method):
+    rng = np.random.default_rng(26)
+    head = Clustered(rng, shape, SIZES, 4, TAILS[3], COARSE, n_bytes=0)
+    assert selected(head, method, queries_of(rng, shape, 5)) == (list(range(head.n_document + head.n_tail)), 0)
+
+
+@of_levels
+def test_a_clustered_chunk_that_is_not_due_is_attended(method):
+    rng, n_tail = np.random.default_rng(27), 2 * CHUNK_ROWS + RECENT
+    head = Clustered(rng, Shape(64, 3), SIZES, 4, n_tail, COARSE, n_bytes=0)
+    rows, _ = selected(head, method, queries_of(rng, head.shape))
+    assert head.n_clustered == 2
+    assert set(range(head.n_document + CHUNK_ROWS, head.n_document + n_tail)) <= set(rows)
 
 
 @of_both
@@ -306,16 +327,6 @@ def test_exact_rows_and_sinks_are_always_selected(shape, method):
     assert selected(head, method, queries_of(rng, shape))[0] == list(range(27, 333))
     head = Clustered(rng, shape, [], 0, TAILS[3], threshold=1e30)
     assert selected(head, method, queries_of(rng, shape))[0] == [*range(SINKS), *range(3 * CHUNK_ROWS, TAILS[3])]
-
-
-@of_levels
-def test_rows_of_the_tails_clusters_are_counted(method):
-    """The cache follows its budget by them, where there is no document."""
-    rng = np.random.default_rng(9)
-    head = Clustered(rng, Shape(64, 3), [], 0, TAILS[3], threshold=-1, coarse_threshold=-1)
-    layer = Layer([head], [method])
-    layer.select(queries_of(rng, head.shape)[None])
-    assert head.state["n_tail_selected"][0] == 3 * CHUNK_ROWS - SINKS
 
 
 # All of it together.
@@ -340,8 +351,8 @@ def heads_of_all_methods(rng, shape):
         random_head(rng, shape, 0, 270, method=streaming, n_sinks=4, n_recent=33),
         random_head(rng, shape, 0, 500, method=quest, n_pages=5),
         random_head(rng, shape, 0, 333, method=sparq, n_rows=31, n_recent=5, n_components=7),
-        Clustered(rng, shape, SIZES, 4, CHUNK_ROWS + RECENT, COARSE, threshold=0.01),
-        Clustered(rng, shape, SIZES, 0, 1, COARSE, threshold=0.01, coarse_threshold=0.01),
+        Clustered(rng, shape, SIZES, 4, CHUNK_ROWS + RECENT + 1, COARSE, n_bytes=280 * 2 * shape.row_bytes),
+        Clustered(rng, shape, SIZES, 0, 1, COARSE, n_bytes=30 * 2 * shape.row_bytes),
         random_head(rng, shape, 0, 290, method=streaming, n_recent=33),
     ]
     return heads, list(ON_CPU)
@@ -375,7 +386,7 @@ def test_a_layer_of_all_methods_attends_what_each_selects(shape):
 def test_heads_select_what_they_select_on_the_cpu(shape, n_tokens):
     rng = np.random.default_rng(14)
     heads, methods = heads_of_all_methods(rng, shape)
-    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, threshold=0.01, coarse_threshold=0.01)
+    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * 2 * shape.row_bytes)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
     layer = Layer(heads, methods)  # which holds the lists of its spans
     on_gpu = layer.select(queries)
@@ -393,7 +404,7 @@ def test_a_batch_on_all_methods(shape):
     rng = np.random.default_rng(11)
     heads, methods = heads_of_all_methods(rng, shape)
     n_tokens = 9
-    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, threshold=0.01, coarse_threshold=0.01)
+    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * 2 * shape.row_bytes)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
     layer = Layer(heads, methods, schedule=2)
     out = layer.attend(queries)
@@ -419,7 +430,7 @@ def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     heads, methods = heads_of_all_methods(rng, shape)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
     if n_tokens > 1:
-        heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, threshold=0.01, coarse_threshold=0.01)
+        heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * 2 * shape.row_bytes)
     heads[3].set(reallocates=1)
     layer = Layer(heads, methods, sanitizer=sanitizer)
     assert np.isfinite(layer.attend(queries)).all()

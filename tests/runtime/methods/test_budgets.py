@@ -115,7 +115,7 @@ class Model:
                     for _ in "kv"
                 )
                 query = np.concatenate([normal(rng, 1, 1, GROUP, self.head_dim, spread=0.3) for rng in drawn], axis=1)
-                out.append(self.executor.attend_alone(number, query, keys, values).tobytes())
+                out.append(self.executor.attend_alone(number, query, keys, values).copy())
             self.cache.finish_step()
             steps.append((self.cache.heads["bytes_read"].tolist(), out))
         return steps
@@ -207,14 +207,18 @@ def test_squeezed_attends_a_number_of_tokens(attention):
 @pytest.mark.parametrize("kv_type", [F16, Q8_0])
 @pytest.mark.parametrize("attention", ["squeezed", "squeezed2", "squeezed:select=head", "squeezed:tokens=300"])
 def test_a_step_after_a_cut_is_the_step_that_it_was(attention, kv_type, document):
-    """It reads the same, to the byte and bit by bit, though the first time more had been read before the cut."""
+    """It reads the same rows, in another order where a chunk is not due that is clustered: so sums may round apart."""
     model = Model(attention, 0.25, 64, kv_type, 1500, document=document, plan=None)
     whole = model.known_steps(1500, 400)
     for n_tokens, n_new in ((1899, 1), (1890, 10), (1500 + 380, 20), (1500 + 383, 3), (1500 + 100, 300), (1500, 1)):
         expected = whole[n_tokens - 1500 :][:n_new]
-        assert model.known_steps(n_tokens, n_new) == expected
-        model.known_steps(n_tokens, 1, 1900 - n_tokens)  # in one batch
-        assert model.known_steps(n_tokens, n_new) == expected
+        for _ in range(2):
+            for (n_bytes, out), (expected_bytes, expected_out) in zip(
+                model.known_steps(n_tokens, n_new), expected, strict=True
+            ):
+                assert n_bytes == expected_bytes
+                np.testing.assert_allclose(out, expected_out, atol=1e-5)
+            model.known_steps(n_tokens, 1, 1900 - n_tokens)  # in one batch
 
 
 def test_two_levels_say_what_they_cannot_read():

@@ -48,7 +48,7 @@ def squeezed(llama):
     """The model with a document of 100 tokens: clusters of 40, 0 and 50 rows, and 10 exact rows."""
     rng = np.random.default_rng(10)
     layers = [random_layer(rng, [40, 0, 50], 10) for _ in llama.context.cache.layers]
-    llama.set_attention("squeezed", 0.5)
+    llama.set_attention("squeezed:threshold=head,batch=union", 0.5)
     llama.attach(Index(np.zeros(100, np.int32), layers, curves={Calibration(): CURVE}))
     yield llama
     llama.set_attention("dense")
@@ -83,7 +83,12 @@ def test_squeezed_step_reads_its_rows_and_all_centroids(squeezed, threshold, n_s
 @pytest.mark.parametrize("n_tokens", [1, 5])
 def test_a_budget_of_1_reads_every_row(squeezed, n_tokens):
     squeezed.set_attention("squeezed", 1.0)
-    assert rows_read(squeezed, n_tokens, n_centroids=3) == 100 + n_tokens
+    assert rows_read(squeezed, n_tokens, n_centroids=3 if n_tokens == 1 else 0) == 100 + n_tokens
+
+
+def test_a_batch_reads_every_row_and_looks_nothing_up(squeezed):
+    squeezed.set_attention("squeezed", 0.2)
+    assert rows_read(squeezed, 5) == 105
 
 
 # Calibration: what the thresholds are measured with.
