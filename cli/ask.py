@@ -53,5 +53,9 @@ def ask(
                 "first_token_s": round(answer.timing.first_token_s, 3),
                 "decode_tokens_per_s": round(answer.timing.decode_tokens_per_s, 2),
             },
+            "read": {
+                "share": round(answer.kv_share, 4),
+                "covered": None if answer.covered is None else round(answer.covered, 4),
+            },
         }
     )

@@ -133,6 +133,8 @@ class ChatLoop:
             )
             if timing.answer_tokens > 1:
                 notice(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
+            if answer.covered is not None:
+                notice(f"covered    {answer.covered:.1%} of the attention exactly; the rest is estimated")
 
     def exit(self) -> None:
         """Do /exit: leave."""

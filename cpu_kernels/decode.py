@@ -379,7 +379,7 @@ def attend_share(
 
 
 @kernel
-def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_stride):
+def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_stride, rest):
     """Merge the threads' partial results of one KV head into the output of its query heads.
 
     Parameters
@@ -398,7 +398,16 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
         Address of the output of the first query head of all, (head_dim,) f32.
     out_stride : int64
         Bytes from the output of one query head to that of the next.
+    rest : int64
+        Address of what was estimated: for each query head the largest score, and the sum of weights, (2, group) f32; or
+        0 if nothing was.
+
+    Returns
+    -------
+    float32
+        Share of the attention that was not estimated, the mean over the query heads.
     """
+    covered = float32(shape.group)
     for g in range(shape.group):
         query_head = head * shape.group + g
         largest = float32(LOWEST_SCORE)
@@ -422,3 +431,7 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
                 result[i] += weight * values[i]
         for i in range(shape.head_dim):
             result[i] /= total
+        if rest != 0:
+            estimated = array_at(rest, (2, shape.group), np.float32)
+            covered -= estimated[1, g] * float32(math.exp(estimated[0, g] - largest)) / total
+    return covered / float32(shape.group)

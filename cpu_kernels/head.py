@@ -43,6 +43,8 @@ HEAD = np.dtype(
         ("scratch", "i8"),  # memory that selection works in (see scores.py)
         ("scratch_items", "i8"),  # items that it has room for
         ("bytes_read", "i8"),  # counter: what selection and attention have read
+        ("n_covered", "i8"),  # counter: steps that say what share of the attention they covered
+        ("covered", "i8"),  # counter: these shares, in millionths
         ("softcap", "f4"),  # of the scores; 0 for none
     ],
     align=True,

@@ -7,7 +7,10 @@ queries one by one, the longest first. What is scored and selected is up to the 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numba import int64
 
 from .append import append_rows
 from .compile import Shape, kernel
@@ -15,6 +18,7 @@ from .decode import attend_share, decode_scratch_bytes, merge_shares, partial_of
 from .head import HEAD, head_at
 from .memory import barrier, call_native, fetch_add, read_int64, write_int64
 from .prefill import attend_tile, n_tiles, tile_scratch_size
+from .scores import rest_address
 from .spans import SPAN, spans_at
 from .views import record_at
 
@@ -157,8 +161,12 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
             call_native(estimate, heads + i * _HEAD_BYTES, partial, ith, n_threads)
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
-        merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step)
         head = head_at(heads + i * _HEAD_BYTES)
+        rest = rest_address(shape, head) if head.estimate != 0 else 0
+        covered = merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step, rest)
+        if rest != 0 and not math.isnan(covered):
+            head.n_covered += 1
+            head.covered += int64(covered * 1e6)
         if head.finish != 0:
             call_native(head.finish, heads + i * _HEAD_BYTES, out + i * shape.group * head_step, head_step, 0)
 

@@ -1,7 +1,8 @@
 """What methods share that score items (pages, rows or clusters) and then select the best.
 
 A head's scratch holds, for `scratch_items` items: their importance and their sizes, f32; a score for each query head,
-(group, scratch_items) f32; and a list, 8 bytes an item and LIST_ROOM more. This file owns that layout.
+(group, scratch_items) f32; a list, 8 bytes an item and LIST_ROOM more; and for each query head what it leaves to an
+estimate, (2, group) f32. This file owns that layout.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import numpy as np
 from numba import float32, int64
 
 from .compile import LANES, kernel
+from .head import CHUNK_ROWS, tail_key
+from .rows import dot
 from .top_k import list_top
 from .vector import add, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
 from .views import array_at
@@ -32,7 +35,7 @@ def padded(n_items: int) -> int:
 
 def selection_scratch_bytes(group: int, n_items: int) -> int:
     """Return the scratch of a head with `group` query heads and n_items items, in bytes."""
-    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM
+    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM + 8 * group
 
 
 def items_holding(group: int, n_floats: int) -> int:
@@ -156,6 +159,35 @@ def list_address(shape, head):
 
 
 @kernel
+def rest_of(shape, head):
+    """View what a step leaves to an `estimate` hook, (2, group) f32: the largest score, and the sum of weights.
+
+    Weights are relative to the largest score. The sum is 0 for a step that attends to everything exactly.
+    """
+    return array_at(rest_address(shape, head), (2, shape.group), np.float32)
+
+
+@kernel
+def rest_address(shape, head):
+    """Return the address of what a step leaves to an `estimate` hook: see `rest_of`."""
+    return list_address(shape, head) + 8 * (head.scratch_items + LIST_ROOM)
+
+
+@kernel
+def score_tail_rows(shape, head, query, start, stop):
+    """Write q . k of the rows start to stop of the tail as the scores of items of these numbers.
+
+    `query` is what `load_query` gave.
+    """
+    row = start
+    while row < stop:
+        end = min((row // CHUNK_ROWS + 1) * CHUNK_ROWS, stop)
+        scores = scores_address(head, 0) + row * 4
+        dot(shape, query, tail_key(shape, head, row), end - row, scores, head.scratch_items)
+        row = end
+
+
+@kernel
 def share_of(n_items, part, n_parts):
     """Return where the share of thread `part` of n_parts starts and stops: inside, multiples of ITEMS_STEP."""
     steps = -(-n_items // ITEMS_STEP)
@@ -189,12 +221,18 @@ def exp_scores(scores, n):
 
 
 @kernel
-def add_shares(scores, n, importance):
-    """Add scores[i] / the sum of all scores to importance[i]: n f32 at addresses, a multiple of LANES."""
+def sum_floats(address, n):
+    """Return the sum of n f32 at an address, a multiple of LANES."""
     total = splat(float32(0))
     for i in range(0, n, LANES):
-        total = add(total, load(scores + i * 4))
-    factor = splat(float32(1) / sum_of(total))
+        total = add(total, load(address + i * 4))
+    return sum_of(total)
+
+
+@kernel
+def add_shares(scores, n, importance):
+    """Add scores[i] / the sum of all scores to importance[i]: n f32 at addresses, a multiple of LANES."""
+    factor = splat(float32(1) / sum_floats(scores, n))
     for i in range(0, n, LANES):
         store(importance + i * 4, add(load(importance + i * 4), multiply(load(scores + i * 4), factor)))
 

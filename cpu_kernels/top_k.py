@@ -140,6 +140,53 @@ def find_least(values, sizes, n, wanted):
 
 
 @kernel
+def find_covering(values, n, wanted):
+    """Find the bits of the number from which on values have to be taken, so that they add up to `wanted` or more.
+
+    Parameters
+    ----------
+    values : int64
+        Address of n f32, none below 0 and none NaN.
+    n : int64
+        Count of the values, a multiple of LANES.
+    wanted : float32
+        What they should add up to.
+
+    Returns
+    -------
+    int64
+        The bits, for `list_from`: of 0 if all values add up to less.
+    """
+    low, high = int64(0), int64(_INFINITY_BITS + 1)  # sum(low) >= wanted > sum(high), unless sum(0) < wanted
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _sum_sizes(values, values, n, int32(middle)) >= wanted:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def list_from(values, n, bits, listed):
+    """Write the indices of those of n numbers that are not below the one with these bits.
+
+    Parameters
+    ----------
+    values, n, listed
+        As in `list_top`.
+    bits : int64
+        As `find_covering` gives them.
+
+    Returns
+    -------
+    int64
+        Count of the indices written.
+    """
+    return _list_at_least(values, n, int32(bits), listed)
+
+
+@kernel
 def list_top(values, n, k, listed):
     """Write the indices of the k largest of n numbers. Of equal numbers the first ones win.
 

@@ -79,6 +79,8 @@ struct Head {
     device float *scratch;
     long scratch_items;
     long bytes_read;
+    long n_covered;
+    long covered;
     float softcap;
 };
 

@@ -277,6 +277,15 @@ class Context(internals.LlamaContext):
         """Return those of them that budgets are shares of: not those of layers whose window slides."""
         return int(self.cache.heads["bytes_read"][self.cache.counted].sum())
 
+    @property
+    def coverage(self) -> tuple[int, float]:
+        """Return how many steps of a head said what share of the attention they covered, and the sum of these shares.
+
+        Heads of layers whose window slides do not count.
+        """
+        heads = self.cache.heads[self.cache.counted]
+        return int(heads["n_covered"].sum()), float(heads["covered"].sum()) / 1e6
+
     @contextmanager
     def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
         """Look at tensors of the graph while batches are computed.

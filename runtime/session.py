@@ -106,6 +106,9 @@ class Answer:
     kv_share : float
         The same as a share of the keys and values of all tokens in the context at the end, but for layers whose window
         slides.
+    covered : float, optional
+        Share of the attention that these tokens paid to what was read exactly, on average over the heads; the rest is
+        estimated. None if the attention estimates nothing.
     """
 
     text: str
@@ -113,6 +116,7 @@ class Answer:
     timing: Timing
     bytes_read: float
     kv_share: float
+    covered: float | None = None
 
 
 class Session:
@@ -282,6 +286,7 @@ class _Meter:
         self._start = time.perf_counter()
         self._first_token_s = self._last_token_s = 0.0
         self._bytes_read = self._counted_bytes = 0
+        self._coverage = (self._context.coverage,) * 2
         self.n_tokens = 0
 
     def count(self) -> None:
@@ -291,8 +296,10 @@ class _Meter:
         if self.n_tokens == 1:
             self._first_token_s = self._last_token_s
             self._context.bytes_read = 0
+            self._coverage = (self._context.coverage,) * 2
         else:
             self._bytes_read, self._counted_bytes = self._context.bytes_read, self._context.counted_bytes_read
+            self._coverage = self._coverage[0], self._context.coverage
 
     def answer(self, text: str, reason: FinishReason) -> Answer:
         """The answer of which this was measured."""
@@ -301,7 +308,9 @@ class _Meter:
         decode_s = self._last_token_s - self._first_token_s
         timing = Timing(self._n_prompt, self.n_tokens, self._first_token_s, decode_s)
         kv_share = self._counted_bytes / n_steps / (cache.n_tokens * cache.counted_row_bytes)
-        return Answer(text, reason, timing, self._bytes_read / n_steps, kv_share)
+        n_covered, covered = (after - before for before, after in zip(*self._coverage, strict=True))
+        share = covered / n_covered if n_covered else None
+        return Answer(text, reason, timing, self._bytes_read / n_steps, kv_share, share)
 
 
 class _Text:

@@ -26,8 +26,8 @@ from ..head import (
 )
 from ..hooks import Hooks
 from ..memory import copy_bytes, stack_floats
-from ..rows import dot, load_query
-from ..scores import add_attention, fill, importance_address, list_address, scores_address, share_of
+from ..rows import load_query
+from ..scores import add_attention, fill, importance_address, list_address, score_tail_rows, share_of
 from ..spans import add_tail, add_tail_rows, spans_to_fill
 from ..top_k import list_top
 from ..views import array_at, record_at
@@ -80,22 +80,11 @@ def _positions_and_attention(shape, head, number):
 
 
 @kernel
-def _score(shape, head, query, start, stop):
-    """Write q . k of the rows start to stop."""
-    row = start
-    while row < stop:
-        end = min((row // CHUNK_ROWS + 1) * CHUNK_ROWS, stop)
-        scores = scores_address(head, 0) + row * 4
-        dot(shape, query, tail_key(shape, head, row), end - row, scores, head.scratch_items)
-        row = end
-
-
-@kernel
 def score_kept(shape, head_address, query, part, n_parts):
     """Score a share of the rows that are kept, for one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     start, stop = share_of(head.n_tail, part, n_parts)
-    _score(shape, head, load_query(shape, query, stack_floats(shape)), start, stop)
+    score_tail_rows(shape, head, load_query(shape, query, stack_floats(shape)), start, stop)
     return 0
 
 
@@ -110,7 +99,7 @@ def select_kept(shape, head_address, query, n_tokens, spans_address):
         n_visible = first_new + token + 1
         if n_tokens > 1:
             loaded = load_query(shape, query + token * shape.group * shape.head_dim * 4, room)
-            _score(shape, head, loaded, 0, n_visible)
+            score_tail_rows(shape, head, loaded, 0, n_visible)
         for g in range(shape.group):
             add_attention(head, g, n_visible)
     _count_attention(shape, head, first_new)

@@ -12,9 +12,10 @@ step of one token reads follows from the sequence alone, however it came about.
 What makes the error of a score is the error of a column times the query there. Queries are large where the mean of the
 keys is, because it is by this mean that they turn to the first token or away from it: so a column counts by the square
 of the mean, and by no less than a share of the squares of all columns. That needs nothing but the rows. Scores of codes
-become shares by a softmax. The rows with the largest shares, summed over the group, are attended exactly. Each
-other row has the weight that its code says, and the mean value that its value code says: `estimate` adds them to a
-partial result, which log-sum-exp merges with the exact rows.
+become shares by a softmax. The rows with the largest shares, summed over the group, are attended exactly: a number of
+them, or as many as cover a share of the attention, which is then taken over all rows, with exact scores for those that
+are attended in any case. Each other row has the weight that its code says, and the mean value that its value code says:
+`estimate` adds them to a partial result, which log-sum-exp merges with the exact rows.
 
 Selection reads (n_codes + 1) / 2 bytes a row, 2 * head_dim a block, and the codebooks and mean values: 8 * CODES *
 head_dim.
@@ -44,8 +45,8 @@ from ..codes import (
     train,
     write_code,
 )
-from ..compile import Shape, kernel
-from ..decode import largest_scores, weight_sums, weighted_values
+from ..compile import LANES, Shape, kernel
+from ..decode import LOWEST_SCORE, largest_scores, weight_sums, weighted_values
 from ..head import (
     CHUNK_ROWS,
     chunk_at,
@@ -56,10 +57,19 @@ from ..head import (
 )
 from ..hooks import Hooks
 from ..memory import read_float, stack_floats
-from ..rows import dot, narrow_row, widen_row
-from ..scores import add_attention, fill, importance_address, list_address, scores_address, sizes_of
+from ..rows import dot, load_query, narrow_row, widen_row
+from ..scores import (
+    add_attention,
+    fill,
+    importance_address,
+    list_address,
+    rest_of,
+    score_tail_rows,
+    scores_address,
+    sum_floats,
+)
 from ..spans import add_listed_rows, add_tail, spans_to_fill
-from ..top_k import list_top
+from ..top_k import find_covering, list_from, list_top
 from ..vector import FLOAT, INT64
 from ..views import array_at, record_at
 from .dense import select_all
@@ -79,13 +89,21 @@ KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
 #: Newest rows, which have no codes yet, and first rows, attention sinks. They are always attended.
 RECENT, SINKS = 32, 4
 
+#: By quality, one row of so many is attended at least: where few rows have most of the attention, codes are too coarse
+#: to tell which are next.
+FEWEST = 32
+
 #: The longest head_dim, and the most columns of a part.
 LONGEST, MOST_COLUMNS = 512, 8
+
+#: In place of a number of rows: as many as cover the quality.
+BY_QUALITY = -1
 
 #: What a head keeps besides its rows and their extras.
 STATE = np.dtype(
     [
-        ("n_rows", "i8"),  # rows with codes to attend exactly
+        ("n_rows", "i8"),  # rows with codes to attend exactly, or BY_QUALITY
+        ("quality", "f4"),  # share of the attention that the rows which are attended exactly cover at least
         ("n_codes", "i8"),  # codes of a key
         ("n_coded", "i8"),  # blocks with codes
         ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
@@ -132,6 +150,12 @@ def used_blocks(head, n_tokens):
 
 
 @kernel
+def by_quality(state):
+    """Return whether a step attends exactly to as many rows as its quality takes."""
+    return state.n_rows == BY_QUALITY
+
+
+@kernel
 def score_codes(shape, head_address, query, part, n_parts):
     """Score a share of the rows by their codes, for one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
@@ -155,6 +179,12 @@ def score_codes(shape, head_address, query, part, n_parts):
             look_up(
                 shape, room, state.n_codes, codes, floats + block * 4, BLOCKS, scores + block * BLOCK_ROWS * 4, stride
             )
+    if by_quality(state):  # what is attended in any case counts by its exact scores
+        loaded = load_query(shape, query, floats)
+        if first == 0:
+            score_tail_rows(shape, head, loaded, 0, SINKS)
+        if stop == n_chunks:
+            score_tail_rows(shape, head, loaded, n_blocks * BLOCK_ROWS, head.n_tail)
     return 0
 
 
@@ -167,28 +197,58 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
     head = head_at(head_address)
     state, end = record_at(head.state, STATE), used_blocks(head, n_tokens) * BLOCK_ROWS
     if n_tokens > 1 or end == 0:
-        return select_all(shape, head_address, query, n_tokens, spans_address)
-    importance, largest = importance_address(head), sizes_of(head)
-    fill(importance, 0, end, float32(0))
+        return _select_all(shape, head_address, query, n_tokens, spans_address)
+    importance, rest = importance_address(head), rest_of(shape, head)
+    n_scored = head.n_tail if by_quality(state) else end
+    fill(importance, 0, -(-n_scored // LANES) * LANES, float32(0))
     for g in range(shape.group):
-        largest[g] = add_attention(head, g, end)
+        rest[0, g] = add_attention(head, g, n_scored)
     head.bytes_read += end * (state.n_codes + 1) // 2 + end // BLOCK_ROWS * 2 * shape.head_dim
     head.bytes_read += 8 * CODES * shape.head_dim
     if math.isnan(read_float(importance)):  # then all are NaN: attend to everything, so that the NaN reaches the output
-        for g in range(shape.group):
-            fill(scores_address(head, g), 0, end, float32(0))
-        return select_all(shape, head_address, query, n_tokens, spans_address)
-    fill(importance, 0, SINKS, float32(np.inf))
+        return _select_all(shape, head_address, query, n_tokens, spans_address)
     listed = list_address(shape, head)
-    n_selected = list_top(importance, end, state.n_rows, listed)
+    n_selected = _list_best(shape, head, state, end, importance, listed)
     rows = array_at(listed, (n_selected,), np.int32)
     for g in range(shape.group):  # their weights are exact: nothing is left to estimate
         weights = array_at(scores_address(head, g), (end,), np.float32)
         for i in range(n_selected):
             weights[rows[i]] = float32(0)
+        rest[1, g] = sum_floats(scores_address(head, g), end)
     spans = spans_to_fill(spans_address)
     n_spans = add_listed_rows(shape, head, listed, n_selected, spans, 0)
     return add_tail(shape, head, end, 0, spans, n_spans)
+
+
+@kernel
+def _select_all(shape, head_address, query, n_tokens, spans_address):
+    """Select everything, and leave nothing to estimate. Returns the number of spans."""
+    head = head_at(head_address)
+    if n_tokens == 1:
+        rest = rest_of(shape, head)
+        for g in range(shape.group):
+            rest[0, g], rest[1, g] = float32(LOWEST_SCORE), float32(0)
+    return select_all(shape, head_address, query, n_tokens, spans_address)
+
+
+@kernel
+def _list_best(shape, head, state, end, importance, listed):
+    """List the rows with codes that are attended exactly, rising: the sinks, and those of most importance."""
+    if not by_quality(state):
+        fill(importance, 0, SINKS, float32(np.inf))
+        return list_top(importance, end, state.n_rows, listed)
+    shares = array_at(importance, (head.n_tail,), np.float32)
+    wanted = state.quality * float32(shape.group)
+    for row in range(SINKS):
+        wanted -= shares[row]
+    for row in range(end, head.n_tail):
+        wanted -= shares[row]
+    fill(importance, 0, SINKS, float32(0))
+    least = find_covering(importance, end, wanted)
+    fill(importance, 0, SINKS, float32(np.inf))
+    n_selected = list_from(importance, end, least, listed)
+    fewest = end // FEWEST
+    return n_selected if n_selected >= fewest else list_top(importance, end, fewest, listed)
 
 
 @kernel
@@ -199,7 +259,7 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
     if first == stop:
         return 0
-    means, largest = array_at(head.state + _VALUES, (shape.head_dim, CODES), np.float32), sizes_of(head)
+    means, rest = array_at(head.state + _VALUES, (shape.head_dim, CODES), np.float32), rest_of(shape, head)
     sums = array_at(stack_floats(shape), (2, CODES), np.float32)
     all_values, totals, highest = (
         weighted_values(shape, partial),
@@ -207,6 +267,8 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
         largest_scores(shape, partial),
     )
     for g in range(shape.group):
+        if rest[1, g] <= 0:
+            continue
         sums[:] = float32(0)
         for block in range(first, stop):
             codes = codes_of(shape, chunk_at(head, block // BLOCKS), block % BLOCKS, state.n_codes)
@@ -220,8 +282,8 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
         total = sums[0].sum()
         if total <= 0:
             continue
-        values, new = all_values[g], max(highest[g], largest[g])
-        before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(largest[g] - new))
+        values, new = all_values[g], max(highest[g], rest[0, g])
+        before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(rest[0, g] - new))
         highest[g] = new
         totals[g] = totals[g] * before + total * factor
         for i in range(shape.head_dim):

@@ -33,7 +33,7 @@ _SPARE_BYTES = 256 << 20
 _FARTHEST = 1 << 16
 
 #: Fields of HEAD that belong to the step, whatever the cache holds.
-_OF_THE_STEP = ("scratch", "scratch_items", "bytes_read")
+_OF_THE_STEP = ("scratch", "scratch_items", "bytes_read", "n_covered", "covered")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from ...cpu_kernels.codes import BLOCK_ROWS, CODES
 from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.sketch import HOOKS, SINKS, STATE, TRAINED, extras_bytes, ready_blocks
+from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, TRAINED, extras_bytes, ready_blocks
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
@@ -24,11 +24,15 @@ class Sketch(Method):
     ----------
     budget : float
         Share of the KV bytes that a step reads, the codes included. 1 reads everything.
+    quality : float
+        Share of the attention that the rows which are read exactly cover in each step, in place of the budget; 0 for by
+        the budget.
     columns : int
         Columns of a key that share a code of 4 bits.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
+    quality: float = parameter(0.0, least=0, most=1)
     columns: int = parameter(4, choices=(2, 4, 8))
 
     name = "sketch"
@@ -36,6 +40,11 @@ class Sketch(Method):
     state = STATE
     keeps = Keeps.ORDER
     settles = True
+
+    @property
+    def takes_budget(self) -> bool:
+        """Return whether the budget makes a difference: not if a quality is asked for."""
+        return not self.quality
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
@@ -62,6 +71,9 @@ class Sketch(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn what codes leave of the budget into rows."""
+        if self.quality:
+            heads.state["n_rows"], heads.state["quality"] = BY_QUALITY, self.quality
+            return
         share = np.minimum(self.budget * heads.scale, 1.0)
         n_exact = n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS
         rows = (share - self.lookup_share(heads, index, n_tokens)) * n_tokens - n_exact

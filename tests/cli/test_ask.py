@@ -32,11 +32,12 @@ def test_ask_as_json(document, on_tiny):
     result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json")
     answer = json.loads(result.stdout)
     assert result.stderr == ""
-    assert list(answer) == ["answer", "attention", "budget", "timing"]
+    assert list(answer) == ["answer", "attention", "budget", "timing", "read"]
     assert list(answer["timing"]) == ["open_s", "first_token_s", "decode_tokens_per_s"]
     assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
     assert (answer["attention"], answer["budget"]) == ("squeezed", 0.125)
     assert answer["timing"]["open_s"] > 0
+    assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": None}
     dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")
     assert json.loads(dense.stdout)["budget"] == 1.0
 

@@ -210,6 +210,11 @@ def test_rows_that_are_left_out_are_estimated(n_threads):
     assert max(len(rows) for rows, _, _ in results) < 200, "this leaves something out"
     expected = np.concatenate([output for _, _, output in results])[None]
     assert relative_error(layer.run(queries, n_threads), expected) < 5 * SAME
+    for i, (rows, _, _) in enumerate(results):
+        head, record = layer.heads[i], layer.records[i]
+        shares = oracle.shares(queries[i, 0].astype(np.float64) @ head.keys.T.astype(np.float64)) / SHAPE.group
+        assert record["n_covered"] == 1
+        assert record["covered"] / 1e6 == pytest.approx(shares[rows].sum(), abs=0.01), "that of dense attention"
 
 
 @pytest.mark.parametrize("n_threads", THREADS)

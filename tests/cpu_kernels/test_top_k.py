@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import LANES
-from octavo.cpu_kernels.top_k import find_least, list_top
+from octavo.cpu_kernels.top_k import find_covering, find_least, list_from, list_top
 
 INFINITY = float("inf")
 SIZES = [1, LANES - 1, LANES, LANES + 1, 100, 1000]
@@ -148,3 +148,36 @@ def test_equal_numbers_are_taken_together():
     assert least([0.5] * 20, [1] * 20, 16) < 0.5
     values = np.nextafter(np.ones(3, np.float32), np.float32([1, 2, 0]))
     assert [np.sum(values > least(values, [1, 1, 1], wanted)) for wanted in (0, 1, 2, 3)] == [0, 1, 2, 3]
+
+
+def covering(values, wanted):
+    """Return what `find_covering` and `list_from` list, of values padded with 0."""
+    padded = np.zeros(-(-len(values) // LANES) * LANES, np.float32)
+    padded[: len(values)] = values
+    padded = before_a_hole(padded)
+    listed = Room(4 * len(padded))
+    bits = find_covering(address(padded), len(padded), np.float32(wanted))
+    n = list_from(address(padded), len(padded), bits, listed.address)
+    listed.check()
+    return listed.view(np.int32)[:n].tolist()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("wanted", [1e-6, 0.3, 0.9, 0.999])
+def test_as_few_values_are_taken_as_add_up(n, wanted):
+    values = np.random.default_rng(n).exponential(size=n).astype(np.float32) ** 3
+    values /= values.sum()
+    taken = covering(values, wanted)
+    assert taken == sorted(np.argsort(-values)[: len(taken)].tolist())
+    assert values[taken].sum() >= wanted - 1e-5
+    assert np.sort(values[taken])[1:].sum() < wanted + 1e-5
+
+
+@pytest.mark.parametrize("wanted", [0.0, -1.0])
+def test_nothing_wanted_takes_nothing(wanted):
+    assert covering([0.5, 0.25, 0.25], wanted) == []
+
+
+def test_more_than_there_is_takes_all_and_equals_are_taken_together():
+    assert covering([0.5] * LANES, LANES) == list(range(LANES))
+    assert covering([0.5, 0.25, 0.25, 0.1] + [0.01] * (LANES - 4), 0.6) == [0, 1, 2]

@@ -78,7 +78,7 @@ class Decode:
     def merge(self, head, n_threads):
         sinks = address(self.sinks) if self.sinks is not None else 0
         n_heads, partials, out = len(self.keys), self._partials.address, self._out.address
-        merge_shares(self.shape, head, n_heads, partials, n_threads, sinks, out, self.out.strides[0])
+        merge_shares(self.shape, head, n_heads, partials, n_threads, sinks, out, self.out.strides[0], 0)
 
     def check(self):
         for room in (*self._scratch, self._partials, self._out):
@@ -265,7 +265,7 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
         counts = np.array([len(spans)], np.int64), spans["n_rows"].sum(keepdims=True)
         places = address(spans), len(spans), *map(address, counts)
         attend_share(shape, address(queries), 1, *places, softcap, scratch.address, partials.address, 0, 1)
-        merge_shares(shape, 0, 1, partials.address, 1, 0, out.address, head_dim * 4)
+        merge_shares(shape, 0, 1, partials.address, 1, 0, out.address, head_dim * 4, 0)
     for room in (out, scratch):
         room.check()
     return out.floats(*queries.shape)

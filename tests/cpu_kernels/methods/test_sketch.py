@@ -14,7 +14,7 @@ from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
 from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
-from octavo.cpu_kernels.methods.sketch import BLOCKS, RECENT, SINKS, TRAINED
+from octavo.cpu_kernels.methods.sketch import BLOCKS, BY_QUALITY, FEWEST, RECENT, SINKS, TRAINED
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 
@@ -201,3 +201,48 @@ def test_what_is_read_is_counted():
     n_blocks = int(head.state["n_coded"][0])
     expected = n_blocks * (BLOCK_ROWS * 17 / 2 + 2 * 64) + 2 * 4 * CODES * 64
     assert head.record["bytes_read"][0] == expected
+
+
+# Quality.
+
+
+def sharp(rng, shape):
+    """A head, and a query that few rows answer."""
+    head = coded_head(rng, shape, 3000)
+    head.set(n_rows=BY_QUALITY)
+    return head, queries_of(rng, shape, 1, 0.35)
+
+
+@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("quality", [0.5, 0.9, 0.99])
+def test_a_quality_is_covered_by_as_few_rows_as_do(shape, quality):
+    """Of shares as codes have them, and exact ones for the rows that are attended in any case."""
+    head, query = sharp(np.random.default_rng(10), shape)
+    head.set(quality=quality)
+    rows, _, _ = attended(head, query)
+    end = int(head.state["n_coded"][0]) * BLOCK_ROWS
+    scores = head.score(sketch.score_codes, query, 1)
+    shares = oracle.shares(scores.astype(np.float64)[:, : head.n_tail]) / shape.group
+    chosen = rows[(rows >= SINKS) & (rows < end)]
+    fewest = shares[np.delete(rows, np.flatnonzero(rows == chosen[shares[chosen].argmin()]))].sum()
+    assert shares[rows].sum() >= quality - 1e-5
+    assert fewest < quality or len(chosen) + SINKS == end // FEWEST
+    if quality == 0.99:
+        assert len(chosen) + SINKS > end // FEWEST, "more than the fewest"
+
+
+def test_scores_of_what_is_attended_in_any_case_are_exact():
+    head, query = sharp(np.random.default_rng(11), SHAPE)
+    scores = head.score(sketch.score_codes, query, 3)
+    end = int(head.state["n_coded"][0]) * BLOCK_ROWS
+    exact = np.r_[:SINKS, end : head.n_tail]
+    expected = query[0].astype(np.float64) @ head.keys[exact].T.astype(np.float64)
+    np.testing.assert_allclose(scores[:, exact], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_quality_of_1_reads_everything():
+    head, query = sharp(np.random.default_rng(12), SHAPE)
+    head.set(quality=1.0)
+    rows, _, output = attended(head, query)
+    assert len(rows) >= head.n_tail - 2, "but for the last digits of a sum"
+    np.testing.assert_allclose(output, oracle.attention(query[0], head.keys, head.values), atol=1e-4)
