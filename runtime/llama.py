@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -257,7 +257,14 @@ class Llama(llama_cpp.Llama):
         return int(self._n_ctx)
 
     def eval(self, tokens: Sequence[int]) -> None:
-        """Evaluate tokens after those that were evaluated before. Raise OctavoError, before any of it, without room."""
+        """Evaluate tokens after those that were evaluated before. Raise OctavoError, before any of it, without room.
+
+        The last one is predicted from, or with `logits_all` all are.
+        """
+        self._read(tokens, len(tokens) if self._logits_all else 1)
+
+    def _read(self, tokens: Sequence[int], n_predicting: int) -> None:
+        """Evaluate tokens, of which the last ones are predicted from."""
         if isinstance(self._ctx, Context):
             self._ctx.check_room(len(tokens))
         n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a batch may be drafted
@@ -265,7 +272,25 @@ class Llama(llama_cpp.Llama):
             self.input_ids = np.resize(self.input_ids, 2 * n_tokens)
             if self._logits_all:
                 self.scores = np.vstack([self.scores, np.zeros((2 * n_tokens - n_rows, self._n_vocab), np.single)])
-        super().eval(tokens)
+        for piece in self._pieces(tokens, n_predicting):
+            super().eval(piece)
+
+    def _pieces(self, tokens: Sequence[int], n_predicting: int) -> Iterator[Sequence[int]]:
+        """Cut tokens, so that what a token sees does not depend on how tokens are batched.
+
+        A token that is predicted from is a step of its own where a method selects: in a batch it would see everything.
+        And batches end where a method has something to do.
+        """
+        if not isinstance(self._ctx, Context) or not self._ctx.cache.cuts:
+            yield tokens
+            return
+        start, n_batched, batch_end = 0, len(tokens) - n_predicting, self._ctx.cache.batch_end
+        while start < len(tokens):
+            stop = max(n_batched, start + 1)
+            if batch_end:
+                stop = min(stop, start + batch_end - self.n_tokens % batch_end)
+            yield tokens[start:stop]
+            start = stop
 
     @property
     def composition(self) -> Composition:
@@ -287,7 +312,7 @@ class Llama(llama_cpp.Llama):
         document, tokens = self.context.cache.document, self.input_ids[:n_tokens].tolist()
         self.context.attach(document)
         self.n_tokens = self.context.cache.n_tokens
-        self.eval(tokens[self.n_tokens :])
+        self._read(tokens[self.n_tokens :], 0)
 
     def logits(self) -> np.ndarray:
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""

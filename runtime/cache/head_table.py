@@ -43,6 +43,10 @@ class HeadTable:
         Goes up when methods serve other heads.
     evicts : bool
         Whether any method forgets rows.
+    cuts : bool
+        Whether a token may see less alone than in a batch.
+    batch_end : int
+        Batches end at multiples of so many tokens; 0 if they may end anywhere.
     rolls : bool
         Whether no token sees anything farther away than what is kept, so that the sequence may be of any length.
     """
@@ -67,6 +71,8 @@ class HeadTable:
         self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
         self.generation += 1
         self.evicts = any(a.method.keeps.evicts for a in assignments)
+        self.cuts = any(a.method.selects for a in assignments)
+        self.batch_end = max(a.method.batch_end for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
         near = self._slides.copy()
         for each in self.served:

@@ -19,9 +19,9 @@ from .parameters import parameter
 class H2O(Method):
     """Keep the heavy hitters, by accumulated attention, and a recent part; forget the other rows.
 
-    A step attends to what is kept and to its own tokens, and then forgets what is over the budget. So the tokens of a
-    batch see more than they would one by one. Of a document that comes from an index, rows are kept by the attention
-    that its last tokens gave them.
+    A step attends to what is kept and to its own tokens, and then forgets what is over the budget. Batches end at each
+    256th token of the sequence, and forget there only. So their tokens see more than they would one by one. Of a
+    document that comes from an index, rows are kept by the attention that its last tokens gave them.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class H2O(Method):
         Share of the kept rows that are the newest; a half in the paper, section 5.
     prefill : str
         "full": batches forget nothing, and the first step of one token forgets what is over the budget, as
-        SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": each batch forgets that, and takes less memory.
+        SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": batches forget that, and take less memory.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
@@ -45,6 +45,7 @@ class H2O(Method):
     hooks = HOOKS
     state = STATE
     keeps = Keeps.CHOSEN
+    batch_end = CHUNK_ROWS
     least_rows = LEAST_KEPT
 
     def extras_bytes(self, shape: Shape) -> int:
@@ -61,9 +62,9 @@ class H2O(Method):
         heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent * n_rows).astype(int)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Keep everything of a prompt, if it is read so."""
+        """Keep everything of a prompt, if it is read so; else forget where a chunk is full."""
         self.before_step(heads, index, n_tokens)
-        if self.prefill == FULL:
+        if self.prefill == FULL or n_tokens % self.batch_end:
             heads.state["n_rows"] = n_tokens
 
     def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:

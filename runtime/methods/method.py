@@ -159,6 +159,8 @@ class Method(Parameters):
         Whether a document's keys must be clustered.
     dense_layers : int
         Number of first layers that attend to everything.
+    batch_end : int
+        Batches end at multiples of so many tokens, because the method acts there; 0 if they may end anywhere.
     settles : bool
         Whether the `after_step` hook runs, too, where rows were copied or cut without a step.
     document_arrays : tuple of str
@@ -172,6 +174,7 @@ class Method(Parameters):
     keeps: ClassVar[Keeps] = Keeps.DOCUMENT
     has_budget: ClassVar[bool] = True
     needs_clusters: ClassVar[bool] = False
+    batch_end: ClassVar[int] = 0
     settles: ClassVar[bool] = False
     document_arrays: ClassVar[tuple[str, ...]] = ()
     document_counts: ClassVar[tuple[str, ...]] = ()
@@ -184,6 +187,11 @@ class Method(Parameters):
 
     #: What a batch keeps. A method that forgets rows has a parameter of this name, `prefill_parameter`.
     prefill = EVICT
+
+    @property
+    def selects(self) -> bool:
+        """Return whether a token may see less alone than in a batch: all methods but those whose windows say it."""
+        return self.has_budget and self.keeps is not Keeps.RECENT
 
     @property
     def takes_budget(self) -> bool:

@@ -1,0 +1,114 @@
+"""What a step reads follows from the sequence and the settings alone, however the sequence came about."""
+
+import numpy as np
+import pytest
+from helpers import tiny_models
+from helpers.index_builds import build, library_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import octavo
+from octavo.runtime.store.index_files import open_index
+
+SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
+METHODS = [
+    "dense",
+    "h2o",
+    "quest",
+    "sketch",
+    "sketch:quality=0.8",
+    "sparq",
+    "squeezed",
+    "squeezed2",
+    "streaming:tokens=400",
+    "window:tokens=400",
+]
+TOKENS = np.random.default_rng(5).integers(32, 127, 1700).tolist()
+
+
+@pytest.fixture(scope="module")
+def gqa(tmp_path_factory):
+    return tiny_models.write_model(tmp_path_factory.mktemp("tiny") / "gqa.gguf", "llama", n_layer=2)
+
+
+@pytest.fixture(scope="module")
+def document(gqa, tmp_path_factory):
+    folder, reading = tmp_path_factory.mktemp("index"), octavo.Llama(gqa, n_ctx=4096, n_threads=2)
+    return open_index(build(reading, folder), library_of(reading, folder).model_hash)[0]
+
+
+def new_llama(model, attention, n_batch=512):
+    return octavo.Llama(model, n_ctx=4096, n_batch=n_batch, n_threads=2, attention=attention, budget=0.3)
+
+
+def answered(llama, prompt, answer):
+    """The logits after a prompt and after each token of an answer."""
+    llama.eval(prompt)
+    rows = [llama.logits()]
+    for token in answer:
+        llama.eval([token])
+        rows.append(llama.logits())
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("attention", METHODS)
+@pytest.mark.parametrize("n_batch", [37, 256, 1024])
+def test_batches_of_any_size_give_the_same(gqa, attention, n_batch):
+    expected = answered(new_llama(gqa, attention), TOKENS[:1300], TOKENS[1300:1310])
+    actual = answered(new_llama(gqa, attention, n_batch), TOKENS[:1300], TOKENS[1300:1310])
+    np.testing.assert_allclose(actual, expected, atol=SAME)
+
+
+@pytest.mark.parametrize("attention", METHODS)
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n_more=st.integers(0, 300), n_left=st.integers(0, 20))
+def test_going_back_gives_the_same(gqa, attention, n_more, n_left):
+    """Of an answer's tokens the first n_left are kept, and the others come again after others were in their place."""
+    if attention == "h2o":
+        n_left = 0  # it reads again what it forgot, as a prompt
+    answer = TOKENS[1300:1320]
+    expected = answered(new_llama(gqa, attention), TOKENS[:1300], answer)
+    llama = new_llama(gqa, attention)
+    answered(llama, TOKENS[:1300], [*answer[:n_left], *TOKENS[:n_more]])
+    llama.rewind(1299 + n_left)
+    first = TOKENS[1299] if n_left == 0 else answer[n_left - 1]
+    actual = answered(llama, [first], answer[n_left:])
+    np.testing.assert_allclose(actual, expected[n_left:], atol=SAME)
+
+
+@pytest.mark.parametrize("attention", ["quest", "sketch", "sparq", "squeezed", "squeezed2"])
+def test_a_saved_state_gives_the_same(gqa, attention):
+    llama = new_llama(gqa, attention)
+    expected = answered(llama, TOKENS[:1300], TOKENS[1300:1310])
+    llama.rewind(1299)
+    state = llama.save_state()
+    answered(llama, TOKENS[:700], TOKENS[:5])
+    llama.load_state(state)
+    np.testing.assert_allclose(answered(llama, TOKENS[1299:1300], TOKENS[1300:1310]), expected, atol=SAME)
+
+
+@pytest.mark.parametrize("attention", ["quest", "sketch", "sparq", "squeezed", "squeezed2", "h2o"])
+def test_over_a_document_the_same_question_gives_the_same(gqa, document, attention):
+    llama = new_llama(gqa, attention)
+    results = []
+    for between in ([], TOKENS[:50], TOKENS[:400]):
+        llama.reset()
+        llama.attach(document)
+        checkpoint = llama.context.cache.checkpoint()
+        if between:
+            answered(llama, between, TOKENS[:9])
+        llama.context.cache.restore(checkpoint)
+        llama.n_tokens = len(document.tokens)
+        results.append(answered(llama, TOKENS[500:560], TOKENS[600:610]))
+    for actual in results[1:]:
+        np.testing.assert_allclose(actual, results[0], atol=SAME)
+
+
+@pytest.mark.parametrize("attention", METHODS)
+def test_one_prompt_asked_again_has_one_answer(gqa, attention):
+    llama = new_llama(gqa, attention)
+    answers = []
+    for _ in range(4):
+        completion = llama.create_completion(TOKENS[:1300], max_tokens=12, temperature=0)
+        answers.append(completion["choices"][0]["text"])
+    assert len(set(answers)) == 1
