@@ -136,7 +136,7 @@ def read_document(llama: Llama, tokens: list[int], attentions: Sequence[str]) ->
 def read_input(llama: Llama, tokens: list[int], n_input: int) -> dict[str, Any]:
     """Read n_input tokens in batches, and the others one at a time."""
     llama.context.bytes_read, start = 0, time.perf_counter()
-    llama.eval(tokens[:n_input])
+    llama.read(tokens[:n_input])
     seconds, n_bytes, log_probs = time.perf_counter() - start, llama.context.bytes_read, []
     for token in tokens[n_input:]:
         llama.eval([token])

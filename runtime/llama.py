@@ -261,9 +261,13 @@ class Llama(llama_cpp.Llama):
 
         The last one is predicted from, or with `logits_all` all are.
         """
-        self._read(tokens, len(tokens) if self._logits_all else 1)
+        self._evaluate(tokens, len(tokens) if self._logits_all else 1)
 
-    def _read(self, tokens: Sequence[int], n_predicting: int) -> None:
+    def read(self, tokens: Sequence[int]) -> None:
+        """Evaluate tokens as `eval` does, where nothing is predicted from any of them."""
+        self._evaluate(tokens, 0)
+
+    def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
         """Evaluate tokens, of which the last ones are predicted from."""
         if isinstance(self._ctx, Context):
             self._ctx.check_room(len(tokens))
@@ -312,7 +316,7 @@ class Llama(llama_cpp.Llama):
         document, tokens = self.context.cache.document, self.input_ids[:n_tokens].tolist()
         self.context.attach(document)
         self.n_tokens = self.context.cache.n_tokens
-        self._read(tokens[self.n_tokens :], 0)
+        self.read(tokens[self.n_tokens :])
 
     def logits(self) -> np.ndarray:
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""
