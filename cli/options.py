@@ -87,12 +87,27 @@ class AttentionOptions:
 
     attention: str
     budget: float
+    quality: float | None
     plan: Path | None
     retrieval_heads: float | None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the same for the functions of octavo/api.py."""
-        return asdict(self)
+        """Return the same for the functions of octavo/api.py.
+
+        Raises
+        ------
+        OctavoError
+            If the attention has no quality, and one is asked for.
+        """
+        arguments = asdict(self)
+        quality = arguments.pop("quality")
+        if quality is None:
+            return arguments
+        if is_on_command_line("budget"):
+            raise click.UsageError("--quality stands in place of --budget: give one of them.")
+        from ..runtime.methods.compose import with_quality
+
+        return {**arguments, "attention": with_quality(self.attention, quality)}
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,12 @@ budget = option(
     show_default=True,
     help="Share of the KV bytes that a step reads, or that is kept where rows are evicted.",
 )
+quality = option(
+    "--quality",
+    env="QUALITY",
+    type=Number(0, 1, min_open=True),
+    help="Share of the attention that a step covers exactly, in place of a budget, with sketch.",
+)
 plan = option(
     "--plan",
     env="PLAN",
@@ -311,8 +332,8 @@ def model_options(command: Function) -> Function:
 
 
 def attention_options(command: Function) -> Function:
-    """Add --attention, --budget, --plan and --retrieval-heads, as one argument `attention_options`."""
-    chosen = (attention, budget, plan, retrieval_heads)
+    """Add --attention, --budget, --quality, --plan and --retrieval-heads, as one argument `attention_options`."""
+    chosen = (attention, budget, quality, plan, retrieval_heads)
     return _grouped(command, "attention_options", AttentionOptions, *chosen)
 
 

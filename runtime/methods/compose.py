@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,31 @@ def parse(attention: str, plan: Plan | None = None) -> Composition:
     if layers and not method_class(method).has_budget:
         raise OctavoError(f"'{attention}' has no budget for the plan's layers to scale: add a method, as plan+quest.")
     return composition
+
+
+def with_quality(attention: str, quality: float) -> str:
+    """Return an attention whose method covers a share of the attention in each step, in place of a budget.
+
+    Parameters
+    ----------
+    attention : str
+        What `--attention` says.
+    quality : float
+        The share, above 0 and at most 1.
+
+    Raises
+    ------
+    OctavoError
+        If its method has no parameter `quality`.
+    """
+    parts = attention.split("+")
+    for i, part in enumerate(parts):
+        word = part.partition(":")[0]
+        if word in METHODS and "quality" in {each.name for each in fields(method_class(word))}:
+            parts[i] += f"{',' if ':' in part else ':'}quality={quality:g}"
+            return "+".join(parts)
+    able = [word for word in METHODS if "quality" in {each.name for each in fields(method_class(word))}]
+    raise OctavoError(f"'{attention}' covers no share of the attention that one could ask for: use {' or '.join(able)}.")
 
 
 def parameters_of(word: str) -> type[Parameters]:

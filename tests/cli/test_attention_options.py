@@ -151,3 +151,16 @@ def test_gates_of_another_shape_are_refused(document, on_tiny, tmp_path):
     gates.write_text("1\t0\n" * 4)
     message = "The gates belong to another model: they are of 4 layers of 2 KV heads, and this model has 3 of 2."
     fails(octavo("ask", document, "Why?", *on_tiny, "--attention", "duo", "--plan", gates), 1, message)
+
+
+def test_a_quality_is_covered_in_place_of_a_budget(document, on_tiny):
+    options = ["--attention", "sketch", "--quality", "0.9", "-o", "json", "-n", "4", "--temp", "0"]
+    answer = json.loads(octavo("ask", document, "Which ship?", *on_tiny, *options).stdout)
+    assert answer["attention"] == "sketch:quality=0.9"
+    assert answer["read"]["covered"] >= 0.9
+
+
+def test_a_quality_that_nothing_can_cover_is_wrong_use(document, on_tiny):
+    asked = ["ask", document, "Which ship?", *on_tiny, "--quality", "0.9", "--attention"]
+    fails(octavo(*asked, "quest"), 1, "'quest' covers no share of the attention")
+    fails(octavo(*asked, "sketch", "--budget", "0.5"), 2, "give one of them")
