@@ -158,7 +158,7 @@ def with_quality(attention: str, quality: float) -> str:
             parts[i] += f"{',' if ':' in part else ':'}quality={quality:g}"
             return "+".join(parts)
     able = [word for word in METHODS if "quality" in {each.name for each in fields(method_class(word))}]
-    raise OctavoError(f"'{attention}' covers no share of the attention that one could ask for: use {' or '.join(able)}.")
+    raise OctavoError(f"'{attention}' covers no share of the attention on request: use {' or '.join(able)}.")
 
 
 def parameters_of(word: str) -> type[Parameters]:

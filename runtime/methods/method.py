@@ -190,8 +190,9 @@ class Method(Parameters):
 
     @property
     def selects(self) -> bool:
-        """Return whether a token may see less alone than in a batch: all methods but those whose windows say it."""
-        return self.has_budget and self.keeps is not Keeps.RECENT
+        """Return whether a token may see less alone than in a batch, other than by a window."""
+        selecting = self.has_budget and self.keeps is not Keeps.RECENT
+        return self.prefill == CHUNK or (selecting and self.prefill != FULL)
 
     @property
     def takes_budget(self) -> bool:
