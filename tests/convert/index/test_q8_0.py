@@ -43,6 +43,7 @@ Q8_0 = {"type_k": llama_cpp.GGML_TYPE_Q8_0, "type_v": llama_cpp.GGML_TYPE_Q8_0}
 SETTINGS = settings_for("q8_0")
 LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 64
 BUDGET = 0.125  # of the command line
+ROUNDED = 0.1  # where a token alone has its queries rounded to 8 bits, and a batch has not
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ def test_an_index_takes_the_bytes_of_its_rows(index, of_f16, tmp_path, tokens):
 
 def test_dense_over_the_index_gives_the_logits_of_the_document(llama, opened, direct_logits):
     np.testing.assert_allclose(attached_logits(llama, opened, "dense"), direct_logits, atol=SAME)
-    np.testing.assert_allclose(attached_logits(llama, opened, "squeezed", 1.0), direct_logits, atol=SAME)
+    np.testing.assert_allclose(attached_logits(llama, opened, "squeezed", 1.0), direct_logits, atol=ROUNDED)
 
 
 def test_a_larger_budget_is_closer_to_dense(llama, opened, direct_logits):
@@ -194,7 +195,7 @@ def test_sliding_windows(tmp_path):
     evaluate_directly(llama, document.tokens.tolist())
     expected = logits_after(llama)
     np.testing.assert_allclose(attached_logits(llama, document, "dense"), expected, atol=SAME)
-    np.testing.assert_allclose(attached_logits(llama, document, "squeezed", 1.0), expected, atol=SAME)
+    np.testing.assert_allclose(attached_logits(llama, document, "squeezed", 1.0), expected, atol=ROUNDED)
 
 
 # Interruptions and the disk.

@@ -72,7 +72,8 @@ def assert_same(model, attention="dense", kv_type="f16", tokens=TOKENS[:400], do
         results.append((logits, context.bytes_read, counts_of(context.cache)))
         assert context.device.name == device
     (expected, bytes_read, selected), actual = results
-    np.testing.assert_allclose(actual[0][0], expected[0], atol=2 * SAME)  # a batch's queries are rounded nowhere
+    if not llama.context.cache.cuts:
+        np.testing.assert_allclose(actual[0][0], expected[0], atol=2 * SAME)  # a batch's queries are rounded nowhere
     np.testing.assert_allclose(actual[0], expected, atol=SAME if kv_type == "f16" else ROUNDED)
     assert actual[1] == pytest.approx(bytes_read, rel=0.02)
     np.testing.assert_allclose(actual[2], selected, atol=16)
