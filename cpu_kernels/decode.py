@@ -399,8 +399,7 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
     out_stride : int64
         Bytes from the output of one query head to that of the next.
     rest : int64
-        Address of what was estimated: for each query head the largest score, and the sum of weights, (2, group) f32; or
-        0 if nothing was.
+        Address of what was estimated, (3, group) f32 (see `rest_of` in scores.py); or 0 if nothing was.
 
     Returns
     -------
@@ -432,6 +431,8 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
         for i in range(shape.head_dim):
             result[i] /= total
         if rest != 0:
-            estimated = array_at(rest, (2, shape.group), np.float32)
-            covered -= estimated[1, g] * float32(math.exp(estimated[0, g] - largest)) / total
+            estimated = array_at(rest, (3, shape.group), np.float32)
+            weight = estimated[1, g] * float32(math.exp(estimated[0, g] - largest))
+            expected = weight * float32(math.exp(estimated[2, g]))
+            covered -= expected / (total - weight + expected)
     return covered / float32(shape.group)

@@ -2,7 +2,7 @@
 
 A head's scratch holds, for `scratch_items` items: their importance and their sizes, f32; a score for each query head,
 (group, scratch_items) f32; a list, 8 bytes an item and LIST_ROOM more; and for each query head what it leaves to an
-estimate, (2, group) f32. This file owns that layout.
+estimate, (3, group) f32. This file owns that layout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def padded(n_items: int) -> int:
 
 def selection_scratch_bytes(group: int, n_items: int) -> int:
     """Return the scratch of a head with `group` query heads and n_items items, in bytes."""
-    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM + 8 * group
+    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM + 12 * group
 
 
 def items_holding(group: int, n_floats: int) -> int:
@@ -160,11 +160,12 @@ def list_address(shape, head):
 
 @kernel
 def rest_of(shape, head):
-    """View what a step leaves to an `estimate` hook, (2, group) f32: the largest score, and the sum of weights.
+    """View what a step leaves to an `estimate` hook, (3, group) f32.
 
-    Weights are relative to the largest score. The sum is 0 for a step that attends to everything exactly.
+    That is the largest score; the sum of weights, relative to it, or 0 for a step that attends to everything exactly;
+    and the logarithm of what the true sum is expected to be above it.
     """
-    return array_at(rest_address(shape, head), (2, shape.group), np.float32)
+    return array_at(rest_address(shape, head), (3, shape.group), np.float32)
 
 
 @kernel

@@ -11,10 +11,11 @@ step of one token reads follows from the sequence alone, however it came about.
 
 What makes the error of a score is the error of a column times the query there. Queries are large where the mean of the
 keys is, because it is by this mean that they turn to the first token or away from it: so a column counts by the square
-of the mean, and by no less than a share of the squares of all columns. That needs nothing but the rows. Scores of codes
-become shares by a softmax. The rows with the largest shares, summed over the group, are attended exactly: a number of
-them, or as many as cover a share of the attention, which is then taken over all rows, with exact scores for those that
-are attended in any case. Each other row has the weight that its code says, and the mean value that its value code says:
+of the mean, and by no less than a share of the squares of all columns. That needs nothing but the rows. Scores of
+codes, raised to what exp of the true ones is on average, become shares by a softmax. The rows with the largest shares,
+summed over the group, are attended exactly: a number of them, or as many as cover a share of the attention, which is
+then taken over all rows, with exact scores for those that are attended in any case. Each other row has the weight that
+its code says, not raised, because that is nearer to the true output, and the mean value that its value code says:
 `estimate` adds them to a partial result, which log-sum-exp merges with the exact rows.
 
 Selection reads (n_codes + 1) / 2 bytes a row, 2 * head_dim a block, and the codebooks and mean values: 8 * CODES *
@@ -86,6 +87,9 @@ _LEAST_WEIGHT = 0.1
 #: Rows that codebooks are found on, and rows that mean values are found on: evenly spaced, this many at most.
 KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
 
+#: Rows that the errors of codes are measured on: evenly spaced, this many at most.
+ERROR_SAMPLE = 256
+
 #: Newest rows, which have no codes yet, and first rows, attention sinks. They are always attended.
 RECENT, SINKS = 32, 4
 
@@ -109,13 +113,15 @@ STATE = np.dtype(
         ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
         ("order", "i4", (LONGEST,)),  # columns of the parts
         ("weights", "f4", (LONGEST,)),  # of the columns, in this order
+        ("errors", "f4", (LONGEST,)),  # mean square of what codes miss, of the columns in this order
         ("codebooks", "f4", (CODES * LONGEST,)),
         ("values", "f4", (CODES * LONGEST,)),  # mean values, (head_dim, CODES)
     ],
     align=True,
 )
 _OFFSETS = {name: place[1] for name, place in (STATE.fields or {}).items()}
-_ORDER, _WEIGHTS, _CODEBOOKS, _VALUES = (_OFFSETS[name] for name in ("order", "weights", "codebooks", "values"))
+_ORDER, _WEIGHTS, _ERRORS = (_OFFSETS[name] for name in ("order", "weights", "errors"))
+_CODEBOOKS, _VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
 
 
 def extras_bytes(shape: Shape, n_codes: int) -> int:
@@ -167,12 +173,13 @@ def score_codes(shape, head_address, query, part, n_parts):
     room, floats = stack_tables(shape), stack_floats(shape)
     fill_tables(shape, query, state.n_codes, head.state + _ORDER, head.state + _CODEBOOKS, room)
     offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
+    raised = _raise_by_errors(shape, query, head, floats + shape.group * BLOCKS * 4)
     for number in range(first, stop):
         chunk, n_own = chunk_at(head, number), min(n_blocks - number * BLOCKS, BLOCKS)
         dot(shape.of_halves, query, means_of(shape, chunk), n_own, floats, BLOCKS)
         for g in range(shape.group):
             for block in range(n_own):
-                offsets[g, block] += factors[1, g]
+                offsets[g, block] += factors[1, g] + raised[g]
         scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
         for block in range(n_own):
             codes = codes_of(shape, chunk, block, state.n_codes)
@@ -189,6 +196,27 @@ def score_codes(shape, head_address, query, part, n_parts):
 
 
 @kernel
+def _raise_by_errors(shape, query, head, floats):
+    """Compute what the mean of exp(q . k) is above exp of what codes say, in logarithms, for each query head.
+
+    That is half of the variance of the scores' errors. Returns a view of (group,) f32 at `floats`.
+    """
+    raised, queries = (
+        array_at(floats, (shape.group,), np.float32),
+        array_at(query, (shape.group, shape.head_dim), np.float32),
+    )
+    order = array_at(head.state + _ORDER, (shape.head_dim,), np.int32)
+    errors = array_at(head.state + _ERRORS, (shape.head_dim,), np.float32)
+    for g in range(shape.group):
+        variance = float32(0)
+        for i in range(shape.head_dim):
+            column = queries[g, order[i]]
+            variance += column * column * errors[i]
+        raised[g] = float32(0.5) * variance
+    return raised
+
+
+@kernel
 def select_coded(shape, head_address, query, n_tokens, spans_address):
     """Select the rows whose codes score highest, and all that have none: a `select` hook (see hooks.py).
 
@@ -201,8 +229,9 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
     importance, rest = importance_address(head), rest_of(shape, head)
     n_scored = head.n_tail if by_quality(state) else end
     fill(importance, 0, -(-n_scored // LANES) * LANES, float32(0))
+    raised = _raise_by_errors(shape, query, head, stack_floats(shape))
     for g in range(shape.group):
-        rest[0, g] = add_attention(head, g, n_scored)
+        rest[0, g], rest[2, g] = add_attention(head, g, n_scored) - raised[g], raised[g]
     head.bytes_read += end * (state.n_codes + 1) // 2 + end // BLOCK_ROWS * 2 * shape.head_dim
     head.bytes_read += 8 * CODES * shape.head_dim
     if math.isnan(read_float(importance)):  # then all are NaN: attend to everything, so that the NaN reaches the output
@@ -227,7 +256,7 @@ def _select_all(shape, head_address, query, n_tokens, spans_address):
     if n_tokens == 1:
         rest = rest_of(shape, head)
         for g in range(shape.group):
-            rest[0, g], rest[1, g] = float32(LOWEST_SCORE), float32(0)
+            rest[0, g], rest[1, g], rest[2, g] = float32(LOWEST_SCORE), float32(0), float32(0)
     return select_all(shape, head_address, query, n_tokens, spans_address)
 
 
@@ -392,12 +421,34 @@ def _find_codebooks(shape, head, n_rows):
             n += 1
         codebook = head.state + _CODEBOOKS + part * size * CODES * 4
         train(samples, n, size, head.state + _WEIGHTS + part * size * 4, codebook, room)
+    _measure_errors(shape, head, n_rows, n_codes, floats)
     n, step = 0, max(n_rows // VALUE_SAMPLE, 1)
     for row in range(0, n_rows, step):
         widen_row(shape, tail_value(shape, head, row), samples + n * head_dim * 4)
         n += 1
     dealt[:] = float32(1)
     train(samples, n, head_dim, floats, head.state + _VALUES, samples + n * head_dim * 4)
+
+
+@kernel
+def _measure_errors(shape, head, n_rows, n_codes, floats):
+    """Measure the mean square of what codes miss of each column, in the first n_rows rows."""
+    errors, size = array_at(head.state + _ERRORS, (shape.head_dim,), np.float32), shape.head_dim // n_codes
+    codebooks = array_at(head.state + _CODEBOOKS, (n_codes, size, CODES), np.float32)
+    dealt, step = array_at(floats, (shape.head_dim,), np.float32), max(n_rows // ERROR_SAMPLE, 1)
+    for i in range(shape.head_dim):
+        errors[i] = float32(0)
+    for row in range(0, n_rows, step):
+        _dealt_key(shape, head, row, n_codes, floats)
+        for part in range(n_codes):
+            first = part * size * 4
+            codebook = head.state + _CODEBOOKS + first * CODES
+            code = nearest(floats + first, size, head.state + _WEIGHTS + first, codebook)
+            for i in range(size):
+                missed = dealt[part * size + i] - codebooks[part, i, code]
+                errors[part * size + i] += missed * missed
+    for i in range(shape.head_dim):
+        errors[i] /= float32(-(-n_rows // step))
 
 
 @intrinsic

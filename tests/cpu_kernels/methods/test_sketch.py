@@ -14,7 +14,7 @@ from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
 from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
-from octavo.cpu_kernels.methods.sketch import BLOCKS, BY_QUALITY, FEWEST, RECENT, SINKS, TRAINED
+from octavo.cpu_kernels.methods.sketch import BLOCKS, BY_QUALITY, ERROR_SAMPLE, FEWEST, RECENT, SINKS, TRAINED
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 
@@ -58,6 +58,13 @@ def assert_nearest(numbers, points, centroids, weights):
     distances = (weights * (points[:, None].astype(np.float64) - centroids) ** 2).sum(axis=2)
     chosen = np.take_along_axis(distances, numbers[:, None], axis=1)[:, 0]
     assert (chosen <= distances.min(axis=1) * (1 + 1e-4) + 1e-9).all()
+
+
+def raised(head, query):
+    """By how much scores are above those of codes: half of the variance of their errors, (group, 1)."""
+    head_dim = head.shape.head_dim
+    errors, order = field(head, "errors", head_dim), field(head, "order", head_dim)
+    return 0.5 * (query[0][:, order].astype(np.float64) ** 2 @ errors)[:, None]
 
 
 # Codes.
@@ -115,6 +122,15 @@ def test_codes_follow_from_the_rows_alone(steps):
             assert (mine == others).all()
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_errors_are_those_of_the_codes(shape):
+    head = coded_head(np.random.default_rng(13), shape, TRAINED + RECENT + 1)
+    missed = head.keys[:TRAINED] - decoded(head)[0]
+    measured, order = field(head, "errors", shape.head_dim), field(head, "order", shape.head_dim)
+    step = TRAINED // ERROR_SAMPLE
+    np.testing.assert_allclose(measured, (missed[::step] ** 2).mean(axis=0)[order], rtol=1e-3, atol=1e-5)
+
+
 # Selection and estimate.
 
 
@@ -134,6 +150,7 @@ def test_the_output_is_what_exact_and_estimated_rows_give(shape, n_parts):
     shares[:SINKS] = np.inf
     assert_largest(chosen, shares, 100)
     products = query[0].astype(np.float64) @ keys.T.astype(np.float64)
+    scores = scores - raised(head, query)
     spread = np.abs(products - products.mean(axis=1, keepdims=True)).max()
     assert np.abs(scores - products).max() < 0.05 * spread
     mixed = np.hstack([scores, np.zeros((shape.group, head.n_tail - n))])
