@@ -71,7 +71,7 @@ def test_a_prompt_decides_what_layers_keep_of_it(model):
 def test_quest_follows_a_prompt_from_its_end_on(model):
     plain, llama = new_llama(model, "quest"), new_llama(model, "plan:by=prompt+quest")
     for each in (plain, llama):
-        each.eval(TOKENS[:1500])
+        each.read(TOKENS[:1500])
     np.testing.assert_array_equal(llama.logits(), plain.logits())
     llama.eval(TOKENS[1500:])
     [served] = llama.context.cache.served
@@ -83,7 +83,7 @@ def test_quest_follows_a_prompt_from_its_end_on(model):
 
 def test_a_graph_without_names_is_refused(model, monkeypatch):
     llama = new_llama(model, "plan:by=prompt+h2o")
-    llama.eval(TOKENS[:300])
+    llama.read(TOKENS[:300])
     monkeypatch.setattr(ResidualSums, "means", np.empty(0))
     with pytest.raises(OctavoError, match="does not name what goes into their attention"):
         llama.eval(TOKENS[300:301])

@@ -183,11 +183,10 @@ def test_sliding_windows_beside_eviction_are_freed(tmp_path):
 @pytest.mark.parametrize("attention", ["streaming", "h2o", "duo", "quest", "sparq", "squeezed", "sketch"])
 @pytest.mark.parametrize("n_left", [1, 700, 1199])
 def test_rewinding_is_as_if_the_rest_had_not_come(gqa, attention, n_left):
-    budget = 1.0 if attention == "squeezed" else 0.3  # below, its threshold has a history
-    llama, fresh = new_llama(gqa, attention, budget), new_llama(gqa, attention, budget)
-    llama.eval(TOKENS[:1200])
+    llama, fresh = new_llama(gqa, attention), new_llama(gqa, attention)
+    llama.read(TOKENS[:1200])
     llama.rewind(n_left)
-    fresh.eval(TOKENS[:n_left])
+    fresh.read(TOKENS[:n_left])
     assert (llama.n_tokens, llama.context.cache.n_tokens) == (n_left, n_left)
     more = [9, 8, 7]
     llama.eval(more)
@@ -247,8 +246,7 @@ def restore(llama, checkpoint, n_tokens):
 
 @pytest.mark.parametrize("attention", ["streaming", "h2o", "quest", "sparq", "squeezed", "sketch"])
 def test_an_interrupted_batch_leaves_what_was_there(gqa, attention, monkeypatch):
-    budget = 1.0 if attention == "squeezed" else 0.3  # below, its threshold has a history
-    llama, other = new_llama(gqa, attention, budget), new_llama(gqa, attention, budget)
+    llama, other = new_llama(gqa, attention), new_llama(gqa, attention)
     for each in (llama, other):
         each.eval(TOKENS[:1000])
     run = llama.context._run
