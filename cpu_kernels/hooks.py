@@ -21,7 +21,9 @@ after_step(shape, head, n_tokens)
     Tend what is stored after a step that nothing interrupted: evict rows, or cluster them.
 estimate(shape, head, partial, part, n_parts)
     Add one share of the rows that were not selected to a thread's partial result of one token (see decode.py), by what
-    their scores say. The head's scratch is as `select` left it. All threads estimate all heads together.
+    their scores say. The head's scratch is as `select` left it, which says in it how much is left (`rest_of` in
+    scores.py): from that the share of the attention that is not estimated is counted. All threads estimate all heads
+    together.
 """
 
 from __future__ import annotations
