@@ -9,7 +9,8 @@ import numpy as np
 from ...cpu_kernels.codes import BLOCK_ROWS, CODES
 from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, TRAINED, extras_bytes, ready_blocks
+from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, extras_bytes
+from ...cpu_kernels.tail_codes import TRAINED, ready_blocks
 from ..cache.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method

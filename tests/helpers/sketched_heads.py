@@ -7,7 +7,7 @@ from helpers.kernel_inputs import Room
 from octavo.cpu_kernels import decode
 from octavo.cpu_kernels.codes import BLOCK_ROWS
 from octavo.cpu_kernels.methods import sketch
-from octavo.cpu_kernels.methods.sketch import RECENT, TRAINED
+from octavo.cpu_kernels.tail_codes import RECENT, TRAINED, tend_codes
 
 #: Columns that share a code.
 COLUMNS = 4
@@ -46,7 +46,7 @@ def before_the_newest(head):
 
 
 def tend(head, n_tokens):
-    sketch.tend_codes(head.shape, head.address, n_tokens, 0)
+    tend_codes(head.shape, head.address, n_tokens, 0)
     for chunk in head.chunks:
         chunk.check()
 

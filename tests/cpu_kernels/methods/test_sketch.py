@@ -14,7 +14,8 @@ from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
 from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
-from octavo.cpu_kernels.methods.sketch import BLOCKS, BY_QUALITY, ERROR_SAMPLE, FEWEST, RECENT, SINKS, TRAINED
+from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
+from octavo.cpu_kernels.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 

@@ -1,0 +1,257 @@
+"""Keep a code of each row of a tail, online: product quantisation of keys, and the nearest of a few mean values.
+
+Blocks of BLOCK_ROWS rows get their codes once they are full and RECENT rows came after them. A chunk's extras are, for
+each block,
+  mean : of the block's keys, (head_dim,) f16. Codes stand for what is left of a key without it
+  codes : n_codes for each row's key, and one for its value, the number of the nearest of CODES mean values
+all means first, then all codes.
+
+The codebooks and the mean values belong to the head. They are found once TRAINED rows are stored, on these rows, and
+anew each time that the sequence is twice as long. So they follow from the rows alone, however the rows came about.
+
+What makes the error of a score is the error of a column times the query there. Queries are large where the mean of the
+keys is, because it is by this mean that they turn to the first token or away from it: so a column counts by the square
+of the mean, and by no less than a share of the squares of all columns. That needs nothing but the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .codes import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, deal_columns, nearest, train, write_code
+from .compile import Shape, kernel
+from .head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
+from .memory import stack_floats
+from .rows import narrow_row, widen_row
+from .vector import FLOAT, INT64
+from .views import array_at, record_at
+
+#: Blocks of a chunk.
+BLOCKS = CHUNK_ROWS // BLOCK_ROWS
+
+#: Rows at which codebooks are found first, and newest rows, which have no codes yet.
+TRAINED, RECENT = 512, 32
+
+#: What a column of a key counts at least, as a share of the mean over all columns.
+_LEAST_WEIGHT = 0.1
+
+#: Rows that codebooks are found on, and rows that mean values are found on: evenly spaced, this many at most.
+KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
+
+#: Rows that the errors of codes are measured on: evenly spaced, this many at most.
+ERROR_SAMPLE = 256
+
+#: The longest head_dim, and the most columns of a part.
+LONGEST, MOST_COLUMNS = 512, 8
+
+#: What a head keeps besides its rows and their extras. The record of a method that uses it begins with these fields.
+STATE = np.dtype(
+    [
+        ("n_codes", "i8"),  # codes of a key
+        ("n_coded", "i8"),  # blocks with codes
+        ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
+        ("order", "i4", (LONGEST,)),  # columns of the parts
+        ("weights", "f4", (LONGEST,)),  # of the columns, in this order
+        ("errors", "f4", (LONGEST,)),  # mean square of what codes miss, of the columns in this order
+        ("codebooks", "f4", (CODES * LONGEST,)),
+        ("values", "f4", (CODES * LONGEST,)),  # mean values, (head_dim, CODES)
+    ],
+    align=True,
+)
+_OFFSETS = {name: place[1] for name, place in (STATE.fields or {}).items()}
+
+#: Where arrays of the record lie in it.
+ORDER, WEIGHTS, ERRORS = (_OFFSETS[name] for name in ("order", "weights", "errors"))
+CODEBOOKS, VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
+
+
+def extras_bytes(shape: Shape, n_codes: int) -> int:
+    """Return the size of a chunk's extras."""
+    return BLOCKS * (2 * shape.head_dim + block_bytes(n_codes + 1))
+
+
+@kernel
+def means_of(shape, chunk):
+    """Return the address of the mean keys of a chunk's blocks, (BLOCKS, head_dim) f16."""
+    return chunk_extras(shape, chunk)
+
+
+@kernel
+def codes_of(shape, chunk, block, n_codes):
+    """Return the address of the codes of a chunk's block."""
+    return chunk_extras(shape, chunk) + BLOCKS * 2 * shape.head_dim + block * (n_codes + 1) * HALF_BLOCK
+
+
+@kernel
+def ready_blocks(n_rows):
+    """Return how many blocks of n_rows rows are full, and none of them of the newest rows."""
+    return max(n_rows - RECENT, 0) // BLOCK_ROWS
+
+
+@kernel
+def tend_codes(shape, head_address, n_tokens, _unused):
+    """Find codebooks where they are due, and write the codes of blocks: an `after_step` hook (see hooks.py)."""
+    head = head_at(head_address)
+    state, n_ready = record_at(head.state, STATE), ready_blocks(head.n_tail)
+    due, rows = 0, TRAINED
+    while rows <= n_ready * BLOCK_ROWS:
+        due, rows = rows, rows * 2
+    state.n_coded = min(state.n_coded, ready_blocks(head.n_tail - n_tokens))  # later rows are new
+    if due != state.trained:
+        state.trained, state.n_coded = due, 0
+        if due > 0:
+            _find_codebooks(shape, head, due)
+    while due > 0 and state.n_coded < n_ready:
+        _write_codes(shape, head, state.n_coded)
+        state.n_coded += 1
+    return 0
+
+
+@kernel
+def _find_mean(shape, head, block, floats):
+    """Write the mean of a block's keys. `floats` is the address of 2 * head_dim f32 to work in."""
+    total = array_at(floats, (shape.head_dim,), np.float32)
+    key = array_at(floats + 4 * shape.head_dim, (shape.head_dim,), np.float32)
+    total[:] = float32(0)
+    for row in range(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS):
+        widen_row(shape, tail_key(shape, head, row), floats + 4 * shape.head_dim)
+        for i in range(shape.head_dim):
+            total[i] += key[i]
+    for i in range(shape.head_dim):
+        total[i] *= float32(1 / BLOCK_ROWS)
+    means = means_of(shape, chunk_at(head, block // BLOCKS))
+    narrow_row(shape, floats, means + block % BLOCKS * 2 * shape.head_dim)
+
+
+@kernel
+def _dealt_key(shape, head, row, n_codes, floats):
+    """Write what is left of a key without its block's mean, columns in the order of the parts.
+
+    `floats` is the address of head_dim f32, and of 2 * head_dim more to work in.
+    """
+    head_dim, block = shape.head_dim, row // BLOCK_ROWS
+    columns = array_at(head.state + ORDER, (head_dim,), np.int32)
+    dealt, raw = array_at(floats, (head_dim,), np.float32), array_at(floats + 4 * head_dim, (2, head_dim), np.float32)
+    means = means_of(shape, chunk_at(head, block // BLOCKS))
+    widen_row(shape, tail_key(shape, head, row), floats + 4 * head_dim)
+    widen_row(shape.of_halves, means + block % BLOCKS * 2 * head_dim, floats + 8 * head_dim)
+    for i in range(head_dim):
+        dealt[i] = raw[0, columns[i]] - raw[1, columns[i]]
+
+
+@kernel
+def _find_codebooks(shape, head, n_rows):
+    """Find the codebooks and the mean values of the first n_rows rows."""
+    head_dim, state, floats, samples = (
+        shape.head_dim,
+        record_at(head.state, STATE),
+        stack_floats(shape),
+        _stack_samples(shape),
+    )
+    n_codes, size = state.n_codes, shape.head_dim // state.n_codes
+    dealt, variances = (
+        array_at(floats, (head_dim,), np.float32),
+        array_at(floats + 12 * head_dim, (head_dim,), np.float32),
+    )
+    order = array_at(head.state + ORDER, (head_dim,), np.int32)
+    weights, importance = (
+        array_at(head.state + WEIGHTS, (head_dim,), np.float32),
+        array_at(samples, (head_dim,), np.float32),
+    )
+    for i in range(head_dim):
+        importance[i], variances[i], order[i] = float32(0), float32(0), i
+    for block in range(n_rows // BLOCK_ROWS):
+        _find_mean(shape, head, block, floats)
+        for i in range(head_dim):
+            importance[i] += dealt[i]
+    for i in range(head_dim):
+        importance[i] *= importance[i]
+    least, step = float32(_LEAST_WEIGHT) * importance.sum() / float32(head_dim), max(n_rows // KEY_SAMPLE, 1)
+    for i in range(head_dim):
+        importance[i] = (importance[i] + least) / least if least > 0 else float32(1)
+    for row in range(0, n_rows, step):
+        _dealt_key(shape, head, row, n_codes, floats)
+        for i in range(head_dim):
+            variances[i] += importance[i] * dealt[i] * dealt[i]
+    deal_columns(head_dim, n_codes, floats + 12 * head_dim, head.state + ORDER)
+    for i in range(head_dim):
+        weights[i] = importance[order[i]]
+    points, room = array_at(samples, (KEY_SAMPLE, size), np.float32), samples + KEY_SAMPLE * size * 4
+    for part in range(n_codes):
+        n = 0
+        for row in range(0, n_rows, step):
+            _dealt_key(shape, head, row, n_codes, floats)
+            for i in range(size):
+                points[n, i] = dealt[part * size + i]
+            n += 1
+        codebook = head.state + CODEBOOKS + part * size * CODES * 4
+        train(samples, n, size, head.state + WEIGHTS + part * size * 4, codebook, room)
+    _measure_errors(shape, head, n_rows, n_codes, floats)
+    n, step = 0, max(n_rows // VALUE_SAMPLE, 1)
+    for row in range(0, n_rows, step):
+        widen_row(shape, tail_value(shape, head, row), samples + n * head_dim * 4)
+        n += 1
+    dealt[:] = float32(1)
+    train(samples, n, head_dim, floats, head.state + VALUES, samples + n * head_dim * 4)
+
+
+@kernel
+def _measure_errors(shape, head, n_rows, n_codes, floats):
+    """Measure the mean square of what codes miss of each column, in the first n_rows rows."""
+    errors, size = array_at(head.state + ERRORS, (shape.head_dim,), np.float32), shape.head_dim // n_codes
+    codebooks = array_at(head.state + CODEBOOKS, (n_codes, size, CODES), np.float32)
+    dealt, step = array_at(floats, (shape.head_dim,), np.float32), max(n_rows // ERROR_SAMPLE, 1)
+    for i in range(shape.head_dim):
+        errors[i] = float32(0)
+    for row in range(0, n_rows, step):
+        _dealt_key(shape, head, row, n_codes, floats)
+        for part in range(n_codes):
+            first = part * size * 4
+            codebook = head.state + CODEBOOKS + first * CODES
+            code = nearest(floats + first, size, head.state + WEIGHTS + first, codebook)
+            for i in range(size):
+                missed = dealt[part * size + i] - codebooks[part, i, code]
+                errors[part * size + i] += missed * missed
+    for i in range(shape.head_dim):
+        errors[i] /= float32(-(-n_rows // step))
+
+
+@intrinsic
+def _stack_samples(typing: Any, shape: Any) -> Any:
+    """Allocate room to find codebooks in, on the stack of the calling function."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        head_dim = shape.shape.head_dim
+        of_keys, of_values = (
+            KEY_SAMPLE * MOST_COLUMNS + (MOST_COLUMNS + 1) * CODES,
+            (VALUE_SAMPLE + CODES) * head_dim + CODES,
+        )
+        room = cgutils.alloca_once(builder, FLOAT, max(of_keys, of_values))
+        room.align = 64
+        return builder.ptrtoint(room, INT64)
+
+    return types.int64(shape), generate
+
+
+@kernel
+def _write_codes(shape, head, block):
+    """Write the mean and the codes of a full block."""
+    head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
+    n_codes, ones = state.n_codes, array_at(floats + 12 * head_dim, (head_dim,), np.float32)
+    size, codes = head_dim // n_codes, codes_of(shape, chunk_at(head, block // BLOCKS), block % BLOCKS, n_codes)
+    ones[:] = float32(1)
+    _find_mean(shape, head, block, floats)
+    for within in range(BLOCK_ROWS):
+        row = block * BLOCK_ROWS + within
+        _dealt_key(shape, head, row, n_codes, floats)
+        for part in range(n_codes):
+            first = part * size * 4
+            codebook = head.state + CODEBOOKS + first * CODES
+            write_code(codes, within, part, nearest(floats + first, size, head.state + WEIGHTS + first, codebook))
+        widen_row(shape, tail_value(shape, head, row), floats)
+        write_code(codes, within, n_codes, nearest(floats, head_dim, floats + 12 * head_dim, head.state + VALUES))
