@@ -151,13 +151,13 @@ def with_quality(attention: str, quality: float) -> str:
     OctavoError
         If its method has no parameter `quality`.
     """
+    able = [word for word in METHODS if "quality" in {each.name for each in fields(method_class(word))}]
     parts = attention.split("+")
     for i, part in enumerate(parts):
-        word = part.partition(":")[0]
-        if word in METHODS and "quality" in {each.name for each in fields(method_class(word))}:
-            parts[i] += f"{',' if ':' in part else ':'}quality={quality:g}"
+        word, colon, _ = part.partition(":")
+        if word in able:
+            parts[i] += f"{',' if colon else ':'}quality={quality:g}"
             return "+".join(parts)
-    able = [word for word in METHODS if "quality" in {each.name for each in fields(method_class(word))}]
     raise OctavoError(f"'{attention}' covers no share of the attention on request: use {' or '.join(able)}.")
 
 
