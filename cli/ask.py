@@ -47,6 +47,7 @@ def ask(
         {
             "answer": answer.text,
             "attention": session.llama.attention,
+            "chosen": session.llama.chosen,
             "budget": session.llama.budget if session.llama.composition.has_budget else 1.0,
             "timing": {
                 "open_s": round(open_s, 3),

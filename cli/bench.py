@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..runtime.methods import DEFAULT_BUDGET, LLAMA_CPP
 from . import options
 from .option_types import AttentionListType, DepthListType
 from .render import TaskProgress, markdown_table
@@ -70,7 +71,7 @@ _FILLS = {
 @click.option(
     "--attention",
     type=AttentionListType(),
-    default="llama.cpp,dense,squeezed",
+    default="llama.cpp,dense,auto",
     show_default=True,
     help=f"Methods to compare: llama.cpp (the better of flash attention on and off; q8_0 needs it on), "
     f"{options.ATTENTIONS}.",
@@ -98,7 +99,7 @@ def bench(
     depths: list[int],
     fill: str,
     attention: list[str],
-    budget: float,
+    budget: float | None,
     plan: Path | None,
     retrieval_heads: float | None,
     n_decode: int,
@@ -111,6 +112,7 @@ def bench(
         return
     from ..convert.texts import SHIPPED_NOVEL, read_document
     from ..evaluation.bench import Bench, BenchSettings
+    from ..runtime.methods.compose import plan_for, with_budget
     from ..runtime.store.library import Library
 
     if fill == "random" and doc is not None:
@@ -119,9 +121,11 @@ def bench(
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
     text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL)
     path = options.model_path(model)
-    model_plan = options.plan_for(attention, plan, Library.of(path))
+    model_plan = plan_for(attention, plan, Library.of(path))
+    share = DEFAULT_BUDGET if budget is None else budget
+    words = [name if name == LLAMA_CPP else with_budget(name, budget)[0] for name in attention]
     settings = BenchSettings(
-        depths, attention, budget, n_decode, threads, fill, cache_type, model_plan, retrieval_heads, device
+        depths, words, share, n_decode, threads, fill, cache_type, model_plan, retrieval_heads, device
     )
     with TaskProgress() as progress:
         result = Bench(str(path), text, settings, progress).run()
@@ -205,8 +209,10 @@ def as_markdown(result: dict[str, Any]) -> str:
 def _cell(name: str, row: dict[str, Any]) -> str:
     if name == "attention" and row["budget"] < 1:
         return f"{row['attention']}, budget {row['budget']:g}"
-    if name == "attention" and row["attention"] == "llama.cpp":
+    if name == "attention" and row["attention"] == LLAMA_CPP:
         return f"llama.cpp, flash attention {'on' if row['flash_attention'] else 'off'}"
+    if name == "attention" and row["chosen"] != row["attention"]:
+        return f"{row['attention']} ({row['chosen']})"
     if row[name] is None:
         return "-"
     if name in ("kv_bytes", "bytes_read_per_token"):

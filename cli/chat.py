@@ -124,7 +124,8 @@ class ChatLoop:
         notice(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
         notice(f"KV cache   {size(cache.kv_bytes)}")
         budget = f", budget {llama.budget:g}" if llama.composition.has_budget else ""
-        notice(f"attention  {llama.attention}{budget}")
+        chosen = f": {llama.chosen}" if llama.composition.auto else ""
+        notice(f"attention  {llama.attention}{chosen}{budget}")
         if answer:
             timing = answer.timing
             notice(

@@ -61,7 +61,7 @@ where it stopped, and methods and depths can be added.
 @click.option(
     "--attention",
     type=AttentionListType(),
-    default="dense,squeezed,quest,sparq,streaming",
+    default="dense,auto,squeezed,quest,sparq,streaming",
     show_default=True,
     help=f"Methods to compare, with dense in any case: {options.ATTENTIONS}.",
 )
@@ -105,6 +105,7 @@ def eval(
     plot: Path | None,
 ) -> None:
     from ..evaluation.evaluate import Evaluation, Settings
+    from ..runtime.methods.compose import plan_for
 
     if LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")
@@ -124,7 +125,7 @@ def eval(
         samples or task.samples,
         seed,
         made_of,
-        options.plan_for(attention, plan, library),
+        plan_for(attention, plan, library),
     )
     with resumable(), TaskProgress() as progress:
         llama = model_options.open(plan=settings.plan)

@@ -52,6 +52,8 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         If the folder is not a finished index.
     """
     from ..errors import OctavoError
+    from ..runtime.methods import AUTO
+    from ..runtime.methods.auto import Auto
     from ..runtime.store.index_files import MANIFEST, check_file, read_manifest
 
     if folder.name.endswith(".partial"):
@@ -78,6 +80,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),
+        AUTO: Auto().choose_for(manifest["document"]["tokens"]),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }
@@ -135,7 +138,10 @@ def describe_attention(llama: Any) -> dict[str, Any]:
     from ..errors import OctavoError
     from ..runtime.cache.tail import CacheLayer
     from ..runtime.graph.nodes import attention_nodes
+    from ..runtime.methods import AUTO
+    from ..runtime.methods.auto import LONG, Auto
 
+    auto = Auto()
     try:
         nodes = attention_nodes(llama._model, llama.context_params)
     except OctavoError as problem:
@@ -149,6 +155,10 @@ def describe_attention(llama: Any) -> dict[str, Any]:
         "head_dim": _distinct(node.head_dim for node in nodes),
         "windows": [{"window": window, "layers": n} for window, n in Counter(node.window for node in nodes).items()],
         "kv_bytes_per_token": sum(rows),
+        AUTO: {
+            "without a document": auto.choose_for(0),
+            f"over a document of {LONG:,} tokens or more": auto.choose_for(LONG),
+        },
     }
 
 

@@ -20,7 +20,6 @@ from .render import notice
 if TYPE_CHECKING:
     from ..runtime.llama import Llama
     from ..runtime.store.library import Library
-    from ..runtime.store.plan import Plan
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -86,7 +85,7 @@ class AttentionOptions:
     """How tokens attend. Each field is the value of the option of this name."""
 
     attention: str
-    budget: float
+    budget: float | None
     quality: float | None
     plan: Path | None
     retrieval_heads: float | None
@@ -107,7 +106,7 @@ class AttentionOptions:
             raise click.UsageError("--quality stands in place of --budget: give one of them.")
         from ..runtime.methods.compose import with_quality
 
-        return {**arguments, "attention": with_quality(self.attention, quality)}
+        return {**arguments, "attention": with_quality(self.attention, quality), "budget": None}
 
 
 @dataclass(frozen=True)
@@ -152,34 +151,6 @@ def model_path(named: Path | str | None) -> Path:
     from ..runtime.models import default_model
 
     return Path(named) if named else default_model()
-
-
-def plan_for(attentions: list[str], named: Path | None, library: Library) -> Plan | None:
-    """Return the plan that one of these attentions needs.
-
-    Parameters
-    ----------
-    attentions : list of str
-        Values of `--attention`.
-    named : Path, optional
-        Plan file that the user named.
-    library : Library
-        Has the model's own plan.
-
-    Returns
-    -------
-    Plan or None
-        The named plan or the model's own; None if no attention needs one.
-
-    Raises
-    ------
-    OctavoError
-        If a plan is needed and cannot be read.
-    """
-    from ..runtime.methods.compose import parse
-
-    needed = any(name != LLAMA_CPP and parse(name).needs_plan for name in attentions)
-    return library.plan(named) if needed else None
 
 
 def option(*names: str, env: str, **settings: Any) -> Decorator[Any]:
@@ -273,15 +244,14 @@ budget = option(
     "--budget",
     env="BUDGET",
     type=Number(0, 1, min_open=True),
-    default=DEFAULT_BUDGET,
-    show_default=True,
-    help="Share of the KV bytes that a step reads, or that is kept where rows are evicted.",
+    show_default=f"{DEFAULT_BUDGET}; of auto, its `most`",
+    help="Share of the KV bytes that a step reads, or that is kept where rows are evicted; the most that auto reads.",
 )
 quality = option(
     "--quality",
     env="QUALITY",
     type=Number(0, 1, min_open=True),
-    help="Share of the attention that a step covers exactly, in place of a budget, with sketch.",
+    help="Share of the attention that a step covers exactly, in place of a budget.  [default: auto's]",
 )
 plan = option(
     "--plan",

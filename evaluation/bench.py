@@ -311,7 +311,11 @@ class Bench:
                     "bytes_read_per_token": bytes_read,
                     "kl_divergence": round(divergence, 5),
                     "top1_agreement": round(agreement, 3),
-                    **({"flash_attention": best.flash_attention} if name == LLAMA_CPP else {}),
+                    **(
+                        {"flash_attention": best.flash_attention}
+                        if name == LLAMA_CPP
+                        else {"chosen": best.llama.chosen}
+                    ),
                 }
             )
         return rows

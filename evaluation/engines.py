@@ -70,8 +70,8 @@ class Engine:
 
     @property
     def clusters(self) -> bool:
-        """Whether it attends to the clusters of a document."""
-        return any(a.method.needs_clusters for a in self.llama.context.cache.assignments)
+        """Whether it attends, or may attend, to the clusters of a document."""
+        return bool(self.llama.composition.needs_clusters)
 
     def start_over(self) -> None:
         """Forget everything."""

@@ -17,14 +17,16 @@ from llama_cpp.llama import LlamaState
 from ..cpu_kernels.compile import F16, Q8_0
 from ..errors import OctavoError
 from .cache.index import Index
+from .cache.tail import CacheLayer
 from .context import Context, cache_layers
-from .devices import AUTO, CPU
+from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
 from .graph import ggml
 from .graph.nodes import attention_nodes, silent_llama_cpp
 from .methods import DEFAULT_BUDGET, DENSE, LLAMA_CPP
-from .methods.compose import Composition, assign, parse
+from .methods.compose import Composition, assign, chosen, parse
+from .methods.method import Assignment
 from .store.plan import Plan
 
 #: How keys and values can be stored, and the numbers that llama.cpp has for that.
@@ -46,8 +48,8 @@ class Llama(llama_cpp.Llama):
     model_path : path
         The GGUF file.
     attention : str
-        "dense" (llama.cpp's results), another method, a composition of methods (see methods/compose.py), or "llama.cpp"
-        for llama.cpp's own attention.
+        "dense" (llama.cpp's results), another method, a composition of methods (see methods/compose.py), "auto", which
+        chooses for each document, or "llama.cpp" for llama.cpp's own attention.
     budget : float
         Share of the KV bytes that a step may read, or that is kept, if the attention selects.
     plan : Plan, optional
@@ -106,7 +108,7 @@ class Llama(llama_cpp.Llama):
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
-            chosen = choose(device, attention, plan)
+            chosen_device = choose(device, attention, plan)
             kv_type = kv_type_named(type_k, type_v)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
@@ -119,15 +121,15 @@ class Llama(llama_cpp.Llama):
             self._load(path, arguments)
             return
         try:
-            self._load(path, chosen.model_arguments(arguments))
-            self._use_own_context(kv_type, n_ctx, chosen)
+            self._load(path, chosen_device.model_arguments(arguments))
+            self._use_own_context(kv_type, n_ctx, chosen_device)
         except UnsupportedModel:
             if device != AUTO:
                 raise
             self.close()
-            chosen = choose(CPU, attention, plan)
-            self._load(path, chosen.model_arguments(arguments))
-            self._use_own_context(kv_type, n_ctx, chosen)
+            chosen_device = choose(CPU, attention, plan)
+            self._load(path, chosen_device.model_arguments(arguments))
+            self._use_own_context(kv_type, n_ctx, chosen_device)
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
@@ -157,7 +159,9 @@ class Llama(llama_cpp.Llama):
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         self.plan = self.plan and self.plan.of_layers(layers)
-        assignments = assign(self.attention, self.budget, layers, self.plan, self.retrieval_heads)
+        self._on_metal = device.name == METAL
+        self.chosen = self._choice(None)
+        assignments = self._assign(self.chosen, layers)
         self._ctx.close()
         self._ctx: Any = self._stack.enter_context(
             contextlib.closing(
@@ -218,6 +222,7 @@ class Llama(llama_cpp.Llama):
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
                 "question: give a larger one (-c)."
             )
+        self._follow(document)
         self.context.attach(document)
         self.input_ids[:n_tokens] = document.tokens
         self.n_tokens = n_tokens
@@ -246,10 +251,31 @@ class Llama(llama_cpp.Llama):
         OctavoError
             If the context holds tokens after the document, and the old or the new attention evicts rows.
         """
-        context = self.context
-        context.use(assign(attention, budget, context.cache.layers, self.plan, self.retrieval_heads))
+        before = self.attention, self.budget
         self.attention, self.budget = attention, budget
-        self._n_ctx = context.longest
+        try:
+            self._use(self._choice(self.context.cache.document))
+        except BaseException:
+            self.attention, self.budget = before
+            raise
+
+    def _choice(self, document: Index | None) -> str:
+        """Return the attention for a document: the one that was asked for, or what `auto` chooses."""
+        return chosen(self.attention, self.plan, document, self._on_metal)
+
+    def _follow(self, document: Index | None) -> None:
+        """Forget everything, and attend as `auto` chooses for a document that is attached next."""
+        self.context.attach(None)
+        if (words := self._choice(document)) != self.chosen:
+            self._use(words)
+
+    def _use(self, words: str) -> None:
+        """Attend by a chosen attention from the next token on."""
+        self.context.use(self._assign(words, self.context.cache.layers))
+        self.chosen, self._n_ctx = words, self.context.longest
+
+    def _assign(self, words: str, layers: Sequence[CacheLayer]) -> list[Assignment]:
+        return assign(words, self.budget, layers, self.plan, self.retrieval_heads)
 
     @property
     def longest(self) -> int:
@@ -305,7 +331,7 @@ class Llama(llama_cpp.Llama):
         """Forget all tokens, an attached document too."""
         super().reset()
         if isinstance(self._ctx, Context):
-            self.context.attach(None)
+            self._follow(None)
 
     def rewind(self, n_tokens: int) -> None:
         """Forget all but the first n_tokens tokens. Read again what was evicted and is needed then."""

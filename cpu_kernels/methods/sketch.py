@@ -59,6 +59,7 @@ STATE = np.dtype(
     [
         *((name, tail_codes.STATE[name]) for name in tail_codes.STATE.names or ()),
         ("n_rows", "i8"),  # rows with codes to attend exactly, or BY_QUALITY
+        ("n_most", "i8"),  # most rows with codes to attend exactly by quality
         ("quality", "f4"),  # share of the attention that the rows which are attended exactly cover at least
     ],
     align=True,
@@ -197,8 +198,8 @@ def _list_best(shape, head, state, end, importance, listed):
     least = find_covering(importance, end, wanted)
     fill(importance, 0, SINKS, float32(np.inf))
     n_selected = list_from(importance, end, least, listed)
-    fewest = end // FEWEST
-    return n_selected if n_selected >= fewest else list_top(importance, end, fewest, listed)
+    n_wanted = min(max(n_selected, end // FEWEST), max(state.n_most, SINKS))
+    return n_selected if n_selected == n_wanted else list_top(importance, end, n_wanted, listed)
 
 
 @kernel

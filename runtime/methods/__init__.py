@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .method import Method
 
-#: What attends where nobody says otherwise, and the share of the KV bytes that a step may read then.
-DEFAULT_ATTENTION, DEFAULT_BUDGET = "squeezed", 0.125
+#: What chooses a method: what attends where nobody says otherwise.
+AUTO = DEFAULT_ATTENTION = "auto"
+
+#: Share of the KV bytes that a step may read where nobody says otherwise, by a method that has a budget.
+DEFAULT_BUDGET = 0.125
 
 #: llama.cpp's own attention, which octavo does not enter.
 LLAMA_CPP = "llama.cpp"
@@ -52,7 +55,7 @@ DUO, PLAN = "duo", "plan"
 
 def words() -> tuple[str, ...]:
     """Return all words that `--attention` is made of, in the order in which help texts name them."""
-    return (*METHODS, DUO, PLAN)
+    return (AUTO, *METHODS, DUO, PLAN)
 
 
 def method_class(name: str) -> type[Method]:

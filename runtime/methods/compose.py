@@ -1,5 +1,6 @@
 """What `--attention` says: a method, a plan, or a composition of them; and which KV head attends by what then.
 
+auto          what `Auto` chooses for a document, a plan and a device
 METHOD        a name in the table METHODS
 duo           the plan's retrieval heads attend to everything, its other heads to sinks and recent rows (DuoAttention)
 duo+METHOD    the retrieval heads attend by METHOD
@@ -11,26 +12,32 @@ Each of them takes parameters (see parameters.py), as in `quest:tokens=1024+duo:
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cpu_kernels.spans import MOST_HEADS
 from ...errors import OctavoError
 from ...metal.parts import has_method
+from ..cache.index import Index
 from ..cache.tail import CacheLayer
 from ..store.plan import Plan
-from . import DENSE, DUO, METHODS, PLAN, method_class, words
+from . import AUTO, DEFAULT_BUDGET, DENSE, DUO, LLAMA_CPP, METHODS, PLAN, method_class, words
+from .auto import Auto
 from .duo import Duo
 from .layer_budgets import PROMPT, LayerBudgets
 from .method import Assignment, Method
 from .parameters import Parameters, read_settings
 
+if TYPE_CHECKING:
+    from ..store.library import Library
+
 #: The words that are no methods, and what has their parameters.
-_CLASSES: dict[str, type[Parameters]] = {DUO: Duo, PLAN: LayerBudgets}
+_CLASSES: dict[str, type[Parameters]] = {AUTO: Auto, DUO: Duo, PLAN: LayerBudgets}
 
 
 #: How a document's keys are clustered: fields of `ClusterSettings` that are not as usual. None: they are not clustered.
@@ -51,12 +58,15 @@ class Composition:
         How the plan's other heads stream, if they do.
     layers : LayerBudgets, optional
         How the plan's layer budgets scale the budget, if they do.
+    auto : Auto, optional
+        What chose all this, for a model without a document; with one it may choose otherwise.
     """
 
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     duo: Duo | None = None
     layers: LayerBudgets | None = None
+    auto: Auto | None = None
 
     @property
     def needs_plan(self) -> bool:
@@ -71,7 +81,7 @@ class Composition:
     @property
     def needs_clusters(self) -> bool:
         """Return whether a document's keys must be clustered."""
-        return method_class(self.method).needs_clusters
+        return self.auto is not None or method_class(self.method).needs_clusters
 
     @property
     def clustering(self) -> dict[str, Any]:
@@ -111,6 +121,11 @@ def parse(attention: str, plan: Plan | None = None) -> Composition:
         if word in named:
             raise OctavoError(f"'{attention}' names something twice.")
         named[word] = read_settings(parameters_of(word), text) if colon else {}
+    if AUTO in named:
+        if len(named) > 1:
+            raise OctavoError(f"{AUTO} composes with nothing: it chooses methods and follows the plan by itself.")
+        auto = Auto(**named[AUTO])
+        return replace(parse(auto.choose(plan, None, on_metal=False), plan), auto=auto)
     methods = [word for word in named if word in METHODS]
     if len(methods) > 1:
         raise OctavoError(
@@ -151,14 +166,83 @@ def with_quality(attention: str, quality: float) -> str:
     OctavoError
         If its method has no parameter `quality`.
     """
-    able = [word for word in METHODS if "quality" in {each.name for each in fields(method_class(word))}]
+    able = [word for word in words() if "quality" in {each.name for each in fields(parameters_of(word))}]
     parts = attention.split("+")
     for i, part in enumerate(parts):
-        word, colon, _ = part.partition(":")
-        if word in able:
-            parts[i] += f"{',' if colon else ':'}quality={quality:g}"
+        if part.partition(":")[0] in able:
+            parts[i] = _with_setting(part, f"quality={quality:g}")
             return "+".join(parts)
     raise OctavoError(f"'{attention}' covers no share of the attention on request: use {' or '.join(able)}.")
+
+
+def with_budget(attention: str, budget: float | None) -> tuple[str, float]:
+    """Return an attention and its budget, where a budget may be asked for or not. To `auto` it is the most to read.
+
+    Parameters
+    ----------
+    attention : str
+        What `--attention` says.
+    budget : float or None
+        The budget that was asked for; None for the usual one.
+
+    Raises
+    ------
+    OctavoError
+        If the budget is out of range.
+    """
+    if budget is None:
+        return attention, DEFAULT_BUDGET
+    _check_budget(budget)
+    if not parse(attention).auto:
+        return attention, budget
+    return _with_setting(attention, f"most={budget:g}"), DEFAULT_BUDGET
+
+
+def _with_setting(part: str, setting: str) -> str:
+    """Return a word and its parameters with one more."""
+    return f"{part}{',' if ':' in part else ':'}{setting}"
+
+
+def chosen(attention: str, plan: Plan | None, document: Index | None, on_metal: bool) -> str:
+    """Return what an attention says for a document: itself, or what `auto` chooses.
+
+    Parameters
+    ----------
+    attention : str
+        What `--attention` says.
+    plan, document, on_metal
+        As in `Auto.choose`.
+    """
+    auto = parse(attention, plan).auto
+    return auto.choose(plan, document, on_metal) if auto else attention
+
+
+def plan_for(attentions: Iterable[str], named: str | os.PathLike[str] | None, library: Library) -> Plan | None:
+    """Return the plan that attentions need, or that `auto` follows if there is one.
+
+    Parameters
+    ----------
+    attentions : iterable of str
+        Values of `--attention`.
+    named : path, optional
+        Plan file that the user named.
+    library : Library
+        Has the model's own plan.
+
+    Returns
+    -------
+    Plan or None
+        The named plan or the model's own; None if no attention has a use for one.
+
+    Raises
+    ------
+    OctavoError
+        If a plan is needed and cannot be read.
+    """
+    compositions = [parse(attention) for attention in attentions if attention != LLAMA_CPP]
+    is_there = named is not None or library.plan_path.exists()
+    is_wanted = any(each.needs_plan or (each.auto is not None and is_there) for each in compositions)
+    return library.plan(named) if is_wanted else None
 
 
 def parameters_of(word: str) -> type[Parameters]:
@@ -168,7 +252,7 @@ def parameters_of(word: str) -> type[Parameters]:
 
 def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
     """Return the name of an attention's method, and whether the Metal kernels have it with its parameters."""
-    composition = parse(attention, plan)
+    composition = parse(chosen(attention, plan, None, on_metal=True), plan)
     watches = composition.layers is not None and composition.layers.by == PROMPT
     parts = [composition.new_method(1.0), *([composition.duo.streaming(plan)] if plan and composition.duo else [])]
     on_metal = not watches and has_method(composition.method) and all(each.on_metal for each in parts)
@@ -179,6 +263,11 @@ def new_method(name: str, budget: float, settings: Mapping[str, Any] | None = No
     """Return a method by its name, with a budget if it has one, and with these parameters."""
     found = method_class(name)
     return found(**({"budget": budget} if found.has_budget else {}) | dict(settings or {}))
+
+
+def _check_budget(budget: float) -> None:
+    if not 0 < budget <= 1:
+        raise OctavoError(f"A budget is a share of the KV cache, above 0 and at most 1: {budget:g} is not.")
 
 
 def assign(
@@ -208,8 +297,7 @@ def assign(
     OctavoError
         If a number is out of range, if a plan is needed and there is none, or if it belongs to another model.
     """
-    if not 0 < budget <= 1:
-        raise OctavoError(f"A budget is a share of the KV cache, above 0 and at most 1: {budget:g} is not.")
+    _check_budget(budget)
     if retrieval_heads is not None and not 0 <= retrieval_heads <= 1:
         raise OctavoError(f"The share of retrieval heads is from 0 to 1: {retrieval_heads:g} is not.")
     composition = parse(attention, plan)

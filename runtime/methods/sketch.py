@@ -28,12 +28,18 @@ class Sketch(Method):
     quality : float
         Share of the attention that the rows which are read exactly cover in each step, in place of the budget; 0 for by
         the budget.
+    most : float
+        Largest share of the KV bytes that a step reads by its quality.
+    dense : int
+        Tokens of a sequence up to which a step reads everything.
     columns : int
         Columns of a key that share a code of 4 bits.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
     quality: float = parameter(0.0, least=0, most=1)
+    most: float = parameter(1.0, above=0, most=1)
+    dense: int = parameter(0, least=0)
     columns: int = parameter(4, choices=(2, 4, 8))
 
     name = "sketch"
@@ -72,13 +78,16 @@ class Sketch(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn what codes leave of the budget into rows."""
-        if self.quality:
-            heads.state["n_rows"], heads.state["quality"] = BY_QUALITY, self.quality
-            return
-        share = np.minimum(self.budget * heads.scale, 1.0)
+        share = np.minimum((self.most if self.quality else self.budget) * heads.scale, 1.0)
         n_exact = n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS
         rows = (share - self.lookup_share(heads, index, n_tokens)) * n_tokens - n_exact
-        heads.state["n_rows"] = np.where(share < 1, np.maximum(np.rint(rows), SINKS), n_tokens)
+        rows = np.where(share < 1, np.maximum(np.rint(rows), SINKS), n_tokens)
+        state = heads.state
+        state["n_rows"], state["quality"] = rows, self.quality
+        if n_tokens <= self.dense:
+            state["n_rows"] = n_tokens
+        elif self.quality:
+            state["n_rows"], state["n_most"] = BY_QUALITY, rows
 
 
 def _n_blocks(n_tokens: int) -> int:

@@ -9,6 +9,8 @@ import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, SHORT_ANSWER, interrupt_when, octavo, start
 
+from octavo.runtime.methods.auto import Auto
+
 
 def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
     first = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER)
@@ -22,7 +24,9 @@ def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
 
 def test_ask_says_that_a_budget_is_too_small(document, on_tiny):
     octavo("index", document, *on_tiny)
-    asked = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--budget", "0.25")
+    asked = octavo(
+        "ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--attention", "squeezed", "--budget", "0.25"
+    )
     [note] = asked.stderr.splitlines()
     assert re.fullmatch(r"Note: squeezed cannot read as little as 0\.25 of \d+ tokens here: .* 1\.000 of them\.", note)
 
@@ -32,12 +36,12 @@ def test_ask_as_json(document, on_tiny):
     result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json")
     answer = json.loads(result.stdout)
     assert result.stderr == ""
-    assert list(answer) == ["answer", "attention", "budget", "timing", "read"]
+    assert list(answer) == ["answer", "attention", "chosen", "budget", "timing", "read"]
     assert list(answer["timing"]) == ["open_s", "first_token_s", "decode_tokens_per_s"]
     assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
-    assert (answer["attention"], answer["budget"]) == ("squeezed", 0.125)
+    assert (answer["attention"], answer["chosen"], answer["budget"]) == ("auto", Auto().choose_for(0), 1.0)
     assert answer["timing"]["open_s"] > 0
-    assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": None}
+    assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": 1.0}
     dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")
     assert json.loads(dense.stdout)["budget"] == 1.0
 
@@ -61,6 +65,7 @@ def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypa
 
 
 def test_chat_with_the_smaller_cache(document, on_tiny):
+    on_tiny = [*on_tiny, "--attention", "dense"]
     small = ["--cache-type", "q8_0", *on_tiny]
     octavo("index", document, *small)
     result = octavo("chat", document, *small, *SHORT_ANSWER, stdin="/stats\nWhich ship?\n/stats\n")

@@ -15,6 +15,7 @@ from helpers.command_line import SENTENCES
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
+from octavo.runtime.methods.auto import Auto
 
 
 @pytest.fixture
@@ -56,11 +57,17 @@ def test_stats(chat):
     result = CliRunner().invoke(cli, chat, input="/stats\nWhich ship?\n/stats\n")
     before, after = result.stderr.splitlines()[:3], result.stderr.splitlines()[3:]
     assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
-    assert before[2] == "attention  squeezed, budget 0.125"
-    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read"]
+    assert before[2] == f"attention  auto: {Auto().choose_for(0)}"
+    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read", "covered"]
     assert after[3].startswith("answer     4 tokens, the first after 0.")
     share = float(after[4].split(", ")[1].split("%")[0])
     assert share == pytest.approx(100, abs=1)  # a document this short is attended whole
+    assert after[5].startswith("covered    100.0%")
+
+
+def test_stats_tell_the_budget_of_a_method(chat):
+    result = CliRunner().invoke(cli, [*chat, "--attention", "squeezed"], input="/stats\n")
+    assert result.stderr.splitlines()[-1] == "attention  squeezed, budget 0.125"
 
 
 def test_bad_input_ends_a_script(chat):

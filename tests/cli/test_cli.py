@@ -111,6 +111,8 @@ def test_environment_variables(document, on_tiny, monkeypatch):
         monkeypatch.setenv(f"OCTAVO_{name}", value)
     monkeypatch.setenv("OCTAVO_PREDICT", "2")
     result = octavo("ask", document, "Why?", "--temp", "0", "-o", "json")
+    assert json.loads(result.stdout)["attention"] == "auto:most=0.5"
+    result = octavo("ask", document, "Why?", "--temp", "0", "--attention", "squeezed", "-o", "json")
     assert json.loads(result.stdout)["budget"] == 0.5
 
 

@@ -10,6 +10,8 @@ import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, fails, interrupt_when, octavo, start
 
+from octavo.runtime.methods.auto import LONG, Auto
+
 
 def test_index_is_made_once_and_listed(document, on_tiny, tmp_path):
     first = octavo("index", document, *on_tiny)
@@ -152,6 +154,10 @@ def test_inspect_a_model(tiny_model):
         "head_dim": 64,
         "windows": [{"window": 0, "layers": 3}],
         "kv_bytes_per_token": 3 * 2 * 2 * 2 * 64,
+        "auto": {
+            "without a document": Auto().choose_for(0),
+            f"over a document of {LONG:,} tokens or more": Auto().choose_for(LONG),
+        },
     }
 
 

@@ -9,6 +9,7 @@ from helpers import tiny_models
 
 from octavo.cli.bench import as_markdown, bench
 from octavo.evaluation.bench import compare
+from octavo.runtime.methods.auto import Auto
 
 RESULT = {
     "attention",
@@ -22,6 +23,7 @@ RESULT = {
     "kl_divergence",
     "top1_agreement",
 }
+ONLY_LLAMA_CPP, ONLY_OCTAVO = {"flash_attention"}, {"chosen"}
 
 
 METHODS = ("llama.cpp", "dense", "squeezed")
@@ -29,7 +31,9 @@ METHODS = ("llama.cpp", "dense", "squeezed")
 
 def measure(model, *arguments):
     """What `octavo bench -o json` prints."""
-    command = ["-m", str(model), "-t", "2", "-n", "6", "--budget", "0.2", "-o", "json", *arguments]
+    command = ["-m", str(model), "-t", "2", "-n", "6", "--budget", "0.2", "-o", "json"]
+    command += [] if "--attention" in arguments else ["--attention", ",".join(METHODS)]
+    command += arguments
     run = CliRunner().invoke(bench, command, catch_exceptions=False)
     assert run.exit_code == 0, run.output
     return json.loads(run.stdout)
@@ -57,10 +61,17 @@ def test_reports_every_method_at_every_depth(result):
         (depth, name) for depth in (300, 1500) for name in METHODS
     ]
     for row in rows:
-        assert set(row) - {"flash_attention"} == RESULT
+        own = ONLY_LLAMA_CPP if row["attention"] == "llama.cpp" else ONLY_OCTAVO
+        assert set(row) == RESULT | own
     assert set(result["machine"]) == {"cpu", "threads", "read_bandwidth_gb_s"}
     assert result["model"]["file"] == "tiny.gguf"
     assert (result["fill"], result["cache_type"]) == ("prefill", "f16")
+
+
+def test_the_default_says_what_it_chose(tiny_model):
+    run = CliRunner().invoke(bench, ["-m", str(tiny_model), "-t", "2", "-n", "2", "--depths", "64"])
+    assert run.exit_code == 0, run.output
+    assert f"| auto ({Auto().choose_for(0)}) | 64 |" in run.stdout
 
 
 def test_bytes_are_counted(result):
@@ -92,7 +103,8 @@ def test_every_way_to_fill_the_caches_reaches_every_depth(filled):
         (depth, name) for depth in (0, 64, 1500) for name in METHODS
     ]
     for row in rows:
-        assert set(row) - {"flash_attention"} == RESULT
+        own = ONLY_LLAMA_CPP if row["attention"] == "llama.cpp" else ONLY_OCTAVO
+        assert set(row) == RESULT | own
         assert row["decode_ms"] > 0
 
 

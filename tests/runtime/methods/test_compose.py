@@ -52,7 +52,7 @@ def test_what_composes(attention, method):
 @pytest.mark.parametrize(
     ("attention", "reason"),
     [
-        ("magic", "There is no attention named 'magic': choose from dense,"),
+        ("magic", "There is no attention named 'magic': choose from auto, dense,"),
         ("", "There is no attention named ''"),
         ("duo+", "There is no attention named ''"),
         ("quest+sparq", "quest and sparq do not compose: both choose what the same heads attend."),

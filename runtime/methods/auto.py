@@ -1,0 +1,68 @@
+"""Auto: what attends where nobody says otherwise. It is no method: it chooses one, and says which.
+
+It chooses by the document's index and its length, by the plan, and by the device, each time that a document is attached
+or left. Which heads read how much is then up to the method: in each step each head reads what covers a share of its
+attention, so that an easy step reads little and a hard one more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..cache.index import Index
+from ..store.plan import Plan
+from . import AUTO, DENSE, PLAN
+from .parameters import Parameters, parameter, written
+
+#: What it chooses from, besides dense attention.
+SKETCH, SQUEEZED = "sketch", "squeezed"
+
+#: Tokens up to which everything is read: selecting would take as long as reading, and cost quality.
+SHORT = 2048
+
+#: Tokens of a document from which on its clusters are looked up: scoring every row would take longer.
+LONG = 8192
+
+
+@dataclass(frozen=True)
+class Auto(Parameters):
+    """Choose by the document's index, its length, the plan and the device; `octavo inspect` and /stats say what.
+
+    Parameters
+    ----------
+    quality : float
+        Share of the attention that a step covers exactly, unless that takes more than `most`.
+    most : float
+        Largest share of the rows that a step reads.
+    """
+
+    quality: float = parameter(0.95, above=0, most=1)
+    most: float = parameter(0.25, above=0, most=1)
+
+    name = AUTO
+
+    def choose(self, plan: Plan | None, document: Index | None, on_metal: bool) -> str:
+        """Return the attention that is chosen, in the words of `--attention`.
+
+        Parameters
+        ----------
+        plan : Plan or None
+            The model's plan. Its layer budgets scale the most that a layer reads.
+        document : Index or None
+            The attached document.
+        on_metal : bool
+            Whether attention runs on Metal, which has not every method.
+        """
+        n_clustered = len(document.tokens) if document is not None and document.n_clusters else 0
+        return self.choose_for(n_clustered, plan is not None, on_metal)
+
+    def choose_for(self, n_clustered: int, has_plan: bool = False, on_metal: bool = False) -> str:
+        """Return what is chosen for a document of n_clustered tokens, whose keys are clustered; 0 for no document."""
+        if on_metal:
+            return SQUEEZED if n_clustered > SHORT else DENSE
+        target = {"quality": self.quality, "most": self.most}
+        if n_clustered >= LONG:
+            words = f"{SQUEEZED}:{written(target)}"
+        else:
+            words = f"{SKETCH}:{written(target | {'dense': SHORT})}"
+        return f"{PLAN}+{words}" if has_plan else words
