@@ -272,7 +272,7 @@ def _list_best(shape, head, state, end, importance, listed):
     for row in range(end, head.n_tail):
         wanted -= shares[row]
     fill(importance, 0, SINKS, float32(0))
-    least = find_covering(importance, end, wanted)
+    least = find_covering(importance, end, wanted, listed)
     fill(importance, 0, SINKS, float32(np.inf))
     n_selected = list_from(importance, end, least, listed)
     fewest = end // FEWEST
