@@ -23,7 +23,22 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compile import LANES, Shape, constant_attribute, kernel
-from .vector import FLOAT, INT8, INT16, INT64, Emit, add, constant, load, multiply, parts, splat, store, subtract
+from .vector import (
+    ACCUMULATORS,
+    FLOAT,
+    INT8,
+    INT16,
+    INT64,
+    Emit,
+    add,
+    constant,
+    load,
+    multiply,
+    parts,
+    splat,
+    store,
+    subtract,
+)
 from .views import array_at
 
 #: Centroids of a part: what 4 bits tell apart.
@@ -291,6 +306,83 @@ def look_up(
         return context.get_dummy_value()
 
     return types.void(shape, *[types.int64] * 7), generate
+
+
+@intrinsic
+def add_by_code(
+    typing: Any, shape: Any, weights: Any, stride: Any, factors: Any, codes: Any, step: Any, n_blocks: Any, sums: Any
+) -> Any:
+    """Add up the weights of the rows of each code: sums[g, code] += factors[g] * the weights of its rows.
+
+    A sum is a vector, whose lanes are still to be added. A row's code is compared with each number there is, for all
+    query heads at once, so that no addition waits for the one before.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    weights : int64
+        Address of the first query head's weights, BLOCK_ROWS f32 a block.
+    stride : int64
+        Floats from there to those of the next query head.
+    factors : int64
+        Address of (group,) f32.
+    codes : int64
+        Address of one code of the first block's rows, HALF_BLOCK bytes.
+    step : int64
+        Bytes from there to that of the next block.
+    n_blocks : int64
+        Blocks.
+    sums : int64
+        Address of (group, CODES, LANES) f32.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _shape, weights, stride, factors, codes, step, n_blocks, sums = args
+        emit = Emit(builder)
+        mask = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [15] * HALF_BLOCK)
+        four = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [4] * HALF_BLOCK)
+        for heads in parts(shape.shape.group, ACCUMULATORS // 4):
+            scale = [emit.splat(emit.load_scalar(factors, g)) for g in heads]
+            for numbers in parts(CODES, ACCUMULATORS // len(heads)):
+                places = [((g * CODES) + number) * LANES for number in numbers for g in heads]
+                totals = [cgutils.alloca_once(builder, emit.vector) for _ in places]
+                for place, total in zip(places, totals, strict=True):
+                    builder.store(emit.load_float(sums, place), total)
+                with cgutils.for_range(builder, n_blocks) as loop:
+                    packed = emit.load_bytes(codes, builder.mul(loop.index, step), HALF_BLOCK)
+                    first = builder.mul(loop.index, constant(BLOCK_ROWS))
+                    for half, own in enumerate((builder.and_(packed, mask), builder.lshr(packed, four))):
+                        for lanes in parts(HALF_BLOCK, LANES):
+                            row = builder.add(first, constant(half * HALF_BLOCK + lanes.start))
+                            found = builder.zext(emit.shuffle(own, own, list(lanes)), emit.integers)
+                            weight = [
+                                emit.load_float(weights, builder.add(row, builder.mul(stride, constant(g))))
+                                for g in heads
+                            ]
+                            for i, total in enumerate(totals):
+                                number, g = numbers[i // len(heads)], i % len(heads)
+                                equal = builder.icmp_signed("==", found, ir.Constant(emit.integers, [number] * LANES))
+                                before = builder.load(total)
+                                after = emit.fma(weight[g], scale[g], before)
+                                builder.store(builder.select(equal, after, before), total)
+                for place, total in zip(places, totals, strict=True):
+                    emit.store(builder.load(total), sums, place)
+        return context.get_dummy_value()
+
+    return types.void(shape, *[types.int64] * 7), generate
+
+
+@intrinsic
+def stack_sums(typing: Any, shape: Any) -> Any:
+    """Allocate room for the sums of `add_by_code` on the stack of the calling function; its address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        room = cgutils.alloca_once(builder, FLOAT, shape.shape.group * CODES * LANES)
+        room.align = 64
+        return builder.ptrtoint(room, INT64)
+
+    return types.int64(shape), generate
 
 
 @intrinsic

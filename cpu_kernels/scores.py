@@ -24,6 +24,9 @@ LIST_ROOM = 40
 #: of Squeezed Attention. To keep less costs quality where the budget would allow more; to keep more, a larger lookup.
 COARSE_KEPT = 0.5
 
+#: Scores that `exp_rows` takes at once.
+EXP_STEP = 4 * LANES
+
 #: The items that a thread scores are a multiple of this.
 ITEMS_STEP = 16
 
@@ -65,6 +68,21 @@ def sizes_address(head):
 def sizes_of(head):
     """View the items' sizes, (scratch_items,) f32."""
     return array_at(sizes_address(head), (head.scratch_items,), np.float32)
+
+
+@kernel
+def chunk_sums_address(shape, head, number):
+    """Return the address of the numbers of one chunk in `chunk_sums_of`."""
+    return sizes_address(head) + number * 2 * shape.group * 4
+
+
+@kernel
+def chunk_sums_of(shape, head):
+    """View what two numbers sum up the scores of each chunk of rows, (chunks, 2, group) f32.
+
+    They take the place of sizes, which have room for a group of 128.
+    """
+    return array_at(sizes_address(head), (head.scratch_items // CHUNK_ROWS, 2, shape.group), np.float32)
 
 
 @kernel
@@ -219,6 +237,34 @@ def exp_scores(scores, n):
     for i in range(0, n, LANES):
         store(scores + i * 4, exp(subtract(load(scores + i * 4), largest)))
     return highest
+
+
+@kernel
+def exp_rows(scores, n):
+    """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, and 0 after them up to EXP_STEP of them.
+
+    Four vectors at a time, so that no sum waits for the one before. Returns the largest and the sum.
+    """
+    stop = -(-n // EXP_STEP) * EXP_STEP
+    fill(scores, n, stop, float32(-np.inf))
+    a = b = c = d = splat(float32(-1e30))
+    for i in range(0, stop, EXP_STEP):
+        at = scores + i * 4
+        a, b = maximum(a, load(at)), maximum(b, load(at + LANES * 4))
+        c, d = maximum(c, load(at + LANES * 8)), maximum(d, load(at + LANES * 12))
+    highest = max_of(maximum(maximum(a, b), maximum(c, d)))
+    largest = splat(highest)
+    a = b = c = d = splat(float32(0))
+    for i in range(0, stop, EXP_STEP):
+        at = scores + i * 4
+        w, x = exp(subtract(load(at), largest)), exp(subtract(load(at + LANES * 4), largest))
+        y, z = exp(subtract(load(at + LANES * 8), largest)), exp(subtract(load(at + LANES * 12), largest))
+        store(at, w)
+        store(at + LANES * 4, x)
+        store(at + LANES * 8, y)
+        store(at + LANES * 12, z)
+        a, b, c, d = add(a, w), add(b, x), add(c, y), add(d, z)
+    return highest, sum_of(add(add(a, b), add(c, d)))
 
 
 @kernel

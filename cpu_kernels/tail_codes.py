@@ -28,7 +28,7 @@ from .compile import Shape, kernel
 from .head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
 from .memory import stack_floats
 from .rows import narrow_row, widen_row
-from .vector import FLOAT, INT64
+from .vector import CACHE_LINE, FLOAT, INT64, prefetch_line
 from .views import array_at, record_at
 
 #: Blocks of a chunk.
@@ -85,6 +85,15 @@ def means_of(shape, chunk):
 def codes_of(shape, chunk, block, n_codes):
     """Return the address of the codes of a chunk's block."""
     return chunk_extras(shape, chunk) + BLOCKS * 2 * shape.head_dim + block * (n_codes + 1) * HALF_BLOCK
+
+
+@kernel
+def prefetch_codes(shape, head, number, n_codes, share):
+    """Prefetch one of BLOCKS shares of a chunk's extras: means and codes."""
+    size = 2 * shape.head_dim + (n_codes + 1) * HALF_BLOCK
+    start = chunk_extras(shape, chunk_at(head, number)) + share * size
+    for address in range(start, start + size, CACHE_LINE):
+        prefetch_line(address)
 
 
 @kernel

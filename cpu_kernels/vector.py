@@ -163,10 +163,12 @@ class Emit:
         return self.builder.call(function, [x])
 
     def maximum_lane(self, x: Any) -> Any:
-        """Return the largest lane."""
-        signature = ir.FunctionType(FLOAT, [self.vector])
-        name = f"llvm.vector.reduce.fmax.v{self.lanes}f32"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, signature, name), [x])
+        """Return the largest lane that is a number, by halves: LLVM compares lanes one after another."""
+        step = self.lanes // 2
+        while step:
+            x = self.call("maxnum", x, self.shuffle(x, x, [(lane + step) % self.lanes for lane in range(self.lanes)]))
+            step //= 2
+        return self.builder.extract_element(x, ir.Constant(INT32, 0))
 
     def exp(self, x: Any) -> Any:
         """Return exp(x) for x up to 88, to about 2 units in the last place: 0 below LOWEST_EXPONENT, NaN for NaN."""
@@ -262,6 +264,17 @@ def store(typing: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, VECTOR), generate
+
+
+@intrinsic
+def prefetch_line(typing: Any, address: Any) -> Any:
+    """Prefetch the cache line at an address, which is read soon; any address is safe."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        Emit(builder).prefetch(args[0], CACHE_LINE)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 @intrinsic

@@ -21,26 +21,50 @@ import numpy as np
 from numba import float32
 
 from .. import tail_codes
-from ..codes import BLOCK_ROWS, CODES, HALF_BLOCK, factors_of, fill_tables, look_up, stack_tables
+from ..codes import (
+    BLOCK_ROWS,
+    CODES,
+    HALF_BLOCK,
+    add_by_code,
+    factors_of,
+    fill_tables,
+    look_up,
+    stack_sums,
+    stack_tables,
+)
 from ..compile import LANES, kernel
 from ..decode import LOWEST_SCORE, largest_scores, weight_sums, weighted_values
-from ..head import CHUNK_ROWS, chunk_at, head_at
+from ..head import CHUNK_ROWS, chunk_at, count_chunks, head_at
 from ..hooks import Hooks
-from ..memory import read_float, stack_floats
+from ..memory import stack_floats
 from ..rows import dot, load_query
 from ..scores import (
-    add_attention,
+    cap_scores,
+    chunk_sums_address,
+    chunk_sums_of,
+    exp_rows,
     fill,
     importance_address,
     list_address,
     rest_of,
     score_tail_rows,
     scores_address,
-    sum_floats,
 )
 from ..spans import add_listed_rows, add_tail, spans_to_fill
-from ..tail_codes import BLOCKS, CODEBOOKS, ERRORS, ORDER, VALUES, codes_of, means_of, ready_blocks, tend_codes
+from ..tail_codes import (
+    BLOCKS,
+    CODEBOOKS,
+    ERRORS,
+    ORDER,
+    VALUES,
+    codes_of,
+    means_of,
+    prefetch_codes,
+    ready_blocks,
+    tend_codes,
+)
 from ..top_k import find_covering, list_from, list_top
+from ..vector import add, load, multiply, splat, store, sum_of
 from ..views import array_at, record_at
 from .dense import select_all
 
@@ -85,17 +109,27 @@ def by_quality(state):
 
 @kernel
 def score_codes(shape, head_address, query, part, n_parts):
-    """Score a share of the rows by their codes, for one token: a `score` hook (see hooks.py)."""
+    """Score a share of the rows, those with codes by these, for one token: a `score` hook (see hooks.py).
+
+    A share is whole chunks. Their scores become exp(score - the chunk's largest) at once, while they are in the cache.
+    """
     head = head_at(head_address)
     state, n_blocks, stride = record_at(head.state, STATE), used_blocks(head, 1), head.scratch_items
-    n_chunks = -(-n_blocks // BLOCKS)
+    n_chunks = count_chunks(head)
     first, stop = n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
-    if first == stop:
+    if first == stop or n_blocks == 0:
         return 0
+    for share in range(BLOCKS):
+        prefetch_codes(shape, head, first, state.n_codes, share)
     room, floats = stack_tables(shape), stack_floats(shape)
     fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
     offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
     raised = _raise_by_errors(shape, query, head, floats + shape.group * BLOCKS * 4)
+    if first == 0:
+        rest = rest_of(shape, head)
+        for g in range(shape.group):
+            rest[2, g] = raised[g]
+    exact, sums = load_query(shape, query, stack_floats(shape)), chunk_sums_of(shape, head)
     for number in range(first, stop):
         chunk, n_own = chunk_at(head, number), min(n_blocks - number * BLOCKS, BLOCKS)
         dot(shape.of_halves, query, means_of(shape, chunk), n_own, floats, BLOCKS)
@@ -104,16 +138,20 @@ def score_codes(shape, head_address, query, part, n_parts):
                 offsets[g, block] += factors[1, g] + raised[g]
         scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
         for block in range(n_own):
+            if number + 1 < stop:  # its memory is elsewhere: nothing but this announces it
+                prefetch_codes(shape, head, number + 1, state.n_codes, block)
             codes = codes_of(shape, chunk, block, state.n_codes)
             look_up(
                 shape, room, state.n_codes, codes, floats + block * 4, BLOCKS, scores + block * BLOCK_ROWS * 4, stride
             )
-    if by_quality(state):  # what is attended in any case counts by its exact scores
-        loaded = load_query(shape, query, floats)
-        if first == 0:
-            score_tail_rows(shape, head, loaded, 0, SINKS)
-        if stop == n_chunks:
-            score_tail_rows(shape, head, loaded, n_blocks * BLOCK_ROWS, head.n_tail)
+        if number == 0:  # what is attended in any case counts by its exact scores
+            score_tail_rows(shape, head, exact, 0, SINKS)
+        start, end = number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, head.n_tail)
+        score_tail_rows(shape, head, exact, max(n_blocks * BLOCK_ROWS, start), end)
+        for g in range(shape.group):
+            own = scores + g * stride * 4
+            cap_scores(own, end - start, head.softcap)
+            sums[number, 0, g], sums[number, 1, g] = exp_rows(own, end - start)
     return 0
 
 
@@ -148,27 +186,67 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
     state, end = record_at(head.state, STATE), used_blocks(head, n_tokens) * BLOCK_ROWS
     if n_tokens > 1 or end == 0:
         return _select_all(shape, head_address, query, n_tokens, spans_address)
-    importance, rest = importance_address(head), rest_of(shape, head)
-    n_scored = head.n_tail if by_quality(state) else end
-    fill(importance, 0, -(-n_scored // LANES) * LANES, float32(0))
-    raised = _raise_by_errors(shape, query, head, stack_floats(shape))
-    for g in range(shape.group):
-        rest[0, g], rest[2, g] = add_attention(head, g, n_scored) - raised[g], raised[g]
     head.bytes_read += end * (state.n_codes + 1) // 2 + end // BLOCK_ROWS * 2 * shape.head_dim
     head.bytes_read += 8 * CODES * shape.head_dim
-    if math.isnan(read_float(importance)):  # then all are NaN: attend to everything, so that the NaN reaches the output
+    if not _weigh_chunks(shape, head):  # attend to everything, so that a NaN reaches the output
         return _select_all(shape, head_address, query, n_tokens, spans_address)
+    _sum_shares(shape, head)
     listed = list_address(shape, head)
-    n_selected = _list_best(shape, head, state, end, importance, listed)
-    rows = array_at(listed, (n_selected,), np.int32)
-    for g in range(shape.group):  # their weights are exact: nothing is left to estimate
-        weights = array_at(scores_address(head, g), (end,), np.float32)
-        for i in range(n_selected):
-            weights[rows[i]] = float32(0)
-        rest[1, g] = sum_floats(scores_address(head, g), end)
+    n_selected = _list_best(shape, head, state, end, importance_address(head), listed)
+    _leave_rest(shape, head, end, array_at(listed, (n_selected,), np.int32))
     spans = spans_to_fill(spans_address)
     n_spans = add_listed_rows(shape, head, listed, n_selected, spans, 0)
     return add_tail(shape, head, end, 0, spans, n_spans)
+
+
+@kernel
+def _weigh_chunks(shape, head):
+    """Turn each chunk's largest score and sum into factors of its weights, and sum up all weights, into the rest.
+
+    One makes weights relative to the largest score of all chunks, the other makes them shares of all attention.
+    Returns whether no weight is NaN.
+    """
+    sums, rest, n_chunks, finite = chunk_sums_of(shape, head), rest_of(shape, head), count_chunks(head), True
+    for g in range(shape.group):
+        largest, total = float32(LOWEST_SCORE), float32(0)
+        for number in range(n_chunks):
+            largest = max(largest, sums[number, 0, g])
+        for number in range(n_chunks):
+            sums[number, 0, g] = float32(math.exp(sums[number, 0, g] - largest))
+            total += sums[number, 1, g] * sums[number, 0, g]
+        for number in range(n_chunks):
+            sums[number, 1, g] = sums[number, 0, g] / total
+        rest[0, g], rest[1, g] = largest - rest[2, g], total
+        finite = finite and not math.isnan(total)
+    return finite
+
+
+@kernel
+def _sum_shares(shape, head):
+    """Sum the rows' shares of the attention over the query heads, into their importance."""
+    sums, importance = chunk_sums_of(shape, head), importance_address(head)
+    for number in range(count_chunks(head)):
+        start, own = number * CHUNK_ROWS, sums[number, 1]
+        for row in range(start, min(start + CHUNK_ROWS, -(-head.n_tail // LANES) * LANES), LANES):
+            total = splat(float32(0))
+            for g in range(shape.group):
+                total = add(total, multiply(load(scores_address(head, g) + row * 4), splat(own[g])))
+            store(importance + row * 4, total)
+
+
+@kernel
+def _leave_rest(shape, head, end, rows):
+    """Take the weights of what is attended exactly, these rows and all from `end` on, out of what is estimated."""
+    sums, rest = chunk_sums_of(shape, head), rest_of(shape, head)
+    for g in range(shape.group):
+        weights, exact = array_at(scores_address(head, g), (head.n_tail,), np.float32), float32(0)
+        for i in range(len(rows)):
+            row = rows[i]
+            exact += weights[row] * sums[row // CHUNK_ROWS, 0, g]
+            weights[row] = float32(0)
+        for row in range(end, head.n_tail):
+            exact += weights[row] * sums[row // CHUNK_ROWS, 0, g]
+        rest[1, g] = max(rest[1, g] - exact, float32(0))
 
 
 @kernel
@@ -195,7 +273,7 @@ def _list_best(shape, head, state, end, importance, listed):
     for row in range(end, head.n_tail):
         wanted -= shares[row]
     fill(importance, 0, SINKS, float32(0))
-    least = find_covering(importance, end, wanted)
+    least = find_covering(importance, end, wanted, listed)
     fill(importance, 0, SINKS, float32(np.inf))
     n_selected = list_from(importance, end, least, listed)
     n_wanted = min(max(n_selected, end // FEWEST), max(state.n_most, SINKS))
@@ -208,30 +286,21 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     head = head_at(head_address)
     state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
-    if first == stop:
+    rest = rest_of(shape, head)
+    if first == stop or rest[1].max() <= 0:
         return 0
-    means, rest = array_at(head.state + VALUES, (shape.head_dim, CODES), np.float32), rest_of(shape, head)
-    sums = array_at(stack_floats(shape), (2, CODES), np.float32)
+    room = stack_sums(shape)
+    _sum_by_code(shape, head, state.n_codes, first, stop, room)
+    sums = array_at(room, (shape.group, CODES), np.float32)
+    means = array_at(head.state + VALUES, (shape.head_dim, CODES), np.float32)
     all_values, totals, highest = (
         weighted_values(shape, partial),
         weight_sums(shape, partial),
         largest_scores(shape, partial),
     )
     for g in range(shape.group):
-        if rest[1, g] <= 0:
-            continue
-        sums[:] = float32(0)
-        for block in range(first, stop):
-            codes = codes_of(shape, chunk_at(head, block // BLOCKS), block % BLOCKS, state.n_codes)
-            both = array_at(codes + state.n_codes * HALF_BLOCK, (HALF_BLOCK,), np.uint8)
-            weights = array_at(scores_address(head, g) + block * BLOCK_ROWS * 4, (2, HALF_BLOCK), np.float32)
-            for i in range(HALF_BLOCK):  # into two rows of sums, so that no addition waits for the one before
-                sums[0, both[i] & 15] += weights[0, i]
-                sums[1, both[i] >> 4] += weights[1, i]
-        for code in range(CODES):
-            sums[0, code] += sums[1, code]
-        total = sums[0].sum()
-        if total <= 0:
+        total = sums[g].sum()
+        if rest[1, g] <= 0 or total <= 0:
             continue
         values, new = all_values[g], max(highest[g], rest[0, g])
         before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(rest[0, g] - new))
@@ -240,9 +309,29 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
         for i in range(shape.head_dim):
             value = float32(0)
             for code in range(CODES):
-                value += sums[0, code] * means[i, code]
+                value += sums[g, code] * means[i, code]
             values[i] = values[i] * before + value * factor
     return 0
+
+
+@kernel
+def _sum_by_code(shape, head, n_codes, first, stop, room):
+    """Sum the weights of the rows of blocks first to stop by the codes of their values, into (group, CODES) f32.
+
+    `room` is the address of them, which `stack_sums` gave.
+    """
+    n_sums, stride = shape.group * CODES, head.scratch_items
+    fill(room, 0, n_sums * LANES, float32(0))
+    block = first
+    while block < stop:
+        number, end = block // BLOCKS, min((block // BLOCKS + 1) * BLOCKS, stop)
+        codes = codes_of(shape, chunk_at(head, number), block % BLOCKS, n_codes) + n_codes * HALF_BLOCK
+        weights, factors = scores_address(head, 0) + block * BLOCK_ROWS * 4, chunk_sums_address(shape, head, number)
+        add_by_code(shape, weights, stride, factors, codes, (n_codes + 1) * HALF_BLOCK, end - block, room)
+        block = end
+    sums = array_at(room, (n_sums,), np.float32)
+    for i in range(n_sums):
+        sums[i] = sum_of(load(room + i * LANES * 4))
 
 
 HOOKS = Hooks(select=select_coded, score=score_codes, estimate=estimate_rest, after_step=tend_codes)

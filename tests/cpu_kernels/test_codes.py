@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from octavo.cpu_kernels import codes
 from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES, HALF_BLOCK
-from octavo.cpu_kernels.compile import Shape, kernel
+from octavo.cpu_kernels.compile import LANES, Shape, kernel
 from octavo.cpu_kernels.views import array_at
 
 #: (head_dim, group, columns of a part)
@@ -114,3 +114,31 @@ def test_products_are_looked_up_within_half_a_unit_of_each_table(head_dim, group
     found = scores.view(np.float32, group, stride)
     assert (np.abs(found[:, :BLOCK_ROWS] - expected) <= n_codes * unit / 2 * 1.001 + 1e-5 * (1 + spread)).all()
     assert np.isnan(found[:, BLOCK_ROWS:]).all(), "nothing is written after the block"
+
+
+@kernel
+def sum_by_code(shape, weights, stride, factors, written, step, n_blocks, sums):
+    """Call `add_by_code`, which is no function in Python."""
+    codes.add_by_code(shape, weights, stride, factors, written, step, n_blocks, sums)
+
+
+@pytest.mark.parametrize(("head_dim", "group", "columns"), SIZES)
+@pytest.mark.parametrize("n_blocks", [0, 1, 3])
+def test_weights_add_up_by_code(head_dim, group, columns, n_blocks):
+    rng = np.random.default_rng(group)
+    shape, step, n_rows = Shape(head_dim, group), 3 * HALF_BLOCK, n_blocks * BLOCK_ROWS
+    numbers = rng.integers(0, CODES, n_rows)
+    blocks, room = Room(max(n_blocks, 1) * step), Room(group * CODES * LANES * 4)
+    for row in range(n_rows):
+        block = blocks.address + row // BLOCK_ROWS * step
+        codes.write_code(block, row % BLOCK_ROWS, 1, int(numbers[row]))
+    weights, factors = rng.random((group, n_rows + 5), np.float32), rng.random(group, np.float32)
+    before = normal(rng, group, CODES, LANES)
+    room.view(np.float32, group, CODES, LANES)[:] = before
+    sum_by_code(
+        shape, address(weights), n_rows + 5, address(factors), blocks.address + HALF_BLOCK, step, n_blocks, room.address
+    )
+    room.check()
+    expected = [[row[:n_rows][numbers == code].sum() for code in range(CODES)] for row in weights.astype(np.float64)]
+    expected = before.sum(axis=2) + factors[:, None] * np.array(expected).reshape(group, CODES)
+    np.testing.assert_allclose(room.view(np.float32, group, CODES, LANES).sum(axis=2), expected, atol=1e-4)

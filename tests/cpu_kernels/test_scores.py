@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from octavo.cpu_kernels.compile import LANES, Shape
 from octavo.cpu_kernels.head import HEAD
 from octavo.cpu_kernels.scores import (
+    EXP_STEP,
     ITEMS_STEP,
     add_shares,
     cap_scores,
     choose_apart,
+    exp_rows,
     exp_scores,
     fill,
     padded,
@@ -40,6 +42,25 @@ def test_capped_scores(softcap):
     room.check()
     expected = [*oracle.capped(scores[:-1].astype(np.float64), softcap), np.inf]
     np.testing.assert_allclose(room.floats(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize("n", [1, EXP_STEP - 1, EXP_STEP, 200])
+def test_rows_are_raised_to_exp_and_summed(n, spread):
+    room = Room(filled=normal(np.random.default_rng(n), -(-n // EXP_STEP) * EXP_STEP, spread=spread))
+    scores = room.floats()[:n].astype(np.float64)
+    largest, total = exp_rows(room.address, n)
+    room.check()
+    expected = np.exp(scores - scores.max())
+    np.testing.assert_allclose(room.floats(), np.append(expected, [0] * (-n % EXP_STEP)), rtol=1e-4, atol=1e-30)
+    assert largest == scores.max()
+    assert total == pytest.approx(expected.sum(), rel=1e-4)
+
+
+def test_a_nan_among_rows_reaches_their_sum():
+    room = Room(filled=np.zeros(EXP_STEP, np.float32))
+    room.floats()[LANES + 1] = np.nan
+    assert np.isnan(exp_rows(room.address, EXP_STEP)[1])
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 1e4])

@@ -74,6 +74,24 @@ def test_negative_numbers_and_nan_are_never_listed():
     assert top([-1.0, np.nan], 2) == []
 
 
+HOSTILE = {
+    "close together": 1 + np.arange(2000) % 7 * np.float32(2**-23),
+    "all but one equal": np.r_[np.full(1999, 0.5), 0.75],
+    "on both sides of a power of 2": np.tile(np.nextafter(np.float32(2), np.float32([0, 2, 3])), 500),
+    "as infinities and zeros": np.tile([INFINITY, 0.0, -0.0, 1e-45, 3.4e38], 400),
+    "mostly NaN": np.tile([np.nan, 1.0, -1.0, 2.0, np.nan], 400),
+    "each of another size": 2.0 ** (np.arange(2000) % 250 - 125),
+    "shares": np.random.default_rng(2).exponential(size=2000) ** 4,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_list_top_of_many_hostile_numbers_equals_a_stable_sort(name):
+    values = np.float32(HOSTILE[name])
+    for k in [0, 1, 2, 399, 400, 401, 1000, 1599, 1600, 1999, 2000, 2001]:
+        assert top(values, k) == oracle.top(values, k), k
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_both_zeros_are_equal(k):
     assert top([-0.0, 0.0, -0.0, 0.0], k) == list(range(k))
@@ -156,7 +174,7 @@ def covering(values, wanted):
     padded[: len(values)] = values
     padded = before_a_hole(padded)
     listed = Room(4 * len(padded))
-    bits = find_covering(address(padded), len(padded), np.float32(wanted))
+    bits = find_covering(address(padded), len(padded), np.float32(wanted), listed.address)
     n = list_from(address(padded), len(padded), bits, listed.address)
     listed.check()
     return listed.view(np.int32)[:n].tolist()
@@ -171,6 +189,15 @@ def test_as_few_values_are_taken_as_add_up(n, wanted):
     assert taken == sorted(np.argsort(-values)[: len(taken)].tolist())
     assert values[taken].sum() >= wanted - 1e-5
     assert np.sort(values[taken])[1:].sum() < wanted + 1e-5
+
+
+def test_sums_of_many_values_are_exact_where_they_can_be():
+    """Of whole numbers: as many are taken as a full sort says."""
+    values = np.random.default_rng(3).integers(1, 200, 3000).astype(np.float32)
+    for wanted in (1, 199, 200, 5000, values.sum() // 2, values.sum() - 1, values.sum()):
+        falling = np.sort(values)[::-1]
+        least = falling[np.searchsorted(np.cumsum(falling), wanted)]
+        assert covering(values, wanted) == np.flatnonzero(values >= least).tolist()
 
 
 @pytest.mark.parametrize("wanted", [0.0, -1.0])

@@ -6,6 +6,7 @@ from helpers.kernel_inputs import Room
 
 from octavo.cpu_kernels import decode
 from octavo.cpu_kernels.codes import BLOCK_ROWS
+from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.tail_codes import RECENT, TRAINED, tend_codes
 
@@ -51,9 +52,22 @@ def tend(head, n_tokens):
         chunk.check()
 
 
+def scores_of(head, query, n_parts):
+    """The scores of all rows, (group, n_tail) f64. Checks that each chunk has exp of them, relative to its largest."""
+    weights = head.score(sketch.score_codes, query, n_parts)[:, : head.n_tail].astype(np.float64)
+    if np.isnan(weights).any() or not sketch.used_blocks(head.record[0], 1):
+        return weights
+    sums = head.scratch.view(np.float32, len(head.chunks), 2, head.shape.group, at=4 * head.n_items)
+    own = [weights[:, i : i + CHUNK_ROWS] for i in range(0, head.n_tail, CHUNK_ROWS)]
+    assert all((part.max(axis=1) == 1).all() for part in own)
+    np.testing.assert_allclose(sums[:, 1], [part.sum(axis=1) for part in own], rtol=1e-5)
+    largest = np.repeat(sums[:, 0], CHUNK_ROWS, axis=0)[: head.n_tail].T
+    return np.log(weights) + largest
+
+
 def attended(head, query, n_parts=1):
-    """The rows that are attended exactly, the scores of the others, and the output of all: (group, head_dim)."""
-    scores = head.score(sketch.score_codes, query, n_parts)[:, : int(head.state["n_coded"][0]) * BLOCK_ROWS].copy()
+    """The rows that are attended exactly, the scores of all, and the output: (group, head_dim)."""
+    scores = scores_of(head, query, n_parts)
     rows = np.array(head.rows(head.select(sketch.select_coded, query, 40)))
     shape, partials = head.shape, []
     for part in range(n_parts):

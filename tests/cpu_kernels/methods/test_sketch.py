@@ -5,7 +5,7 @@ import pytest
 from helpers import oracle
 from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
 from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, shapes
-from helpers.sketched_heads import SKETCH, attended, before_the_newest, coded_head, codes_of_block, tend
+from helpers.sketched_heads import SKETCH, attended, before_the_newest, coded_head, codes_of_block, scores_of, tend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from octavo.cpu_kernels.compile import F16, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
+from octavo.cpu_kernels.scores import rest_of
 from octavo.cpu_kernels.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
@@ -147,14 +148,14 @@ def test_the_output_is_what_exact_and_estimated_rows_give(shape, n_parts):
     chosen = rows[rows < n]
     assert (rows[len(chosen) :] == np.arange(n, head.n_tail)).all(), "all rows without codes are attended"
     assert set(range(SINKS)) <= set(chosen)
-    shares = oracle.shares(scores.astype(np.float64))
+    shares = oracle.shares(scores)[:n]
     shares[:SINKS] = np.inf
     assert_largest(chosen, shares, 100)
     products = query[0].astype(np.float64) @ keys.T.astype(np.float64)
     scores = scores - raised(head, query)
     spread = np.abs(products - products.mean(axis=1, keepdims=True)).max()
-    assert np.abs(scores - products).max() < 0.05 * spread
-    mixed = np.hstack([scores, np.zeros((shape.group, head.n_tail - n))])
+    assert np.abs(scores[:, SINKS:n] - products[:, SINKS:]).max() < 0.05 * spread
+    mixed = scores.copy()
     mixed[:, rows] = query[0].astype(np.float64) @ head.keys[rows].T.astype(np.float64)
     all_values = head.values.copy()
     rest = np.delete(np.arange(n), chosen)
@@ -221,6 +222,30 @@ def test_what_is_read_is_counted():
     assert head.record["bytes_read"][0] == expected
 
 
+@pytest.mark.parametrize("n_parts", [2, 5])
+def test_what_is_scored_does_not_depend_on_the_number_of_threads(n_parts):
+    head, query = coded_head(np.random.default_rng(14), SHAPE), queries_of(np.random.default_rng(14), SHAPE)
+    assert (scores_of(head, query, n_parts) == scores_of(head, query, 1)).all()
+
+
+def test_scores_are_capped():
+    head, query = coded_head(np.random.default_rng(15), SHAPE), queries_of(np.random.default_rng(15), SHAPE)
+    scores = scores_of(head, query, 1)
+    head.set(softcap=2.0)
+    np.testing.assert_allclose(scores_of(head, query, 1), oracle.capped(scores, 2.0), atol=1e-4)
+
+
+def test_what_is_left_to_the_estimate_is_told():
+    """The sum of weights of rows that are not attended exactly, and how far scores are raised: see `rest_of`."""
+    head, query = coded_head(np.random.default_rng(16), SHAPE), queries_of(np.random.default_rng(16), SHAPE, 1, 0.1)
+    rows, scores, _ = attended(head, query)
+    largest, weights, above = rest_of(SHAPE, head.record[0])
+    expected = np.exp(np.delete(scores, rows, axis=1) - scores.max(axis=1, keepdims=True)).sum(axis=1)
+    np.testing.assert_allclose(weights, expected, rtol=1e-3)
+    np.testing.assert_allclose(above, raised(head, query)[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(largest, scores.max(axis=1) - above, rtol=1e-5)
+
+
 # Quality.
 
 
@@ -237,10 +262,9 @@ def test_a_quality_is_covered_by_as_few_rows_as_do(shape, quality):
     """Of shares as codes have them, and exact ones for the rows that are attended in any case."""
     head, query = sharp(np.random.default_rng(10), shape)
     head.set(quality=quality)
-    rows, _, _ = attended(head, query)
+    rows, scores, _ = attended(head, query)
     end = int(head.state["n_coded"][0]) * BLOCK_ROWS
-    scores = head.score(sketch.score_codes, query, 1)
-    shares = oracle.shares(scores.astype(np.float64)[:, : head.n_tail]) / shape.group
+    shares = oracle.shares(scores) / shape.group
     chosen = rows[(rows >= SINKS) & (rows < end)]
     fewest = shares[np.delete(rows, np.flatnonzero(rows == chosen[shares[chosen].argmin()]))].sum()
     assert shares[rows].sum() >= quality - 1e-5
@@ -249,9 +273,11 @@ def test_a_quality_is_covered_by_as_few_rows_as_do(shape, quality):
         assert len(chosen) + SINKS > end // FEWEST, "more than the fewest"
 
 
-def test_scores_of_what_is_attended_in_any_case_are_exact():
+@pytest.mark.parametrize("n_rows", [100, BY_QUALITY])
+def test_scores_of_what_is_attended_in_any_case_are_exact(n_rows):
     head, query = sharp(np.random.default_rng(11), SHAPE)
-    scores = head.score(sketch.score_codes, query, 3)
+    head.set(n_rows=n_rows)
+    scores = scores_of(head, query, 3)
     end = int(head.state["n_coded"][0]) * BLOCK_ROWS
     exact = np.r_[:SINKS, end : head.n_tail]
     expected = query[0].astype(np.float64) @ head.keys[exact].T.astype(np.float64)
