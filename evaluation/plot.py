@@ -1,4 +1,4 @@
-"""Draw the result of `octavo eval`: scores over what was read, by position in the text, and errors by layer."""
+"""Draw the result of `octavo eval`: quality over what was read, by position in the text, and errors by layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..runtime.methods import DENSE, words
+from ..runtime.methods import AUTO, DENSE, words
 from .pictures import new_figure, save
 from .tasks.agreement import Agreement
 from .tasks.needle import Needle
@@ -50,7 +50,8 @@ _PALETTE = (
     *(("#ad1457", "p"), ("#17becf", ">"), ("#6a3d9a", "X"), ("#8c6d31", "<"), ("#000000", "*"), ("#7f7f00", "h")),
 )
 
-_DRAWN = ("bytes_read_share", "score", "standard_error")
+#: What is drawn over the share read: key of the value, and of its standard error.
+_SCORE, _DIVERGENCE = ("score", "standard_error"), ("kl_divergence", None)
 _MOST_COLUMNS = 3  # of the panels of depths
 _MOST_MAPS = 10  # columns of heat maps, one for each attention; with more, the picture has none
 _PANEL, _MAP, _LINE, _LETTER = (3.7, 3.0), (1.7, 1.9), 0.2, 0.09  # inches; of a line of text, and of a letter
@@ -134,7 +135,8 @@ def styles_of(attentions: Iterable[str]) -> dict[str, Style]:
         Style of each attention.
     """
     bare = {name: re.sub(r":[^+]*", "", name) for name in attentions}
-    order = [name for name in dict.fromkeys([*words(), *bare.values()]) if name != DENSE]
+    chooses_last = sorted(words(), key=AUTO.__eq__)
+    order = [name for name in dict.fromkeys([*chooses_last, *bare.values()]) if name != DENSE]
     styles: dict[str, Style] = {}
     for name, method in bare.items():
         number = sum(bare[other] == method for other in styles)
@@ -296,6 +298,7 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
     rows, depths = result["results"], _depths(result["results"])
     ticks = share_ticks(row["bytes_read_share"] for row in rows)
     shares = [1 / ticks[-1], *(row["bytes_read_share"] for row in rows if row["bytes_read_share"] > 0)]
+    value, error_key = _DIVERGENCE if result["task"] == Agreement.name else _SCORE
     panels = figure.subplots(-(-len(depths) // columns), columns, sharey=True, squeeze=False)
     handles = {}
     for depth, axes in zip(depths, panels.flat, strict=False):
@@ -303,7 +306,10 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
         axes.set_xlim(min(shares) / 1.2, max(1.0, *shares) * 1.2)
         for name, curve in trade_off(rows, depth).items():
             colour = styles[name].colour
-            share, score, error = np.array([[row[key] for key in _DRAWN] for row in curve], np.float64).T  # None: NaN
+            share, score = np.array([[row["bytes_read_share"], row[value]] for row in curve], np.float64).T
+            error = np.array([row[error_key] if error_key else 0.0 for row in curve], np.float64)  # None: NaN
+            if name == DENSE and value == _DIVERGENCE[0]:
+                continue  # it is 0, which no logarithm shows
             if name == DENSE:
                 if not np.isnan(error[0]):
                     axes.axhspan(score[0] - error[0], score[0] + error[0], color=colour, alpha=0.15, linewidth=0)
@@ -314,9 +320,12 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
         axes.set_xticks([1 / tick for tick in ticks], labels=["1", *(f"1/{tick}" for tick in ticks[1:])])
         axes.set_xlabel("share of the KV bytes that is read")
         axes.grid(color=_GRID)
+        if value == _DIVERGENCE[0]:
+            axes.set_yscale("log")
     better = "higher" if result["higher_is_better"] else "lower"
+    of_task = f"{result['metric']}\n({better} is better)"
     for axes in panels[:, 0]:
-        axes.set_ylabel(f"{result['metric']}\n({better} is better)")
+        axes.set_ylabel("KL to dense\n(lower is better)" if value == _DIVERGENCE[0] else of_task)
     for axes in panels.flat[len(depths) :]:
         axes.remove()
     figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=names)

@@ -14,6 +14,7 @@ from helpers.index_builds import Entered, Recorded
 import octavo as package
 from octavo.cli import main as cli_main
 from octavo.evaluation.tasks import TASKS, task_class
+from octavo.runtime.methods import words
 
 QUICK = ["--attention", "dense,streaming", "--budgets", "0.8", "--depths", "300", "--samples", "2"]
 COLUMNS = [
@@ -213,7 +214,7 @@ def test_a_text_that_does_not_fit(on_tiny):
         (["passkey:keys=2"], "Invalid value for 'TASK[:KEY=VALUE,...]': passkey has no parameter named 'keys': its "
          "parameters are per_text, n_tokens."),
         (["qa", "--attention", "dense,sparse"], "Invalid value for '--attention': There is no attention named "
-         "'sparse': choose from auto, dense, streaming, h2o, quest, sparq, squeezed, squeezed2, window, sketch, duo, plan."),
+         f"'sparse': choose from {', '.join(words())}."),
         (["qa", "--attention", "dense,llama.cpp"],
          "--attention llama.cpp is for `octavo bench`: its results are dense's."),
         (["qa", "--budgets", "0"], "Invalid value for '--budgets': 0.0 is not in the range 0<x<=1."),

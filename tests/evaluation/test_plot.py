@@ -23,7 +23,7 @@ TENTHS = [number / 10 for number in range(11)]
 def row(attention="dense", budget=1.0, depth=4096, score=0.75, error=0.0625, share=None, **more):
     share = budget if share is None else share
     own = {"attention": attention, "budget": budget, "depth": depth, "bytes_read_share": share}
-    return {**own, "samples": 4, "score": score, "standard_error": error, **more}
+    return {**own, "samples": 4, "score": score, "standard_error": error, "kl_divergence": 0.01 / budget, **more}
 
 
 def result(task, rows, higher=True, metric="found"):
@@ -86,6 +86,14 @@ def test_lines_show_scores_and_standard_errors():
     assert [list(each.get_ydata()) for each in axes.lines if each.get_label() == "dense"] == [[0.75, 0.75]]
     (band,) = axes.patches
     assert (band.get_y(), band.get_height()) == (0.6875, 0.125)
+
+
+def test_agreement_is_drawn_as_divergence_on_a_log_scale():
+    rows = [row(kl_divergence=0.0), row("quest", 0.5, kl_divergence=0.01), row("quest", 0.25, kl_divergence=0.5)]
+    axes = panels(draw(result("agreement", rows)))["4,096 tokens"]
+    assert line(axes, "quest")[0] == [[0.25, 0.5], [0.5, 0.01]]
+    assert (axes.get_yscale(), axes.get_ylabel()) == ("log", "KL to dense\n(lower is better)")
+    assert [each.get_label() for each in axes.lines if each.get_label() == "dense"] == []
 
 
 def test_what_has_no_standard_error_has_no_bar_and_no_band():
