@@ -37,7 +37,6 @@ from .vector import (
     parts,
     splat,
     store,
-    subtract,
 )
 from .views import array_at
 
@@ -50,9 +49,6 @@ BLOCK_ROWS, HALF_BLOCK = 64, 32
 #: Largest number in a table: the sums of 256 parts fit int16.
 _LARGEST = 127
 
-#: Rounds of Lloyd's algorithm. More hardly change what is found.
-_ROUNDS = 8
-
 _TRIPLE = llvmlite.binding.get_default_triple()
 _HAS_AVX2 = bool(llvmlite.binding.get_host_cpu_features().get("avx2"))
 _ON_ARM = _TRIPLE.startswith(("aarch64", "arm64"))
@@ -64,115 +60,14 @@ def block_bytes(n_codes: int) -> int:
 
 
 @kernel
-def deal_columns(n_columns, n_parts, variances, order):
-    """Deal columns into parts, so that the products of variances are about equal: there and back, the largest first.
-
-    Parameters
-    ----------
-    n_columns, n_parts : int64
-        Numbers of columns, and of parts that divide them.
-    variances : int64
-        Address of n_columns f32 of at least 0, which are overwritten.
-    order : int64
-        Address of n_columns int32, which receives the columns of the first part, of the second, and so on.
-    """
-    values, ordered = array_at(variances, (n_columns,), np.float32), array_at(order, (n_columns,), np.int32)
-    size = n_columns // n_parts
-    for i in range(n_columns):
-        best = 0
-        for column in range(n_columns):
-            if values[column] > values[best]:
-                best = column
-        lap, place = i // n_parts, i % n_parts
-        part = place if lap % 2 == 0 else n_parts - 1 - place
-        ordered[part * size + lap] = best
-        values[best] = float32(-1)
-
-
-@kernel
-def nearest(point, size, weights, codebook):
-    """Return the number of the centroid that is nearest to a point: 0 if a NaN is in the point.
-
-    Parameters
-    ----------
-    point, weights : int64
-        Addresses of `size` f32: the point, and the weight of each column's squared distance.
-    size : int64
-        Columns of the point.
-    codebook : int64
-        Address of (size, CODES) f32.
-    """
-    values, factors = array_at(point, (size,), np.float32), array_at(weights, (size,), np.float32)
-    room = _stack_distances()
-    for first in range(0, CODES, LANES):
-        total = splat(float32(0))
-        for i in range(size):
-            difference = subtract(load(codebook + (i * CODES + first) * 4), splat(values[i]))
-            total = add(total, multiply(multiply(difference, difference), splat(factors[i])))
-        store(room + first * 4, total)
-    distances, best = array_at(room, (CODES,), np.float32), 0
-    for code in range(CODES):
-        if distances[code] < distances[best]:
-            best = code
-    return best
-
-
-@intrinsic
-def _stack_distances(typing: Any) -> Any:
-    """Allocate CODES f32 on the stack of the calling function."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        room = cgutils.alloca_once(builder, FLOAT, CODES)
-        room.align = 64
-        return builder.ptrtoint(room, INT64)
-
-    return types.int64(), generate
-
-
-@kernel
-def train(points, n, size, weights, codebook, room):
-    """Find centroids: Lloyd's algorithm, from evenly spaced points. A centroid that loses all points stays.
-
-    Parameters
-    ----------
-    points : int64
-        Address of (n, size) f32.
-    n, size : int64
-        Number of points, at least CODES, and of their columns.
-    weights : int64
-        Address of `size` f32: the weight of each column's squared distance.
-    codebook : int64
-        Address of (size, CODES) f32, which receives the centroids.
-    room : int64
-        Address of (size + 1) * CODES f32 to work in.
-    """
-    values, centroids = array_at(points, (n, size), np.float32), array_at(codebook, (size, CODES), np.float32)
-    sums, counts = array_at(room, (size, CODES), np.float32), array_at(room + size * CODES * 4, (CODES,), np.float32)
-    for code in range(CODES):
-        for i in range(size):
-            centroids[i, code] = values[code * n // CODES, i]
-    for _ in range(_ROUNDS):
-        sums[:] = float32(0)
-        counts[:] = float32(0)
-        for row in range(n):
-            code = nearest(points + row * size * 4, size, weights, codebook)
-            counts[code] += float32(1)
-            for i in range(size):
-                sums[i, code] += values[row, i]
-        for code in range(CODES):
-            if counts[code] > 0:
-                for i in range(size):
-                    centroids[i, code] = sums[i, code] / counts[code]
-
-
-@kernel
-def write_code(codes, row, number, code):
-    """Write code `number` of a row of a block."""
-    place = array_at(codes + number * HALF_BLOCK + row % HALF_BLOCK, (1,), np.uint8)
-    if row < HALF_BLOCK:
-        place[0] = (place[0] & 0xF0) | code
-    else:
-        place[0] = (place[0] & 0x0F) | (code << 4)
+def write_codes(codes, number, found):
+    """Write code `number` of all rows of a block, BLOCK_ROWS int32 at an address."""
+    places, numbers = (
+        array_at(codes + number * HALF_BLOCK, (HALF_BLOCK,), np.uint8),
+        array_at(found, (2, HALF_BLOCK), np.int32),
+    )
+    for i in range(HALF_BLOCK):
+        places[i] = numbers[0, i] | numbers[1, i] << 4
 
 
 @kernel

@@ -23,7 +23,8 @@ from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .codes import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, deal_columns, nearest, train, write_code
+from .codebooks import deal_columns, nearest, nearest_of_many, train
+from .codes import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
 from .compile import Shape, kernel
 from .head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
 from .memory import stack_floats
@@ -138,19 +139,44 @@ def _find_mean(shape, head, block, floats):
 
 
 @kernel
-def _dealt_key(shape, head, row, n_codes, floats):
+def _dealt_key(shape, head, row, floats):
     """Write what is left of a key without its block's mean, columns in the order of the parts.
 
     `floats` is the address of head_dim f32, and of 2 * head_dim more to work in.
     """
+    _deal_key(shape, head, row, 0, shape.head_dim, floats, floats, 1)
+
+
+@kernel
+def _deal_key(shape, head, row, first, n_columns, floats, out, stride):
+    """Write some columns of what is left of a key, `stride` f32 apart.
+
+    `first` and the others count in the order of the parts. `floats` is the address of 3 * head_dim f32, the last two
+    thirds to work in.
+    """
     head_dim, block = shape.head_dim, row // BLOCK_ROWS
-    columns = array_at(head.state + ORDER, (head_dim,), np.int32)
-    dealt, raw = array_at(floats, (head_dim,), np.float32), array_at(floats + 4 * head_dim, (2, head_dim), np.float32)
+    columns, raw = (
+        array_at(head.state + ORDER, (head_dim,), np.int32),
+        array_at(floats + 4 * head_dim, (2, head_dim), np.float32),
+    )
+    dealt = array_at(out, ((n_columns - 1) * stride + 1,), np.float32)
     means = means_of(shape, chunk_at(head, block // BLOCKS))
     widen_row(shape, tail_key(shape, head, row), floats + 4 * head_dim)
     widen_row(shape.of_halves, means + block % BLOCKS * 2 * head_dim, floats + 8 * head_dim)
-    for i in range(head_dim):
-        dealt[i] = raw[0, columns[i]] - raw[1, columns[i]]
+    for i in range(n_columns):
+        dealt[i * stride] = raw[0, columns[first + i]] - raw[1, columns[first + i]]
+
+
+@kernel
+def _copy_value(shape, head, row, floats, out, stride):
+    """Write the columns of a value, `stride` f32 apart. `floats` is the address of head_dim f32 to work in."""
+    value, copy = (
+        array_at(floats, (shape.head_dim,), np.float32),
+        array_at(out, ((shape.head_dim - 1) * stride + 1,), np.float32),
+    )
+    widen_row(shape, tail_value(shape, head, row), floats)
+    for i in range(shape.head_dim):
+        copy[i * stride] = value[i]
 
 
 @kernel
@@ -184,27 +210,23 @@ def _find_codebooks(shape, head, n_rows):
     for i in range(head_dim):
         importance[i] = (importance[i] + least) / least if least > 0 else float32(1)
     for row in range(0, n_rows, step):
-        _dealt_key(shape, head, row, n_codes, floats)
+        _dealt_key(shape, head, row, floats)
         for i in range(head_dim):
             variances[i] += importance[i] * dealt[i] * dealt[i]
     deal_columns(head_dim, n_codes, floats + 12 * head_dim, head.state + ORDER)
     for i in range(head_dim):
         weights[i] = importance[order[i]]
-    points, room = array_at(samples, (KEY_SAMPLE, size), np.float32), samples + KEY_SAMPLE * size * 4
+    n, room = n_rows // step, samples + KEY_SAMPLE * size * 4
     for part in range(n_codes):
-        n = 0
-        for row in range(0, n_rows, step):
-            _dealt_key(shape, head, row, n_codes, floats)
-            for i in range(size):
-                points[n, i] = dealt[part * size + i]
-            n += 1
+        for i in range(n):
+            _deal_key(shape, head, i * step, part * size, size, floats, samples + i * 4, n)
         codebook = head.state + CODEBOOKS + part * size * CODES * 4
         train(samples, n, size, head.state + WEIGHTS + part * size * 4, codebook, room)
     _measure_errors(shape, head, n_rows, n_codes, floats)
-    n, step = 0, max(n_rows // VALUE_SAMPLE, 1)
-    for row in range(0, n_rows, step):
-        widen_row(shape, tail_value(shape, head, row), samples + n * head_dim * 4)
-        n += 1
+    step = max(n_rows // VALUE_SAMPLE, 1)
+    n = n_rows // step
+    for i in range(n):
+        _copy_value(shape, head, i * step, floats, samples + i * 4, n)
     dealt[:] = float32(1)
     train(samples, n, head_dim, floats, head.state + VALUES, samples + n * head_dim * 4)
 
@@ -218,7 +240,7 @@ def _measure_errors(shape, head, n_rows, n_codes, floats):
     for i in range(shape.head_dim):
         errors[i] = float32(0)
     for row in range(0, n_rows, step):
-        _dealt_key(shape, head, row, n_codes, floats)
+        _dealt_key(shape, head, row, floats)
         for part in range(n_codes):
             first = part * size * 4
             codebook = head.state + CODEBOOKS + first * CODES
@@ -237,8 +259,8 @@ def _stack_samples(typing: Any, shape: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         head_dim = shape.shape.head_dim
         of_keys, of_values = (
-            KEY_SAMPLE * MOST_COLUMNS + (MOST_COLUMNS + 1) * CODES,
-            (VALUE_SAMPLE + CODES) * head_dim + CODES,
+            KEY_SAMPLE * (MOST_COLUMNS + 1) + (MOST_COLUMNS + 1) * CODES,
+            (VALUE_SAMPLE + CODES) * head_dim + CODES + VALUE_SAMPLE,
         )
         room = cgutils.alloca_once(builder, FLOAT, max(of_keys, of_values))
         room.align = 64
@@ -251,16 +273,20 @@ def _stack_samples(typing: Any, shape: Any) -> Any:
 def _write_codes(shape, head, block):
     """Write the mean and the codes of a full block."""
     head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
-    n_codes, ones = state.n_codes, array_at(floats + 12 * head_dim, (head_dim,), np.float32)
+    points, ones = _stack_samples(shape), array_at(floats + 12 * head_dim, (head_dim,), np.float32)
+    n_codes, found = state.n_codes, points + BLOCK_ROWS * head_dim * 4
     size, codes = head_dim // n_codes, codes_of(shape, chunk_at(head, block // BLOCKS), block % BLOCKS, n_codes)
     ones[:] = float32(1)
     _find_mean(shape, head, block, floats)
-    for within in range(BLOCK_ROWS):
-        row = block * BLOCK_ROWS + within
-        _dealt_key(shape, head, row, n_codes, floats)
-        for part in range(n_codes):
-            first = part * size * 4
-            codebook = head.state + CODEBOOKS + first * CODES
-            write_code(codes, within, part, nearest(floats + first, size, head.state + WEIGHTS + first, codebook))
-        widen_row(shape, tail_value(shape, head, row), floats)
-        write_code(codes, within, n_codes, nearest(floats, head_dim, floats + 12 * head_dim, head.state + VALUES))
+    for i in range(BLOCK_ROWS):
+        _deal_key(shape, head, block * BLOCK_ROWS + i, 0, head_dim, floats, points + i * 4, BLOCK_ROWS)
+    for part in range(n_codes):
+        first = part * size * 4
+        own, weights = points + first * BLOCK_ROWS, head.state + WEIGHTS + first
+        nearest_of_many(own, BLOCK_ROWS, BLOCK_ROWS, size, weights, head.state + CODEBOOKS + first * CODES, found)
+        write_codes(codes, part, found)
+    for i in range(BLOCK_ROWS):
+        _copy_value(shape, head, block * BLOCK_ROWS + i, floats, points + i * 4, BLOCK_ROWS)
+    ones_address = floats + 12 * head_dim
+    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, head_dim, ones_address, head.state + VALUES, found)
+    write_codes(codes, n_codes, found)

@@ -1,12 +1,9 @@
-"""Product quantisation: columns are dealt, centroids found and codes looked up as plain NumPy does it."""
+"""Product quantisation: codes are written, looked up and added up as plain NumPy does it."""
 
 import numpy as np
 import pytest
-from helpers import oracle
 from helpers.kernel_inputs import Room, address, normal
 from helpers.sketched_heads import codes_of_block
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from octavo.cpu_kernels import codes
 from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES, HALF_BLOCK
@@ -30,59 +27,13 @@ def fill_and_look_up(shape, query, n_codes, order, codebooks, written, offsets, 
     return factors[0].max()
 
 
-@settings(deadline=None)
-@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_columns_are_dealt_there_and_back_the_largest_first(n_parts, seed):
-    rng = np.random.default_rng(seed)
-    size = int(rng.integers(1, 6))
-    variances = rng.exponential(size=n_parts * size).astype(np.float32)
-    order, dealt = np.full(len(variances), -1, np.int32), variances.copy()
-    codes.deal_columns(len(variances), n_parts, address(dealt), address(order))
-    laps = np.argsort(-variances, kind="stable").reshape(size, n_parts)
-    laps[1::2] = laps[1::2, ::-1]
-    assert (laps == order.reshape(n_parts, size).T).all()
-
-
-def test_the_nearest_centroid_is_found_by_weighted_distance():
-    rng = np.random.default_rng(0)
-    codebook, weights = normal(rng, 5, CODES), rng.exponential(size=5).astype(np.float32)
-    points = normal(rng, 200, 5)
-    found = [codes.nearest(address(point), 5, address(weights), address(codebook)) for point in points]
-    assert (found == oracle.nearest_centroids(points, codebook.T, weights)).all()
-
-
-def test_a_nan_has_the_first_centroid():
-    codebook, weights = np.ones((3, CODES), np.float32), np.ones(3, np.float32)
-    point = np.float32([0, np.nan, 0])
-    assert codes.nearest(address(point), 3, address(weights), address(codebook)) == 0
-
-
-@pytest.mark.parametrize("size", [1, 4, 64])
-@pytest.mark.parametrize("n", [CODES, 100, 700])
-def test_centroids_are_those_of_lloyds_algorithm(n, size):
-    rng = np.random.default_rng(n + size)
-    points, weights = normal(rng, n, size), rng.exponential(size=size).astype(np.float32)
-    codebook, room = Room(size * CODES * 4), Room((size + 1) * CODES * 4)
-    codes.train(address(points), n, size, address(weights), codebook.address, room.address)
-    for each in (codebook, room):
-        each.check()
-    found, expected = codebook.view(np.float32, size, CODES).T, oracle.lloyd(points, CODES, weights, 8)
-    assert np.allclose(found, expected, atol=1e-4)
-
-
-def test_a_centroid_that_loses_all_points_stays():
-    points, weights = np.zeros((CODES, 1), np.float32), np.ones(1, np.float32)
-    codebook, room = Room(CODES * 4), Room(2 * CODES * 4)
-    codes.train(address(points), CODES, 1, address(weights), codebook.address, room.address)
-    assert (codebook.view(np.float32, CODES) == 0).all()
-
-
 @pytest.mark.parametrize("n_codes", [1, 2, 33])
 def test_codes_that_are_written_are_read_again(n_codes):
     rng = np.random.default_rng(n_codes)
     block, expected = Room(codes.block_bytes(n_codes)), rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
-    for row, number in rng.permutation([(r, c) for r in range(BLOCK_ROWS) for c in range(n_codes)]).tolist():
-        codes.write_code(block.address, row, number, int(expected[row, number]))
+    columns = expected.T.astype(np.int32, order="C")
+    for number in rng.permutation(n_codes).tolist():
+        codes.write_codes(block.address, number, address(columns[number]))
     block.check()
     assert (codes_of_block(block.bytes, n_codes) == expected).all()
     assert block.bytes.size == n_codes * HALF_BLOCK
@@ -97,9 +48,9 @@ def test_products_are_looked_up_within_half_a_unit_of_each_table(head_dim, group
     order = rng.permutation(head_dim).astype(np.int32)
     numbers = rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
     block, offsets = Room(codes.block_bytes(n_codes)), normal(rng, group, 3)
-    for row in range(BLOCK_ROWS):
-        for number in range(n_codes):
-            codes.write_code(block.address, row, number, int(numbers[row, number]))
+    columns_of_codes = numbers.T.astype(np.int32, order="C")
+    for number in range(n_codes):
+        codes.write_codes(block.address, number, address(columns_of_codes[number]))
     stride = BLOCK_ROWS + 16
     scores = Room(group * stride * 4)
     unit = fill_and_look_up(
@@ -129,9 +80,8 @@ def test_weights_add_up_by_code(head_dim, group, columns, n_blocks):
     shape, step, n_rows = Shape(head_dim, group), 3 * HALF_BLOCK, n_blocks * BLOCK_ROWS
     numbers = rng.integers(0, CODES, n_rows)
     blocks, room = Room(max(n_blocks, 1) * step), Room(group * CODES * LANES * 4)
-    for row in range(n_rows):
-        block = blocks.address + row // BLOCK_ROWS * step
-        codes.write_code(block, row % BLOCK_ROWS, 1, int(numbers[row]))
+    for i, own in enumerate(numbers.astype(np.int32).reshape(n_blocks, BLOCK_ROWS)):
+        codes.write_codes(blocks.address + i * step, 1, address(own))
     weights, factors = rng.random((group, n_rows + 5), np.float32), rng.random(group, np.float32)
     before = normal(rng, group, CODES, LANES)
     room.view(np.float32, group, CODES, LANES)[:] = before
