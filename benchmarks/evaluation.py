@@ -58,6 +58,14 @@ MODELS = {
         "The papers' rules and ours: Gemma 3 270M (Q4_K_M)",
         f"A sliding-window hybrid: {_GEMMA} and shares count only those.{_PAPERS}",
     ),
+    "smollm2-auto": (
+        "auto and our methods: SmolLM2-135M-Instruct (Q4_1)",
+        "What `--attention auto` chooses, beside the methods at budgets of their own.",
+    ),
+    "long-auto": (
+        "auto and our methods: a 32K fine-tune of SmolLM2-135M (Q8_0)",
+        f"{_LONG}\nWhat `--attention auto` chooses, beside the methods at budgets of their own.",
+    ),
     "long-papers": ("The papers' rules and ours: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}{_PAPERS}"),
 }
 
@@ -67,9 +75,16 @@ FIVE = "dense,squeezed,quest,sparq,streaming"
 FOUR = "dense,squeezed,quest,sparq"
 BUDGETS = "0.5,0.25,0.125"
 
+#: What stands beside the default, over lengths and over budgets; and the lengths.
+BESIDE, FRONTIER = "dense,auto,sketch,squeezed", "dense,auto,sketch,squeezed,squeezed2,sparq,quest,streaming"
+SMALL_BUDGETS, LENGTHS = "0.25,0.125,0.0625", "1000,2000,4000,8000,16000,30000"
+
 
 #: Methods that are no paper's.
 OURS = ("sketch",)
+
+#: Tasks over all lengths, with samples.
+EVERY_LENGTH = {"passkey": 20, "needle": 20, "repetition": 16}
 
 
 def side_by_side() -> str:
@@ -194,6 +209,11 @@ RUNS = [
     Run("smollm2-papers", "agreement", "2000,7600", 16, PAPERS),
     Run("gemma-papers", "needle", "8000", 20, PAPERS),
     Run("gemma-papers", "agreement", "8000", 8, PAPERS),
+    Run("long-auto", "agreement", "8000,16000,30000", 16, FRONTIER, SMALL_BUDGETS, picture="frontier.png"),
+    *(Run("long-auto", task, LENGTHS, n, BESIDE, "0.125") for task, n in EVERY_LENGTH.items()),
+    *(Run("long-auto", task, "4000", 20, BESIDE, "0.125") for task in ("niah-multikey", *RULER_TASKS)),
+    Run("smollm2-auto", "agreement", "2000,7600", 16, FRONTIER, SMALL_BUDGETS),
+    Run("smollm2-auto", "qa", "2000,7600", 40, BESIDE, "0.125"),
     *(
         Run(page, task, "4000", 16, planned(methods), budgets)
         for page, (methods, budgets) in PLANNED.items()

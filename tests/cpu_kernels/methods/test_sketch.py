@@ -252,7 +252,7 @@ def test_what_is_left_to_the_estimate_is_told():
 def sharp(rng, shape):
     """A head, and a query that few rows answer."""
     head = coded_head(rng, shape, 3000)
-    head.set(n_rows=BY_QUALITY)
+    head.set(n_rows=BY_QUALITY, n_most=head.n_tail)
     return head, queries_of(rng, shape, 1, 0.35)
 
 
@@ -271,6 +271,21 @@ def test_a_quality_is_covered_by_as_few_rows_as_do(shape, quality):
     assert fewest < quality or len(chosen) + SINKS == end // FEWEST
     if quality == 0.99:
         assert len(chosen) + SINKS > end // FEWEST, "more than the fewest"
+
+
+@pytest.mark.parametrize("n_most", [200, 40, 1])
+def test_a_quality_reads_no_more_than_the_most(n_most):
+    """And those of most attention, however few the most allows."""
+    head, query = sharp(np.random.default_rng(13), SHAPE)
+    head.set(quality=0.99)
+    whole, scores, _ = attended(head, query)
+    head.set(n_most=n_most)
+    rows, _, _ = attended(head, query)
+    end = int(head.state["n_coded"][0]) * BLOCK_ROWS
+    assert (rows < end).sum() == max(n_most, SINKS) < (whole < end).sum()
+    others = np.setdiff1d(np.arange(SINKS, end), rows)
+    shares, chosen = oracle.shares(scores), rows[(rows >= SINKS) & (rows < end)]
+    assert shares[chosen].min(initial=np.inf) >= shares[others].max() - 1e-6
 
 
 @pytest.mark.parametrize("n_rows", [100, BY_QUALITY])
