@@ -54,7 +54,7 @@ class _Slab:
     def cut(self, n_bytes: int) -> np.ndarray:
         """Return n_bytes of a piece, which is free again when no view of them is left."""
         place = self._free.pop()
-        piece = (ctypes.c_uint8 * n_bytes).from_buffer(memoryview(self._room), place)
+        piece = (ctypes.c_uint8 * n_bytes).from_buffer(self._room.data, place)
         weakref.finalize(piece, self._put_back, place).atexit = False
         return np.frombuffer(memoryview(piece), np.uint8)  # its views hold the piece, not this array
 
