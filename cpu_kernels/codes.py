@@ -13,6 +13,7 @@ the low 4 bits.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import llvmlite.binding
@@ -33,10 +34,14 @@ from .vector import (
     add,
     constant,
     load,
+    max_of,
+    maximum,
     multiply,
     parts,
     splat,
     store,
+    subtract,
+    sum_of,
 )
 from .views import array_at
 
@@ -96,20 +101,25 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
     work = room + shape.table_bytes
     products = array_at(work, (n_codes, CODES), np.float32)
     for g in range(group):
-        widest, offset = float32(0), float32(0)
+        widest, offset, every = float32(0), float32(0), splat(float32(0))
         for part in range(n_codes):
+            highest = negated = splat(float32(-np.inf))
             for first in range(0, CODES, LANES):
                 total = splat(float32(0))
                 for i in range(part * size, (part + 1) * size):
                     weight = splat(queries[g, columns[i]])
                     total = add(total, multiply(weight, load(codebooks + (i * CODES + first) * 4)))
                 store(work + (part * CODES + first) * 4, total)
-            low, high = products[part].min(), products[part].max()
+                highest, negated = maximum(highest, total), maximum(negated, subtract(splat(float32(0)), total))
+                every = add(every, total)
+            low, high = -max_of(negated), max_of(highest)
             middle = float32(0.5) * (low + high)
             offset += middle
             widest = max(widest, high - middle)
             for code in range(CODES):
                 products[part, code] -= middle
+        if math.isnan(sum_of(every)):  # the largest lane is that of the numbers: the NaN has to reach the scores
+            offset = float32(np.nan)
         unit = widest / float32(_LARGEST)
         inverse = float32(1) / unit if unit > 0 else float32(0)
         for part in range(n_codes):

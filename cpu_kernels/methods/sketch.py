@@ -3,11 +3,15 @@
 Ours, after product quantisation: tail_codes.py keeps the codes. Until there are some, and for the newest rows,
 everything is exact. So what a step of one token reads follows from the sequence alone, however it came about.
 
-Scores of codes, raised to what exp of the true ones is on average, become shares by a softmax. The rows with the
-largest shares, summed over the group, are attended exactly: a number of them, or as many as cover a share of the
-attention, which is then taken over all rows, with exact scores for those that are attended in any case. Each other row
-has the weight that its code says, not raised, because that is nearer to the true output, and the mean value that its
-value code says: `estimate` adds them to a partial result, which log-sum-exp merges with the exact rows.
+Scores of codes, raised to what exp of the true ones is on average, and exact scores of rows that are attended in any
+case, become shares by a softmax. The rows with the largest shares, summed over the group, are attended exactly: a
+number of them, or as many as cover a share of the attention. Each other row has the weight that its code says, not
+raised, because that is nearer to the true output, and the mean value that its value code says: `estimate` adds them to
+a partial result, which log-sum-exp merges with the exact rows.
+
+One thread selects for a head, so `score` does what it can before: it leaves exp of the scores, chunk by chunk, relative
+to the chunk's largest score, and a table of these and of the chunks' sums. `select` turns the table into factors of the
+weights, and sets the weights of what is attended exactly to 0.
 
 Selection reads (n_codes + 1) / 2 bytes a row, 2 * head_dim a block, and the codebooks and mean values: 8 * CODES *
 head_dim.

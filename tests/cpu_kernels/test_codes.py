@@ -67,6 +67,21 @@ def test_products_are_looked_up_within_half_a_unit_of_each_table(head_dim, group
     assert np.isnan(found[:, BLOCK_ROWS:]).all(), "nothing is written after the block"
 
 
+@pytest.mark.parametrize("where", ["query", "codebooks"])
+def test_a_nan_reaches_all_scores_of_its_query_head(where):
+    rng, shape = np.random.default_rng(4), Shape(64, 3)
+    query, codebooks, order = normal(rng, 3, 64), normal(rng, 16, 4, CODES), np.arange(64, dtype=np.int32)
+    {"query": query[1], "codebooks": codebooks[5, 2]}[where][7] = np.nan
+    block, offsets, scores = Room(codes.block_bytes(16)), np.zeros(3, np.float32), Room(3 * BLOCK_ROWS * 4)
+    fill_and_look_up(
+        shape, address(query), 16, address(order), address(codebooks), block.address, address(offsets), 1,
+        scores.address, BLOCK_ROWS,
+    )  # fmt: skip
+    found = np.isnan(scores.view(np.float32, 3, BLOCK_ROWS))
+    assert found[1].all()
+    assert found.all() == (where == "codebooks")
+
+
 @kernel
 def sum_by_code(shape, weights, stride, factors, written, step, n_blocks, sums):
     """Call `add_by_code`, which is no function in Python."""
