@@ -1,8 +1,9 @@
 """Auto: what attends where nobody says otherwise. It is no method: it chooses one, and says which.
 
 It chooses by the document's index and its length, by the plan, and by the device, each time that a document is attached
-or left. Which heads read how much is then up to the method: in each step each head reads what covers a share of its
-attention, so that an easy step reads little and a hard one more.
+or left. Up to SHORT tokens everything is read. Then each head reads in each step what covers a share of its attention,
+so that an easy step reads little and a hard one more. Over a long document whose keys are clustered, to score each key
+would take longer than all else: then clusters are looked up, to a budget, unless another quality is asked for.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 
 from ..cache.index import Index
 from ..store.plan import Plan
-from . import AUTO, DENSE, PLAN
+from . import AUTO, DEFAULT_BUDGET, DENSE, PLAN
 from .parameters import Parameters, parameter, written
 
 #: What it chooses from, besides dense attention.
 SKETCH, SQUEEZED = "sketch", "squeezed"
+
+#: Share of the attention that a step covers exactly, if nobody asks for another.
+QUALITY = 0.95
 
 #: Tokens up to which everything is read: selecting would take as long as reading, and cost quality.
 SHORT = 2048
@@ -33,10 +37,10 @@ class Auto(Parameters):
     quality : float
         Share of the attention that a step covers exactly, unless that takes more than `most`.
     most : float
-        Largest share of the rows that a step reads.
+        Largest share of the KV bytes that a step reads.
     """
 
-    quality: float = parameter(0.95, above=0, most=1)
+    quality: float = parameter(QUALITY, above=0, most=1)
     most: float = parameter(0.25, above=0, most=1)
 
     name = AUTO
@@ -60,9 +64,8 @@ class Auto(Parameters):
         """Return what is chosen for a document of n_clustered tokens, whose keys are clustered; 0 for no document."""
         if on_metal:
             return SQUEEZED if n_clustered > SHORT else DENSE
-        target = {"quality": self.quality, "most": self.most}
-        if n_clustered >= LONG:
-            words = f"{SQUEEZED}:{written(target)}"
+        if n_clustered >= LONG and self.quality == QUALITY:
+            words = f"{SQUEEZED}:{written({'budget': min(self.most, DEFAULT_BUDGET)})}"
         else:
-            words = f"{SKETCH}:{written(target | {'dense': SHORT})}"
+            words = f"{SKETCH}:{written({'quality': self.quality, 'most': self.most, 'dense': SHORT})}"
         return f"{PLAN}+{words}" if has_plan else words

@@ -33,11 +33,17 @@ def document_of(n_tokens, n_clusters=10):
     ],
 )
 def test_the_document_decides(document, method):
-    words = Auto(quality=0.9, most=0.5).choose(None, document, on_metal=False)
-    assert parse(words).method == method
-    assert (parse(words).settings["quality"], parse(words).settings["most"]) == (0.9, 0.5)
+    assert parse(Auto().choose(None, document, on_metal=False)).method == method
     with_plan = parse(Auto().choose(PLAN, document, on_metal=False), PLAN)
     assert (with_plan.method, with_plan.layers is not None) == (method, True)
+
+
+def test_a_quality_and_the_most_are_kept():
+    for document in (None, document_of(LONG)):
+        settings = parse(Auto(quality=0.9, most=0.5).choose(None, document, on_metal=False)).settings
+        assert (settings["quality"], settings["most"]) == (0.9, 0.5)
+    assert parse(Auto(most=0.05).choose_for(LONG)).settings == {"budget": 0.05}
+    assert parse(Auto(most=0.5).choose_for(LONG)).settings == {"budget": 0.125}
 
 
 @pytest.mark.parametrize(
