@@ -96,7 +96,7 @@ def short_texts(monkeypatch):
 
 def test_it_chooses_anew_for_each_document(tmp_path, short_texts):
     model = tiny_models.write_model(tmp_path / "tiny.gguf", "llama", n_layer=2)
-    text = "The keeper of the lighthouse wrote down each ship that passed. " * 16
+    text = "The keeper of the lighthouse wrote down each ship that passed. " * 32
     llama = octavo.Llama(model, attention="auto", n_ctx=4096, n_batch=256, n_threads=2)
     library = library_of(llama, tmp_path)
     path = build(llama, tmp_path, text)
