@@ -25,7 +25,7 @@ QUALITY = 0.95
 SHORT = 2048
 
 #: Tokens of a document from which on its clusters are looked up: scoring every row would take longer.
-LONG = 8192
+LONG = 15_000
 
 
 @dataclass(frozen=True)
