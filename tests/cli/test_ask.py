@@ -37,7 +37,7 @@ def test_ask_as_json(document, on_tiny):
     assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
     assert (answer["attention"], answer["budget"]) == ("squeezed", 0.125)
     assert answer["timing"]["open_s"] > 0
-    assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": None}
+    assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": 1.0}
     dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")
     assert json.loads(dense.stdout)["budget"] == 1.0
 

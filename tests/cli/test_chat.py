@@ -57,7 +57,7 @@ def test_stats(chat):
     before, after = result.stderr.splitlines()[:3], result.stderr.splitlines()[3:]
     assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
     assert before[2] == "attention  squeezed, budget 0.125"
-    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read"]
+    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read", "covered"]
     assert after[3].startswith("answer     4 tokens, the first after 0.")
     share = float(after[4].split(", ")[1].split("%")[0])
     assert share == pytest.approx(100, abs=1)  # a document this short is attended whole
