@@ -32,6 +32,7 @@ from ..runtime.store.index_files import (
     write_document,
     write_layer,
     write_manifest,
+    write_means,
 )
 from ..runtime.store.library import Library, hash_text
 from .calibrate import calibrate
@@ -259,6 +260,7 @@ class IndexBuilder:
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
         write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens))
+        write_means(self.folder, layers)
         entries = {
             "octavo": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -6,6 +6,9 @@ time than a token. Its keys and values are then sorted by cluster, in place. A c
   starts : rows of the chunk where clusters start and stop: (CHUNK_CLUSTERS + 1,) int32. Rows before the first are in
       no cluster
   order : where each row was before it was sorted: (CHUNK_ROWS,) uint8
+and, where clusters that are not selected are estimated (see cluster_means.py),
+  mean values : of each cluster, 0 for an empty one: CHUNK_CLUSTERS q8_0 rows
+  spread : the variance of each column of the keys within clusters: (head_dim,) f32
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from numba import float32, int32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .cluster_means import mean_value_bytes, write_mean_values, write_spread
 from .compile import Shape, constant_attribute, kernel
 from .head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values, extras_offset
 from .memory import copy_bytes
@@ -40,9 +44,14 @@ _SHORTEST = float32(1e-30)
 constant_attribute("of_tail_clusters", lambda shape: Shape(shape.head_dim, CHUNK_CLUSTERS))
 
 
-def extras_bytes(shape: Shape) -> int:
-    """Return the size of a chunk's extras: centroids, starts and order."""
+def lookup_extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras without means: centroids, starts and order."""
     return CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4 + CHUNK_ROWS
+
+
+def extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras, mean values and spread included."""
+    return lookup_extras_bytes(shape) + CHUNK_CLUSTERS * mean_value_bytes(shape.head_dim) + 4 * shape.head_dim
 
 
 def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
@@ -60,7 +69,7 @@ def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
     uint8 array, shape (CHUNK_ROWS,)
         For each row its number before the chunk was sorted.
     """
-    end = extras_offset(shape) + extras_bytes(shape)
+    end = extras_offset(shape) + lookup_extras_bytes(shape)
     return chunk[end - CHUNK_ROWS : end]
 
 
@@ -84,6 +93,19 @@ def _chunk_order(shape, head, number):
     return array_at(order, (CHUNK_ROWS,), np.uint8)
 
 
+@kernel
+def chunk_mean_values(shape, head, number):
+    """Return the address of the mean values of a clustered chunk."""
+    size = CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4 + CHUNK_ROWS
+    return chunk_centroids(shape, head, number) + size
+
+
+@kernel
+def chunk_spread(shape, head, number):
+    """Return the address of the spread of a clustered chunk."""
+    return chunk_mean_values(shape, head, number) + CHUNK_CLUSTERS * shape.of_mean_values.row_bytes
+
+
 @intrinsic
 def _stack_room(typing: Any, shape: Any) -> Any:
     """Return the address of room for a chunk's f16 rows, and for `_find_clusters`, on the caller's stack."""
@@ -99,7 +121,7 @@ def _stack_room(typing: Any, shape: Any) -> Any:
 
 
 @kernel
-def cluster_chunk(shape, head, number):
+def cluster_chunk(shape, head, number, with_means):
     """Cluster the keys of a full chunk, and sort its rows by cluster.
 
     Parameters
@@ -110,6 +132,8 @@ def cluster_chunk(shape, head, number):
         The head.
     number : int64
         Which of its chunks.
+    with_means : bool
+        Whether its extras have mean values and a spread.
     """
     chunk = chunk_at(head, number)
     first = SINKS if number == 0 and head.tail_position == 0 else 0
@@ -122,6 +146,11 @@ def cluster_chunk(shape, head, number):
     _reorder(shape, chunk_keys(shape, chunk), order, rows)
     _reorder(shape, chunk_values(shape, chunk), order, rows)
     _write_means(shape, chunk_keys(shape, chunk), starts, chunk_centroids(shape, head, number), room)
+    if with_means:
+        values, centroids = chunk_mean_values(shape, head, number), chunk_centroids(shape, head, number)
+        spread = chunk_spread(shape, head, number)
+        write_mean_values(shape, chunk_values(shape, chunk), starts, CHUNK_CLUSTERS, values, room)
+        write_spread(shape, chunk_keys(shape, chunk), starts, CHUNK_CLUSTERS, centroids, spread, room)
 
 
 @kernel

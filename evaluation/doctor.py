@@ -86,7 +86,7 @@ EXAMINATION = Examination(
 @cache
 def methods() -> dict[str, Method]:
     """Return the methods that Metal has, each with a budget that leaves much out, and without dense layers."""
-    found = {name: new_method(name, _BUDGET) for name in METHODS if has_method(name)}
+    found = {name: new_method(name, _BUDGET).for_metal() for name in METHODS if has_method(name)}
     return {
         name: replace(method, **{"dense_layers": 0}) if method.dense_layers else method
         for name, method in found.items()

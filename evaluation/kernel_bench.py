@@ -24,6 +24,7 @@ from ..cpu_kernels.layer import WORK, attend_layers, scratch_bytes
 from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from ..cpu_kernels.scores import padded, selection_scratch_bytes
 from ..cpu_kernels.spans import SPAN
+from ..runtime.cache.cluster_means import ClusterMeans
 from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import row_format
@@ -158,7 +159,12 @@ class Layers:
         if not clusters:
             return Index(np.zeros(n_tokens, np.int32), layers)
         layers = [
-            replace(each, centroids=first.centroids.copy(), coarse_centroids=first.coarse_centroids.copy())
+            replace(
+                each,
+                centroids=first.centroids.copy(),
+                coarse_centroids=first.coarse_centroids.copy(),
+                known_means=ClusterMeans(*(array.copy() for array in first.means)),
+            )
             for each in layers
         ]
         return Index(np.zeros(n_tokens, np.int32), layers)

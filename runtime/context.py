@@ -74,7 +74,7 @@ class Context(internals.LlamaContext):
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
         _check_ropes(assignments, layers)
-        device.check_assignments(assignments)
+        assignments = device.fit_assignments(assignments)
         memory = device.new_memory()
         self.cache = KVCache(layers, n_ctx, assignments, memory)
         self._interruption = Interruption()
@@ -114,7 +114,7 @@ class Context(internals.LlamaContext):
             If the context holds rows after the document, and these or the other methods evict rows.
         """
         _check_ropes(assignments, self.cache.layers)
-        self.device.check_assignments(assignments)
+        assignments = self.device.fit_assignments(assignments)
         before, document = self.cache.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
         try:

@@ -23,22 +23,46 @@ One rule says what the denominator runs over: the keys that the lookup chooses f
 lie. Keys that are attended in any case take no part. So with EXACT_TAIL it runs over the document's clusters alone, as
 in the paper, and a cluster's S_i does not depend on whether it lies in the document or in the tail.
 
-The items of the head's scratch are the document's clusters, up to a multiple of ITEMS_STEP, and then ITEMS_STEP items
-for each clustered chunk of the tail. Items that are no cluster have no keys, and take no part.
+The items of the head's scratch are clusters (see cluster_items.py).
 
-Selection reads 2 * head_dim bytes a centroid.
+By the rule ESTIMATE, clusters that are not selected are estimated by their mean values (see cluster_means.py), which
+log-sum-exp merges with the rows that are attended.
+
+Selection reads 2 * head_dim bytes a centroid, and the estimate head_dim + 4 more, and 4 * head_dim of a spread.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import float32, int64
 
-from .. import tail_clusters
+from .. import cluster_items, tail_clusters
+from ..cluster_items import (
+    BATCH_MEAN,
+    BATCH_UNION,
+    BY_HEAD,
+    ESTIMATE,
+    EXACT_TAIL,
+    clustered_rows,
+    estimate_clusters,
+    first_tail_item,
+    leave_tail,
+    lookup_bytes,
+    score_centroids,
+    score_tail,
+    start_items,
+    starts_of,
+    state_of,
+    used_chunks,
+    wanted_rows,
+    weigh_rest,
+)
+from ..cluster_means import end_items, leave_items
 from ..compile import LANES, kernel
 from ..head import ANY_ORDER, CHUNK_ROWS, head_at
 from ..hooks import Hooks
-from ..rows import dot
 from ..scores import (
     ITEMS_STEP,
     cap_scores,
@@ -48,6 +72,7 @@ from ..scores import (
     importance_address,
     importance_of,
     list_address,
+    rest_of,
     scores_address,
     scores_of,
     share_of,
@@ -55,56 +80,16 @@ from ..scores import (
     sizes_of,
 )
 from ..spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
-from ..tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_centroids, chunk_starts, cluster_chunk
+from ..tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_starts, cluster_chunk
 from ..top_k import find_least
-from ..views import array_at, record_at
+from ..views import array_at
 from .dense import select_all
 
 #: What a head keeps besides its rows and its tail's clusters.
-STATE = np.dtype(
-    [
-        ("centroids", "i8"),  # address of the document's centroids, (n_clusters, head_dim) f16
-        ("cluster_starts", "i8"),  # address of (n_clusters + 1,) int32: rows of the document, sorted by cluster
-        ("n_clusters", "i8"),
-        ("n_clustered_chunks", "i8"),  # chunks of the tail, from the first on, that are clustered
-        ("n_bytes", "i8"),  # bytes that a step reads, the lookup included; -1: what `threshold` selects
-        ("threshold", "f4"),  # of S_i, averaged over the group
-        ("least_share", "f4"),  # share of the rows in clusters that is selected at least, whatever n_bytes leaves
-        ("rules", "i4"),  # a sum of the rules below
-    ],
-    align=True,
-)
-
-#: Rules of a head: a batch selects by the mean of its tokens' S_i; the tail is never clustered; each query head of the
-#: group selects by itself; the lookup does not count among n_bytes; a batch attends to what any of its tokens selects.
-BATCH_MEAN, EXACT_TAIL, BY_HEAD, LOOKUP_APART, BATCH_UNION = 1, 2, 4, 8, 16
+STATE = cluster_items.STATE
 
 #: A chunk's extras are its clusters.
 extras_bytes = tail_clusters.extras_bytes
-
-
-@kernel
-def state_of(head):
-    """View the head's STATE. It is also the beginning of the state of the lookup in two levels (see squeezed2.py)."""
-    return record_at(head.state, STATE)
-
-
-@kernel
-def starts_of(state):
-    """View where the document's clusters start and stop, (n_clusters + 1,) int32."""
-    return array_at(state.cluster_starts, (state.n_clusters + 1,), np.int32)
-
-
-@kernel
-def first_tail_item(n_clusters):
-    """Return the first item of the tail, after n_clusters clusters of the document."""
-    return -(-n_clusters // ITEMS_STEP) * ITEMS_STEP
-
-
-@kernel
-def used_chunks(head, n_tokens):
-    """Return how many chunks of the tail a step of n_tokens tokens looks up: those that are due without the step."""
-    return min(state_of(head).n_clustered_chunks, max(head.n_tail - n_tokens - RECENT, 0) // CHUNK_ROWS)
 
 
 @kernel
@@ -126,22 +111,6 @@ def score_clusters(shape, head_address, query, part, n_parts):
 
 
 @kernel
-def score_centroids(shape, head, query, centroids, start, stop):
-    """Compute the scores of the items start to stop, whose centroids lie one after another from item 0 on."""
-    if start < stop:
-        first = centroids + start * shape.head_dim * 2
-        dot(shape.of_halves, query, first, stop - start, scores_address(head, 0) + start * 4, head.scratch_items)
-
-
-@kernel
-def score_tail(shape, head, query, first_tail, start, stop):
-    """Compute the scores of the items start to stop: whole chunks of the tail, whose first item is `first_tail`."""
-    for item in range(start, stop, ITEMS_STEP):
-        centroids = chunk_centroids(shape, head, (item - first_tail) // ITEMS_STEP)
-        dot(shape.of_halves, query, centroids, CHUNK_CLUSTERS, scores_address(head, 0) + item * 4, head.scratch_items)
-
-
-@kernel
 def select_clusters(shape, head_address, query, n_tokens, spans_address):
     """Select the best clusters, and all rows that are in no cluster: a `select` hook (see hooks.py)."""
     head = head_at(head_address)
@@ -152,12 +121,13 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
     for i in range(state.n_clusters):
         sizes[i] = float32(starts[i + 1] - starts[i])
     n_items = start_items(shape, head, state.n_clusters, n_chunks)
-    lookup_bytes = (state.n_clusters + n_chunks * CHUNK_CLUSTERS) * shape.head_dim * 2
-    head.bytes_read += lookup_bytes
-    wanted = wanted_rows(shape, head, n_chunks, lookup_bytes)
+    n_bytes = lookup_bytes(shape, head, state.n_clusters, n_chunks + (state.n_clusters > 0), n_chunks, n_tokens)
+    head.bytes_read += n_bytes
+    wanted = wanted_rows(shape, head, n_chunks, n_bytes)
     first_tail, spans, n_spans = first_tail_item(state.n_clusters), spans_to_fill(spans_address), 0
     if n_tokens == 1 and state.rules & BY_HEAD:
         _choose_by_head(shape, head, n_items, wanted)
+        _leave_clusters(shape, head, query, n_chunks)
         return _add_chosen(shape, head, n_chunks, first_tail, spans)
     if state.rules & BY_HEAD and state.rules & BATCH_MEAN:
         _sum_by_head(shape, head_address, query, n_tokens, n_items)
@@ -165,9 +135,12 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
         for token in range(n_tokens):
             if n_tokens > 1:
                 score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-            take_token(shape, head, n_items, state.threshold, wanted)
+            take_token(shape, head, n_tokens, n_items, state.threshold, wanted)
 
     importance, least = importance_of(head), least_of_all(shape, head, n_tokens, n_items, state.threshold, wanted)
+    if n_tokens == 1:
+        weigh_rest(shape, head, n_items, least)
+        _leave_clusters(shape, head, query, n_chunks)
     for i in range(state.n_clusters):
         if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
             n_spans = add_cluster(shape, head, starts, i, spans, n_spans)
@@ -176,56 +149,15 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
 
 
 @kernel
-def start_items(shape, head, n_clusters, n_chunks):
-    """Write the sizes of all items after n_clusters clusters of the document, and set all importance to 0.
-
-    Returns
-    -------
-    int64
-        Items of the head, a multiple of ITEMS_STEP.
-    """
-    importance, sizes = importance_of(head), sizes_of(head)
-    first_tail = first_tail_item(n_clusters)
-    n_items = first_tail + n_chunks * ITEMS_STEP
-    for i in range(n_items):
-        importance[i] = float32(0)
-    for i in range(n_clusters, n_items):
-        sizes[i] = float32(0)
-    for chunk in range(n_chunks):
-        starts, first = chunk_starts(shape, head, chunk), first_tail + chunk * ITEMS_STEP
-        for i in range(CHUNK_CLUSTERS):
-            sizes[first + i] = float32(starts[i + 1] - starts[i])
-    return n_items
-
-
-@kernel
-def clustered_rows(state):
-    """Return how many rows of the document are in clusters."""
-    return int64(starts_of(state)[state.n_clusters]) if state.n_clusters > 0 else 0
-
-
-@kernel
-def wanted_rows(shape, head, n_chunks, lookup_bytes):
-    """Return how many rows of clusters a step should select, f32, by the head's n_bytes.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    head : HEAD record
-        The head.
-    n_chunks : int64
-        Chunks of the tail that are looked up.
-    lookup_bytes : int64
-        What the lookup reads.
-    """
+def _leave_clusters(shape, head, query, n_chunks):
+    """Leave the clusters that one token does not select to the estimate, from their weights on."""
     state = state_of(head)
-    n_clustered = clustered_rows(state)
-    for chunk in range(n_chunks):
-        n_clustered += CHUNK_ROWS - chunk_starts(shape, head, chunk)[0]
-    n_exact = head.n_document + head.n_tail - n_clustered
-    n_bytes = state.n_bytes - (0 if state.rules & LOOKUP_APART else lookup_bytes)
-    return float32(max(n_bytes / (2 * shape.row_bytes) - n_exact, state.least_share * n_clustered))
+    if state.rules & ESTIMATE:
+        first_tail = first_tail_item(state.n_clusters)
+        if state.n_clusters > 0:
+            leave_items(shape, head, query, 0, state.n_clusters, first_tail, state.mean_values, state.spread)
+        leave_tail(shape, head, query, first_tail, n_chunks)
+        end_items(shape, head, state.n_estimated)
 
 
 @kernel
@@ -238,18 +170,19 @@ def least_of(head, values, n, threshold, wanted):
 def least_of_all(shape, head, n_tokens, n, threshold, wanted):
     """Return the number above which the importance of n items selects, after `take_token` took n_tokens tokens."""
     rules = state_of(head).rules
-    if rules & BATCH_UNION:
+    if rules & BATCH_UNION and n_tokens > 1:
         return float32(0)
     n_summed = (1 if rules & BY_HEAD else shape.group) * (n_tokens if rules & BATCH_MEAN else 1)
     return least_of(head, importance_address(head), n, threshold * float32(n_summed), wanted)
 
 
 @kernel
-def take_token(shape, head, n, threshold, wanted):
+def take_token(shape, head, n_tokens, n, threshold, wanted):
     """Take into the importance of n items what one token makes of them, from scores and sizes in the head's scratch.
 
-    That is the sum of S_i over the group or, by BY_HEAD, the largest S_i. It takes the place of the first query head's
-    scores, and is added to the importance. By BATCH_UNION the importance becomes infinite where the token selects.
+    That is the sum of S_i over the group or, by BY_HEAD, the largest S_i. It is added to the importance; of a batch it
+    takes the place of the first query head's scores before. By BATCH_UNION the importance of a batch becomes infinite
+    where the token selects. Other scores become exp(q . C_i), but for a factor.
 
     Parameters
     ----------
@@ -257,14 +190,15 @@ def take_token(shape, head, n, threshold, wanted):
         Sizes of the kernel.
     head : HEAD record
         The head.
-    n : int64
-        Items, a multiple of LANES.
+    n_tokens, n : int64
+        Tokens of the step, and items, a multiple of LANES.
     threshold, wanted : float32
         Threshold of S_i, averaged over the group, and rows to select in its place (see `least_of`).
     """
-    importance, sums, rules = importance_of(head), scores_of(head, 0), state_of(head).rules
+    importance, rules = importance_of(head), state_of(head).rules
+    sums = scores_of(head, 0) if n_tokens > 1 else importance
     for g in range(shape.group):
-        scores, factor = scores_of(head, g), _weigh_items(head, g, n)
+        scores, factor = scores_of(head, g), _weigh_items(shape, head, g, n)
         for i in range(n):
             share = scores[i] * factor
             if g == 0:
@@ -273,6 +207,8 @@ def take_token(shape, head, n, threshold, wanted):
                 sums[i] = larger(sums[i], share)
             else:
                 sums[i] += share
+    if n_tokens == 1:
+        return
     if rules & BATCH_UNION:
         n_summed = float32(1 if rules & BY_HEAD else shape.group)
         least = least_of(head, scores_address(head, 0), n, threshold * n_summed, wanted)
@@ -290,15 +226,18 @@ def larger(x, y):
 
 
 @kernel
-def _weigh_items(head, g, n):
-    """Turn query head g's scores of n items into exp(q . C_i), but for a factor; return the one that makes them S_i."""
-    sizes, end, scores = sizes_of(head), -(-n // LANES) * LANES, scores_of(head, g)
+def _weigh_items(shape, head, g, n):
+    """Turn query head g's scores of n items into exp(q . C_i), but for a factor; return the one that makes them S_i.
+
+    What is left to an estimate begins as nothing, relative to the largest score.
+    """
+    sizes, end, scores, rest = sizes_of(head), -(-n // LANES) * LANES, scores_of(head, g), rest_of(shape, head)
     address = scores_address(head, g)
     cap_scores(address, n, head.softcap)
     for i in range(n):  # an empty cluster takes no part
         scores[i] = scores[i] if sizes[i] > 0 else float32(-np.inf)
     fill(address, n, end, float32(-np.inf))
-    exp_scores(address, end)
+    rest[0, g], rest[1, g], rest[2, g] = exp_scores(address, end), float32(0), float32(0)
     total = float32(0)
     for i in range(n):
         total += scores[i] * sizes[i]
@@ -310,22 +249,29 @@ def _choose_by_head(shape, head, n, wanted):
     """Note which query heads select each of n items: those whose own S_i is above the threshold.
 
     The notes take the place of importance and sizes (see `choices_of`). A NaN selects, so that it reaches the output.
+    Scores become weights, 0 for what a query head selects.
     """
-    importance = importance_of(head)
+    importance, sizes, rest = importance_of(head), sizes_of(head), rest_of(shape, head)
     for g in range(shape.group):
-        scores, factor = scores_of(head, g), _weigh_items(head, g, n)
+        scores, factor = scores_of(head, g), _weigh_items(shape, head, g, n)
+        rest[0, g] -= float32(math.log(factor))
         for i in range(n):
             scores[i] *= factor
             importance[i] = larger(importance[i], scores[i])
     least = least_of(head, importance_address(head), n, state_of(head).threshold, wanted)
+    for g in range(shape.group):
+        scores = scores_of(head, g)
+        for i in range(n):
+            scores[i] = scores[i] * sizes[i] if scores[i] <= least else float32(-1)
     choices = choices_of(head)
     for i in range(n):
         choices[i] = 0
     for g in range(shape.group):
         scores = scores_of(head, g)
         for i in range(n):
-            if not scores[i] <= least:
+            if scores[i] < 0:
                 choices[i] |= int64(1) << g
+                scores[i] = float32(0)
 
 
 @kernel
@@ -338,7 +284,7 @@ def _sum_by_head(shape, head_address, query, n_tokens, n):
             sums[i] = float32(0)
         for token in range(n_tokens):
             score_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-            scores, factor = scores_of(head, g), _weigh_items(head, g, n)
+            scores, factor = scores_of(head, g), _weigh_items(shape, head, g, n)
             for i in range(n):
                 sums[i] += scores[i] * factor
         for i in range(n):
@@ -419,9 +365,10 @@ def cluster_tail(shape, head_address, n_tokens):
     if state.rules & EXACT_TAIL:
         return 0
     while head.n_tail >= (state.n_clustered_chunks + 1) * CHUNK_ROWS + RECENT:
-        cluster_chunk(shape, head, state.n_clustered_chunks)
+        cluster_chunk(shape, head, state.n_clustered_chunks, state.rules & ESTIMATE != 0)
         state.n_clustered_chunks += 1
     return 0
 
 
 HOOKS = Hooks(select=select_clusters, score=score_clusters, after_step=cluster_tail)
+HOOKS_WITH_ESTIMATE = HOOKS._replace(estimate=estimate_clusters)

@@ -7,23 +7,55 @@ looked up on the second level. A batch selects on both levels by the same rule.
 Where a step finds its thresholds, the best coarse clusters are kept, until they hold COARSE_KEPT of the document's rows
 in clusters. What these cost to look up is left out of what the second lookup selects.
 
-In the second lookup, the items of the head's scratch are the clusters that were kept, in place of the document's.
+In the second lookup, the items of the head's scratch are the clusters that were kept, in place of the document's. By
+the rule ESTIMATE, coarse clusters that were not kept are estimated as a whole. They are items after those of the tail;
+until then their scores lie at the end of the scratch.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import float32
 
+from .. import cluster_items
+from ..cluster_items import (
+    ESTIMATE,
+    clustered_rows,
+    estimate_clusters,
+    first_tail_item,
+    leave_tail,
+    lookup_bytes,
+    score_centroids,
+    score_tail,
+    start_items,
+    starts_of,
+    state_of,
+    used_chunks,
+    wanted_rows,
+    weigh_rest,
+)
+from ..cluster_means import end_items, leave_items, raise_largest
 from ..compile import kernel
-from ..decode import fill_list
+from ..decode import LOWEST_SCORE, fill_list
 from ..head import head_at
 from ..hooks import Hooks
 from ..memory import write_int64
 from ..rows import dot_listed
-from ..scores import COARSE_KEPT, LIST_ROOM, importance_of, list_address, scores_address, share_of, sizes_of
+from ..scores import (
+    COARSE_KEPT,
+    LIST_ROOM,
+    cap_scores,
+    importance_of,
+    list_address,
+    rest_of,
+    scores_address,
+    scores_of,
+    share_of,
+    sizes_of,
+)
 from ..spans import spans_to_fill
-from ..tail_clusters import CHUNK_CLUSTERS
 from ..views import array_at, record_at
 from . import squeezed
 from .dense import select_all
@@ -32,28 +64,21 @@ from .squeezed import (
     add_exact_rows,
     add_tail_clusters,
     cluster_tail,
-    clustered_rows,
-    first_tail_item,
     least_of_all,
-    score_centroids,
-    score_tail,
     selects_all,
-    start_items,
-    starts_of,
-    state_of,
     take_token,
-    used_chunks,
-    wanted_rows,
 )
 
 #: What a head keeps: that of the lookup in one level first, so that both share its kernels.
 STATE = np.dtype(
     [
-        *((name, squeezed.STATE[name]) for name in squeezed.STATE.names or ()),
+        *((name, cluster_items.STATE[name]) for name in cluster_items.STATE.names or ()),
         ("coarse_centroids", "i8"),  # address of (n_coarse, head_dim) f16
         ("coarse_starts", "i8"),  # address of (n_coarse + 1,) int32: clusters, sorted by coarse cluster
         ("n_coarse", "i8"),
         ("coarse_threshold", "f4"),  # of a coarse cluster's S_i, averaged over the group
+        ("coarse_mean_values", "i8"),  # address of the coarse clusters' mean values, n_coarse q8_0 rows, for ESTIMATE
+        ("coarse_spread", "i8"),  # address of the variance of keys within coarse clusters, (head_dim,) f32
     ],
     align=True,
 )
@@ -82,32 +107,95 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
     state = state_of(head)
     if selects_all(state, n_tokens):
         return select_all(shape, head_address, query, n_tokens, spans_address)
-    starts, centroid_bytes, n_chunks = starts_of(state), shape.head_dim * 2, used_chunks(head, n_tokens)
+    starts, n_chunks = starts_of(state), used_chunks(head, n_tokens)
     n_coarse, n_kept = _keep_clusters(shape, head_address, query, n_tokens)
     listed = list_address(shape, head)
     kept = array_at(listed, (n_kept,), np.int64)
     importance, sizes = importance_of(head), sizes_of(head)
     for i in range(n_kept):
-        cluster = (kept[i] - state.centroids) // centroid_bytes
+        cluster = _number_of(shape, state, kept[i])
         sizes[i] = float32(starts[cluster + 1] - starts[cluster])
     first_tail, n_items = first_tail_item(n_kept), start_items(shape, head, n_kept, n_chunks)
-    lookup_bytes = (n_coarse + n_kept + n_chunks * CHUNK_CLUSTERS) * centroid_bytes
-    head.bytes_read += lookup_bytes
-    wanted = wanted_rows(shape, head, n_chunks, lookup_bytes)
+    n_bytes = lookup_bytes(shape, head, n_coarse + n_kept, n_chunks + 2 * (n_coarse > 0), n_chunks, n_tokens)
+    head.bytes_read += n_bytes
+    wanted = wanted_rows(shape, head, n_chunks, n_bytes)
     for token in range(n_tokens):
         token_query = query + token * shape.group * shape.head_dim * 4
         dot_listed(shape.of_halves, token_query, listed, n_kept, scores_address(head, 0), head.scratch_items)
         score_tail(shape, head, token_query, first_tail, first_tail, n_items)
-        take_token(shape, head, n_items, state.threshold, wanted)
+        take_token(shape, head, n_tokens, n_items, state.threshold, wanted)
 
     least = least_of_all(shape, head, n_tokens, n_items, state.threshold, wanted)
     spans, n_spans = spans_to_fill(spans_address), 0
     for i in range(n_kept):
         if not importance[i] <= least:  # attend to a NaN, so that it reaches the output
-            cluster = (kept[i] - state.centroids) // centroid_bytes
-            n_spans = add_cluster(shape, head, starts, cluster, spans, n_spans)
+            n_spans = add_cluster(shape, head, starts, _number_of(shape, state, kept[i]), spans, n_spans)
+    if n_tokens == 1 and state.rules & ESTIMATE:
+        weigh_rest(shape, head, n_items, least)
+        _leave_kept(shape, head, query, kept, n_kept, n_chunks)
+        _leave_coarse(shape, head, query)
+        end_items(shape, head, state.n_estimated)
     n_spans = add_exact_rows(shape, head, state, spans, n_spans)
     return add_tail_clusters(shape, head, n_chunks, first_tail, least, spans, n_spans)
+
+
+@kernel
+def _number_of(shape, state, centroid):
+    """Return the number of the cluster whose centroid lies at an address."""
+    return (centroid - state.centroids) // (shape.head_dim * 2)
+
+
+@kernel
+def _leave_kept(shape, head, query, kept, n_kept, n_chunks):
+    """Leave the clusters of the second lookup to the estimate. `kept` becomes the list of their mean values."""
+    state, first_tail = state_of(head), first_tail_item(n_kept)
+    for i in range(n_kept):
+        kept[i] = state.mean_values + _number_of(shape, state, kept[i]) * shape.of_mean_values.row_bytes
+    if n_kept > 0:
+        leave_items(shape, head, query, 0, n_kept, first_tail, 0, state.spread)
+    leave_tail(shape, head, query, first_tail, n_chunks)
+
+
+@kernel
+def _leave_coarse(shape, head, query):
+    """Leave the coarse clusters that were not kept to the estimate, as items after all others."""
+    coarse, state, first = record_at(head.state, STATE), state_of(head), state_of(head).n_estimated
+    n_items, saved, rest = first_tail_item(coarse.n_coarse), _saved_item(head), rest_of(shape, head)
+    sizes = sizes_of(head)
+    for g in range(shape.group):
+        scores, largest = scores_of(head, g), float32(LOWEST_SCORE)
+        for i in range(n_items):
+            scores[saved + i] = scores[saved + i] if sizes[saved + i] > 0 else float32(-np.inf)
+            largest = max(largest, scores[saved + i])
+        raise_largest(shape, head, g, first, largest)
+        for i in range(n_items):
+            weight = float32(math.exp(scores[saved + i] - rest[0, g]))
+            scores[first + i] = weight * sizes[saved + i] if weight > 0 else float32(0)
+    values, spread = coarse.coarse_mean_values, coarse.coarse_spread
+    if n_items > 0:
+        leave_items(shape, head, query, first, coarse.n_coarse, n_items, values, spread)
+    state.n_estimated = first + n_items
+
+
+@kernel
+def _saved_item(head):
+    """Return the first item where coarse clusters' scores and sizes are saved: the last ones of the scratch."""
+    return head.scratch_items - first_tail_item(record_at(head.state, STATE).n_coarse)
+
+
+@kernel
+def _save_coarse(shape, head, n_coarse):
+    """Save the scores of the coarse clusters, and their sizes."""
+    saved, sizes = _saved_item(head), sizes_of(head)
+    for i in range(n_coarse):
+        sizes[saved + i] = sizes[i]
+    for g in range(shape.group):
+        scores = scores_of(head, g)
+        for i in range(n_coarse):
+            scores[saved + i] = scores[i]
+        for i in range(n_coarse, first_tail_item(n_coarse)):
+            scores[saved + i] = float32(-np.inf)
+        cap_scores(scores_address(head, g) + saved * 4, n_coarse, head.softcap)
 
 
 @kernel
@@ -124,10 +212,13 @@ def _keep_clusters(shape, head_address, query, n_tokens):
     for i in range(n_coarse):
         sizes[i] = float32(starts[coarse_starts[i + 1]] - starts[coarse_starts[i]])
     wanted, threshold = float32(COARSE_KEPT * clustered_rows(state)), coarse.coarse_threshold
+    estimates = n_tokens == 1 and state.rules & ESTIMATE
+    if estimates:
+        _save_coarse(shape, head, n_coarse)
     for token in range(n_tokens):
         if n_tokens > 1:
             score_coarse_clusters(shape, head_address, query + token * shape.group * shape.head_dim * 4, 0, 1)
-        take_token(shape, head, n_items, threshold, wanted)
+        take_token(shape, head, n_tokens, n_items, threshold, wanted)
     least = least_of_all(shape, head, n_tokens, n_items, threshold, wanted)
     listed, n_kept = list_address(shape, head), 0
     for i in range(n_coarse):
@@ -135,9 +226,12 @@ def _keep_clusters(shape, head_address, query, n_tokens):
             for cluster in range(coarse_starts[i], coarse_starts[i + 1]):
                 write_int64(listed + n_kept * 8, coarse.centroids + cluster * shape.head_dim * 2)
                 n_kept += 1
+            if estimates:
+                sizes[_saved_item(head) + i] = float32(0)
     if n_kept > 0:
         fill_list(listed, n_kept, n_kept + LIST_ROOM)
     return n_coarse, n_kept
 
 
 HOOKS = Hooks(select=select_clusters_of_clusters, score=score_coarse_clusters, after_step=cluster_tail)
+HOOKS_WITH_ESTIMATE = HOOKS._replace(estimate=estimate_clusters)

@@ -17,6 +17,9 @@ struct SqueezedState {
     float threshold;
     float least_share;
     int rules;
+    long mean_values;  // of the estimate, as are those that follow: the CPU's alone
+    long spread;
+    long n_estimated;
 };
 
 // The state of the lookup in two levels begins with this one.

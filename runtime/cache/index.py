@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cpu_kernels.head import ANY_ORDER
+from .cluster_means import ClusterMeans, cluster_means
 from .rows import kv_type_of
 
 
@@ -61,6 +62,8 @@ class IndexLayer:
         group; 0 in a sliding-window layer.
     streaming : StreamingRows, optional
         Rows of the heads that streamed while the document was read.
+    known_means : ClusterMeans, optional
+        The means of the clusters. Without them `means` computes them.
     """
 
     keys: np.ndarray
@@ -73,6 +76,15 @@ class IndexLayer:
     order: np.ndarray
     mass: np.ndarray
     streaming: StreamingRows | None = None
+    known_means: ClusterMeans | None = None
+
+    @cached_property
+    def means(self) -> ClusterMeans:
+        """Return what estimates the clusters that a step does not select."""
+        if self.known_means is not None:
+            return self.known_means
+        head_dim = self.centroids.shape[2]
+        return cluster_means(self.keys, self.values, self.cluster_starts, self.coarse_starts, head_dim)
 
     @property
     def heads(self) -> list[int]:

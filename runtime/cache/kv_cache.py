@@ -20,6 +20,7 @@ from ...cpu_kernels.layer import after_step
 from ...errors import OctavoError
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
+from .cluster_means import ClusterMeans
 from .head_table import OF_THE_METHOD, HeadTable
 from .index import Index, IndexLayer, StreamingRows
 from .memory import CpuMemory, Memory
@@ -345,8 +346,11 @@ class KVCache(HeadTable):
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer where the device reads it."""
         if layer not in self._shared:
-            names = {name for each in self.served for name in each.method.document_arrays} | {"keys", "values"}
+            named = {name for each in self.served for name in each.method.document_arrays}
+            names = (named | {"keys", "values"}) - set(ClusterMeans._fields)
             arrays: dict[str, Any] = {name: self._memory.share(getattr(stored, name)) for name in sorted(names)}
+            if named & set(ClusterMeans._fields):
+                arrays["known_means"] = ClusterMeans(*(self._memory.share(array) for array in stored.means))
             self._shared[layer] = replace(stored, **arrays)
         return self._shared[layer]
 
@@ -356,7 +360,7 @@ class KVCache(HeadTable):
         tail.record["document_values"] = stored.values[head].ctypes.data
         tail.record["n_document"], tail.record["document_position"] = stored.keys.shape[1], stored.position
         for name in tail.method.document_arrays:
-            array = getattr(stored, name)[head]
+            array = getattr(stored.means if name in ClusterMeans._fields else stored, name)[head]
             tail.state[name] = array.ctypes.data if array.size else 0
         for name in tail.method.document_counts:
             tail.state[name] = getattr(stored, name)

@@ -41,8 +41,9 @@ class CpuDevice:
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
         """Do nothing: all are supported."""
 
-    def check_assignments(self, assignments: Sequence[Assignment]) -> None:
-        """Do nothing: all are supported."""
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Return them as they are: all are supported."""
+        return list(assignments)
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,15 @@ class MetalDevice:
                 "--device cpu."
             )
 
-    def check_assignments(self, assignments: Sequence[Assignment]) -> None:
-        """Refuse methods that no shader is written for, or not with these parameters."""
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Leave out what no shader computes, and refuse what the user asked for and no shader has."""
         for assignment in assignments:
             if not (has_method(assignment.method.name) and assignment.method.on_metal):
                 name = type(assignment.method).__name__
                 raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
             if assignment.by_prompt is not None:
                 raise OctavoError("On Metal no prompt decides the layers' budgets: load the model with --device cpu.")
+        return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
 
     def new_memory(self) -> SharedMemory:
         """Return memory for one context that CPU and GPU share."""

@@ -91,8 +91,8 @@ class Device(Protocol):
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
         """Raise UnsupportedModel for a model that has attentions that it cannot compute."""
 
-    def check_assignments(self, assignments: Sequence[Assignment]) -> None:
-        """Raise OctavoError for methods that it does not have."""
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Return them with what it computes of their methods. Raise OctavoError for methods that it does not have."""
 
     def new_memory(self) -> Memory:
         """Return memory for one context."""

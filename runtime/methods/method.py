@@ -214,6 +214,10 @@ class Method(Parameters):
         """Return whether the method's shader part, if it has one, knows these parameters."""
         return True
 
+    def for_metal(self) -> Method:
+        """Return the method with what its shader part computes by default."""
+        return self
+
     @property
     def turns(self) -> bool:
         """Return whether queries are turned, for which a layer's RoPE must be known."""

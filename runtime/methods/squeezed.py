@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.squeezed import (
+from ...cpu_kernels.cluster_items import (
     BATCH_MEAN,
     BATCH_UNION,
     BY_HEAD,
+    ESTIMATE,
     EXACT_TAIL,
-    HOOKS,
     LOOKUP_APART,
-    STATE,
-    extras_bytes,
 )
+from ...cpu_kernels.cluster_means import mean_value_bytes
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.hooks import Hooks
+from ...cpu_kernels.methods.squeezed import HOOKS, HOOKS_WITH_ESTIMATE, STATE, extras_bytes
 from ...cpu_kernels.scores import ITEMS_STEP, padded
-from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, order_of
+from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, lookup_extras_bytes, order_of
 from ..cache.index import Calibration, Index, ThresholdCurve
 from ..cache.thresholds import measured_curve
 from . import DEFAULT_BUDGET
@@ -64,6 +65,9 @@ class Squeezed(Method):
     select : str
         Whether the query heads of a group select together, or each selects for itself. Those of a batch attend to what
         any of them selects.
+    rest : bool
+        Whether clusters that are not selected are estimated, by their mean values; by default on, but off on Metal, and
+        where thresholds are measured.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
@@ -75,6 +79,7 @@ class Squeezed(Method):
     batch: str = parameter("all", choices=("all", "union", "mean"))
     tail: str = parameter("clustered", choices=("clustered", "exact"))
     select: str = parameter("group", choices=("group", "head"))
+    rest: bool | None = parameter(None, bool)
 
     name = "squeezed"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -85,14 +90,32 @@ class Squeezed(Method):
             "batch": "mean",
             "tail": "exact",
             "select": "head",
+            "rest": False,
         }
     }
-    hooks = HOOKS
     state = STATE
     needs_clusters = True
     levels: ClassVar[int] = 1  # of the lookup in a document's clusters
-    document_arrays: ClassVar[tuple[str, ...]] = ("centroids", "cluster_starts")
+    lookup_hooks: ClassVar[Hooks] = HOOKS  # of the lookup alone, and with the estimate
+    rest_hooks: ClassVar[Hooks] = HOOKS_WITH_ESTIMATE
+    lookup_arrays: ClassVar[tuple[str, ...]] = ("centroids", "cluster_starts")
+    rest_arrays: ClassVar[tuple[str, ...]] = ("mean_values", "spread")
     document_counts: ClassVar[tuple[str, ...]] = ("n_clusters",)
+
+    @property
+    def estimates(self) -> bool:
+        """Return whether clusters that are not selected are estimated."""
+        return self.rest if self.rest is not None else self.threshold == "step"
+
+    @property
+    def hooks(self) -> Hooks:  # type: ignore[override]
+        """Return the compiled functions."""
+        return self.rest_hooks if self.estimates else self.lookup_hooks
+
+    @property
+    def document_arrays(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the fields of the state that are addresses of a document's arrays."""
+        return (*self.lookup_arrays, *(self.rest_arrays if self.estimates else ()))
 
     @property
     def clustering(self) -> dict[str, Any]:
@@ -103,7 +126,11 @@ class Squeezed(Method):
     @property
     def on_metal(self) -> bool:
         """Return whether the shaders know these parameters: they have none of the other rules."""
-        return self.threshold == "step" and self.rules in (0, LOOKUP_APART)
+        return self.threshold == "step" and self.for_metal().rules in (0, LOOKUP_APART)
+
+    def for_metal(self) -> Squeezed:
+        """Return the method without the estimate, unless it was asked for."""
+        return replace(self, rest=False) if self.rest is None else self
 
     @property
     def rules(self) -> int:
@@ -114,6 +141,7 @@ class Squeezed(Method):
             EXACT_TAIL: self.tail == "exact",
             BY_HEAD: self.select == "head",
             LOOKUP_APART: self.tokens > 0,
+            ESTIMATE: self.estimates,
         }
         return sum(rule for rule, holds in chosen.items() if holds)
 
@@ -125,7 +153,9 @@ class Squeezed(Method):
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return what a chunk keeps of its rows for selection, in bytes."""
-        return extras_bytes(shape) if self.tail == "clustered" else 0
+        if self.tail == "exact":
+            return 0
+        return extras_bytes(shape) if self.estimates else lookup_extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
         """Return the clusters that are scored in one head."""
@@ -134,9 +164,22 @@ class Squeezed(Method):
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
         """Return the share that centroids and rows in no cluster take, of a document and of what came after it."""
         n_exact = n_tokens - sum(self.clustered_rows(index, n_tokens))
-        n_centroids = self.looked_up(index) + self.n_chunks(index, n_tokens) * CHUNK_CLUSTERS
-        share: np.ndarray = (n_exact + n_centroids * heads.head_dim / heads.row_bytes) / n_tokens
+        n_chunks = self.n_chunks(index, n_tokens)
+        n_bytes = (self.looked_up(index) + n_chunks * CHUNK_CLUSTERS) * self.centroid_bytes(heads)
+        if self.estimates:
+            n_bytes += (n_chunks + (self.levels if self.looked_up(index) else 0)) * 4 * heads.head_dim
+        share: np.ndarray = (n_exact + n_bytes / (2 * heads.row_bytes)) / n_tokens
         return share
+
+    def centroid_bytes(self, heads: Heads) -> np.ndarray:
+        """Return what each head's step reads of a cluster that it looks up, in bytes."""
+        n_bytes: np.ndarray = 2 * heads.head_dim + self.mean_value_bytes(heads)
+        return n_bytes
+
+    def mean_value_bytes(self, heads: Heads) -> np.ndarray:
+        """Return what each head's step reads of a cluster to estimate it, in bytes."""
+        n_bytes = [mean_value_bytes(head_dim) if self.estimates else 0 for head_dim in heads.head_dim.tolist()]
+        return np.array(n_bytes, np.int64)
 
     def looked_up(self, index: Index | None) -> float:
         """Return how many centroids of a document a step reads."""
@@ -208,7 +251,9 @@ class Squeezed(Method):
             Its thresholds.
         """
         if not self.tokens:
-            return self.budget * heads.scale
+            read = self.looked_up(index) * self.mean_value_bytes(heads) / (2 * heads.row_bytes * len(index.tokens))
+            shares = self.budget * heads.scale
+            return np.where(shares < 1, np.maximum(shares - read, curve.least), shares)
         rows, n_tokens = self.tokens * heads.scale, len(index.tokens)
         lookup = curve.least - index.n_exact / n_tokens
         return np.where(rows < n_tokens, rows / n_tokens + lookup, 1.0)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.methods.squeezed2 import HOOKS, STATE
-from ...cpu_kernels.scores import COARSE_KEPT
+from ...cpu_kernels.hooks import Hooks
+from ...cpu_kernels.methods.squeezed2 import HOOKS, HOOKS_WITH_ESTIMATE, STATE
+from ...cpu_kernels.scores import COARSE_KEPT, padded
 from ..cache.index import Index, ThresholdCurve
 from .method import Heads
 from .parameters import parameter
@@ -33,16 +34,22 @@ class Squeezed2(Squeezed):
 
     name = "squeezed2"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {**Squeezed.presets["paper"], "select": "group"}}
-    hooks = HOOKS
+    lookup_hooks: ClassVar[Hooks] = HOOKS
+    rest_hooks: ClassVar[Hooks] = HOOKS_WITH_ESTIMATE
     state = STATE
     levels = 2
-    document_arrays = (*Squeezed.document_arrays, "coarse_centroids", "coarse_starts")
+    lookup_arrays = (*Squeezed.lookup_arrays, "coarse_centroids", "coarse_starts")
+    rest_arrays = (*Squeezed.rest_arrays, "coarse_mean_values", "coarse_spread")
     document_counts = (*Squeezed.document_counts, "n_coarse")
 
     @property
     def clustering(self) -> dict[str, Any]:
         """Return how a document's keys have to be clustered, where that is not as usual."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
+
+    def n_items(self, heads: Heads) -> int:
+        """Return the clusters that are scored in one head, and the coarse ones, whose scores an estimate keeps."""
+        return super().n_items(heads) + (padded(int(heads.state["n_coarse"].max(initial=0))) if self.estimates else 0)
 
     def looked_up(self, index: Index | None) -> float:
         """Return how many centroids of a document a step reads: the coarse ones, and those of the clusters it keeps."""

@@ -22,31 +22,37 @@
 8. `thresholds-CALIBRATION.safetensors` holds thresholds that an attention asked for, under the names of
    `ThresholdCurve`. They are measured on the queries the first time, by the `Calibration` (runtime/cache/index.py) that
    the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest.
-9. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
+9. `means.safetensors` holds what estimates clusters that are not selected (`ClusterMeans` in
+   runtime/cache/cluster_means.py), as `NAME.N` of cached layer N, for the layers that have clusters. An index from
+   before has none: the means are computed from its rows when an attention needs them.
+10. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import OctavoError
+from ..cache.cluster_means import ClusterMeans
 from ..cache.index import Calibration, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
 
 INDEX_VERSION = 4
 MANIFEST = "manifest.json"
 DOCUMENT = "document.safetensors"
+MEANS = "means.safetensors"
 _THRESHOLDS = "thresholds-"
 
-#: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later, and one
-#: has arrays of its own.
-_NUMBER, _MEASURED, _STREAMING = "position", "mass", "streaming"
+#: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later, one has
+#: arrays of its own, and one has a file of its own.
+_NUMBER, _MEASURED, _STREAMING, _MEANS = "position", "mass", "streaming", "known_means"
 
 
 def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Index, dict[str, Any]]:
@@ -91,6 +97,8 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     measured = map_arrays(path / DOCUMENT)
     n_layers = sum(name.startswith("layer-") for name in manifest["files"])
     layers = [read_layer(path, i, measured[f"mass.{i}"]) for i in range(n_layers)]
+    if MEANS in manifest["files"]:
+        layers = _with_means(layers, map_arrays(path / MEANS))
     nodes = enumerate(zip(measured["query_layers"], measured["query_softcaps"], strict=True))
     queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
     return Index(measured["tokens"], layers, queries, _Curves(path)), manifest
@@ -121,7 +129,7 @@ def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
     layer : IndexLayer
         What to write.
     """
-    names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED, _STREAMING)]
+    names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED, _STREAMING, _MEANS)]
     arrays = {name: getattr(layer, name) for name in names}
     arrays |= streaming_arrays(layer.streaming)
     write_arrays(layer_path(folder, i), {**arrays, _NUMBER: np.array([layer.position], np.int64)})
@@ -177,7 +185,7 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     position, streaming = int(arrays.pop(_NUMBER)[0]), take_streaming(arrays)
     if mass is None:
         mass = np.zeros(arrays["keys"].shape[:2], np.float32)
-    return IndexLayer(position=position, mass=mass, streaming=streaming, **arrays)
+    return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, **arrays)
 
 
 def write_document(folder: Path, index: Index) -> None:
@@ -198,6 +206,31 @@ def write_document(folder: Path, index: Index) -> None:
     arrays |= {f"queries.{i}": each.queries for i, each in enumerate(index.queries)}
     arrays |= {f"mass.{i}": layer.mass for i, layer in enumerate(index.layers)}
     write_arrays(folder / DOCUMENT, arrays)
+
+
+def write_means(folder: Path, layers: Sequence[IndexLayer]) -> None:
+    """Write the means of all layers' clusters; nothing for a document without clusters.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    layers : sequence of IndexLayer
+        All layers that own a cache.
+    """
+    clustered = [(i, layer.means) for i, layer in enumerate(layers) if layer.n_clusters]
+    if clustered:
+        arrays = {f"{name}.{i}": array for i, means in clustered for name, array in means._asdict().items()}
+        write_arrays(folder / MEANS, arrays)
+
+
+def _with_means(layers: list[IndexLayer], arrays: dict[str, np.ndarray]) -> list[IndexLayer]:
+    """Return the layers with the means that a file holds."""
+
+    def means(i: int) -> ClusterMeans:
+        return ClusterMeans(*(arrays[f"{name}.{i}"] for name in ClusterMeans._fields))
+
+    return [replace(layer, known_means=means(i)) if layer.n_clusters else layer for i, layer in enumerate(layers)]
 
 
 class _Curves(dict[Calibration, ThresholdCurve]):
@@ -241,6 +274,7 @@ def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None
         All entries of the manifest but `files`.
     """
     paths = [folder / DOCUMENT, *(layer_path(folder, i) for i in range(n_layers))]
+    paths += [folder / MEANS] if (folder / MEANS).exists() else []
     write_json(folder / MANIFEST, {**entries, "files": {path.name: _describe(path) for path in paths}})
 
 

@@ -390,7 +390,7 @@ class Dispatch(namedtuple("Dispatch", ["function", "groups", "threads", "bound",
             if head["n_document"]:
                 check(int(head["document_keys"]), "document_keys")
                 check(int(head["document_values"]), "document_values")
-            method = method_class(method_names()[int(head["select"])])
+            method = method_class(method_names()[int(head["select"])])().for_metal()
             if method.state.itemsize:
                 check(int(head["state"]), "state")
                 state = self._read(int(head["state"]), method.state, 1)[0]

@@ -1,10 +1,9 @@
 """KV heads whose rows have codes, and what their method makes of a query."""
 
 import numpy as np
+from helpers.estimates import estimated, merged
 from helpers.kernel_heads import random_head
-from helpers.kernel_inputs import Room
 
-from octavo.cpu_kernels import decode
 from octavo.cpu_kernels.codes import BLOCK_ROWS
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
@@ -69,20 +68,6 @@ def attended(head, query, n_parts=1):
     """The rows that are attended exactly, the scores of all, and the output: (group, head_dim)."""
     scores = scores_of(head, query, n_parts)
     rows = np.array(head.rows(head.select(sketch.select_coded, query, 40)))
-    shape, partials = head.shape, []
-    for part in range(n_parts):
-        room = Room(4 * decode.partial_size(shape))
-        decode.clear_partial(shape, room.address)
-        sketch.estimate_rest(shape, head.address, room.address, part, n_parts)
-        room.check()
-        sums = room.view(np.float32, shape.group * (shape.head_dim + 2)).astype(np.float64)
-        values, largest, totals = np.split(sums, [shape.group * shape.head_dim, shape.group * (shape.head_dim + 1)])
-        partials.append((values.reshape(shape.group, shape.head_dim), largest, totals))
-    exact = query[0].astype(np.float64) @ head.keys[rows].T.astype(np.float64)
-    top = np.maximum(exact.max(axis=1), np.max([largest for _, largest, _ in partials], axis=0))
-    weights = np.exp(exact - top[:, None])
-    above, below = weights @ head.values[rows].astype(np.float64), weights.sum(axis=1)
-    for values, largest, totals in partials:
-        above += values * np.exp(largest - top)[:, None]
-        below += totals * np.exp(largest - top)
-    return rows, scores, above / below[:, None]
+    exact = np.zeros((head.shape.group, len(head.keys)), bool)
+    exact[:, rows] = True
+    return rows, scores, merged(head, query[0], exact, estimated(head, sketch.estimate_rest, n_parts))

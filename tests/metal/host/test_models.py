@@ -23,12 +23,13 @@ ATTENTIONS = [
     "window",
     "quest:dense_layers=2",
     "sparq",
-    "squeezed",
-    "squeezed2",
+    "squeezed:rest=off",
+    "squeezed2:rest=off",
     "duo+quest:dense_layers=2",
 ]
 #: The same, all but two of them among the slow tests.
-SOME = [each if each in ("sparq", "squeezed2") else pytest.param(each, marks=pytest.mark.slow) for each in ATTENTIONS]
+QUICK = "sparq", "squeezed2:rest=off"
+SOME = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ATTENTIONS]
 
 
 def new_llama(model, device, attention="dense", kv_type="f16", budget=0.3):

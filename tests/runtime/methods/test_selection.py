@@ -35,7 +35,8 @@ def random_layer(rng, sizes, n_exact):
     starts = starts.astype(np.int32)
     order = np.tile(np.arange(keys.shape[1], dtype=np.int32), (N_KV_HEAD, 1))
     mass = np.zeros(keys.shape[:2], np.float32)
-    return IndexLayer(keys, values, ANY_ORDER, centroids, starts, centroids, starts, order, mass)
+    coarse_starts = np.tile(np.arange(len(sizes) + 1, dtype=np.int32), (N_KV_HEAD, 1))
+    return IndexLayer(keys, values, ANY_ORDER, centroids, starts, centroids, coarse_starts, order, mass)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_squeezed_step_reads_its_rows_and_all_centroids(squeezed, threshold, n_s
 
 @pytest.mark.parametrize("n_tokens", [1, 5])
 def test_a_budget_of_1_reads_every_row(squeezed, n_tokens):
-    squeezed.set_attention("squeezed", 1.0)
+    squeezed.set_attention("squeezed:rest=off", 1.0)
     assert rows_read(squeezed, n_tokens, n_centroids=3 if n_tokens == 1 else 0) == 100 + n_tokens
 
 

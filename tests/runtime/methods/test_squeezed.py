@@ -7,8 +7,8 @@ import pytest
 from helpers.index_builds import thresholds_of
 
 from octavo.convert.clusters import ClusterSettings
+from octavo.cpu_kernels.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
 from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.methods.squeezed import BATCH_MEAN, BATCH_UNION, BY_HEAD, EXACT_TAIL, LOOKUP_APART
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Calibration, Index, ThresholdCurve
@@ -47,7 +47,7 @@ def test_a_step_reads_its_share_of_all_bytes_and_nothing_is_measured(method):
         share = max(0.5, cache.least_share(cache.n_tokens))
         assert states(cache, "n_bytes") == pytest.approx([share * cache.n_tokens * ROW_BYTES] * 2, abs=1)
         assert states(cache, "least_share") == [0.25 * 0.5] * 2
-        assert states(cache, "rules") == [0] * 2
+        assert states(cache, "rules") == [ESTIMATE] * 2
         cache.finish_step()
     cache.served[0].method.measure(cache.document)
     assert cache.document.curves == {}
@@ -94,7 +94,7 @@ def test_tokens_are_the_rows_that_a_step_attends(method):
     cache, _ = attached(f"{method}:tokens=250")
     cache.reserve(1)
     assert states(cache, "n_bytes") == [250 * ROW_BYTES] * 2
-    assert states(cache, "rules") == [LOOKUP_APART] * 2
+    assert states(cache, "rules") == [LOOKUP_APART | ESTIMATE] * 2
     assert states(cache, "least_share") == pytest.approx([0.25 * 250 / 601] * 2)
     for tokens in (601, 900):
         cache, _ = attached(f"{method}:tokens={tokens}")
@@ -133,7 +133,7 @@ def test_a_document_too_short_for_clusters_is_read_whole_and_that_is_said(method
         cache = KVCache([layer], 1000, assign(attention, 0.5, [layer], None))
         cache.attach(Index(np.zeros(600, np.int32), [stored]))
         assert cache.shortfall(600) == sentence
-        later = "0.5 of 1,200 tokens here: what it reads in any case is 0.819 of them."
+        later = "0.5 of 1,200 tokens here: what it reads in any case is 0.822 of them."
         assert cache.shortfall(1200) == (sentence.split("0.5")[0] + later if method == attention else sentence)
 
 
@@ -170,11 +170,25 @@ def test_parameters_become_rules(method):
     for given, rules in [("batch=mean", BATCH_MEAN), ("batch=union", BATCH_UNION), ("tail=exact", EXACT_TAIL)]:
         for threshold in ("step", "head"):
             cache, _ = attached(f"{method}:{given},threshold={threshold}")
-            assert set(states(cache, "rules")) == {rules}
+            assert set(states(cache, "rules")) == {rules | (ESTIMATE if threshold == "step" else 0)}
             assert not cache.served[0].method.on_metal
     assert parse(method).new_method(0.5).on_metal
     assert parse(f"{method}:tokens=300").new_method(0.5).on_metal
     assert not parse(f"{method}:threshold=head").new_method(0.5).on_metal
+
+
+@pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
+def test_the_rest_is_estimated_unless_metal_or_measured_thresholds_decide(method):
+    on, off, default = (parse(f"{method}{rest}").new_method(0.5) for rest in (":rest=on", ":rest=off", ""))
+    assert (on.estimates, off.estimates, default.estimates) == (True, False, True)
+    assert (on.on_metal, off.on_metal, default.on_metal) == (False, True, True)
+    assert (on.for_metal(), off.for_metal(), default.for_metal()) == (on, off, off)
+    assert on.hooks.estimate is not None
+    assert off.hooks.estimate is None
+    assert set(off.document_arrays) < set(on.document_arrays)
+    assert off.extras_bytes(Shape(64, 3)) < on.extras_bytes(Shape(64, 3))
+    assert not parse(f"{method}:threshold=head").new_method(0.5).estimates
+    assert parse(f"{method}:threshold=head,rest=on").new_method(0.5).estimates
 
 
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
@@ -196,7 +210,14 @@ def test_parameters_become_other_thresholds(method):
 def test_the_preset_sets_the_papers_rules(attention):
     method = parse(attention).new_method(0.2)
     assert method == Squeezed(
-        budget=0.2, threshold="global", queries="mean", keys="normalised", batch="mean", tail="exact", select="head"
+        budget=0.2,
+        threshold="global",
+        queries="mean",
+        keys="normalised",
+        batch="mean",
+        tail="exact",
+        select="head",
+        rest=False,
     )
     assert not method.on_metal
     assert method.extras_bytes(Shape(64, 1)) == 0

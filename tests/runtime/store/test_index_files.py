@@ -25,7 +25,8 @@ from octavo.runtime.store.library import hash_text
 
 def test_rule_1_an_index_is_a_folder_of_a_manifest_a_document_and_layers(index):
     layers = {f"layer-00{i}.safetensors" for i in range(3)}
-    assert {file.name for file in index.iterdir()} == {"manifest.json", "document.safetensors"} | layers
+    others = {"manifest.json", "document.safetensors", "means.safetensors"}
+    assert {file.name for file in index.iterdir()} == others | layers
     for name, arrays in arrays_of(index).items():  # and they are safetensors to others too
         expected = {kind: array for kind, array in load_file(index / name).items() if not kind.startswith("padding.")}
         assert arrays.keys() == expected.keys()
@@ -87,7 +88,21 @@ def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, token
         }
 
 
-def test_rule_9_arrays_begin_at_multiples_of_64(tmp_path):
+def test_rule_9_means_are_computed_where_an_index_has_none(llama, copied_index):
+    with_file, _ = open_index(copied_index, sha256_of(llama.model_path))
+    manifest = read_json(copied_index / MANIFEST)
+    del manifest["files"][index_files.MEANS]
+    (copied_index / index_files.MEANS).unlink()
+    write_json(copied_index / MANIFEST, manifest)
+    without, _ = open_index(copied_index, sha256_of(llama.model_path))
+    for layer, other in zip(with_file.layers, without.layers, strict=True):
+        assert (layer.known_means is None) == (layer.n_clusters == 0)
+        assert other.known_means is None
+        for array, again in zip(layer.means, other.means, strict=True):
+            np.testing.assert_array_equal(array, again)
+
+
+def test_rule_10_arrays_begin_at_multiples_of_64(tmp_path):
     path, rng = tmp_path / "arrays.safetensors", np.random.default_rng(0)
     shapes = [(3,), (2, 0), (5, 7), (64,), (1, 1, 1)]
     kinds = [np.float16, np.uint8, np.int32, np.int64, np.float32, np.float64]

@@ -1,0 +1,76 @@
+"""What estimates the clusters that a step does not select: their mean values, and how far keys lie from their means.
+
+cpu_kernels/cluster_means.py says what a step makes of them. They follow from a layer's rows, clusters and centroids.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...cpu_kernels.compile import Q8_0
+from .rows import as_floats, row_format, write_floats
+
+
+class ClusterMeans(NamedTuple):
+    """What a layer has of its clusters, in one or two levels, besides their mean keys. All arrays are C-contiguous.
+
+    Parameters
+    ----------
+    mean_values : uint8 array, shape (n_kv_head, n_clusters, head_dim + 4)
+        The mean value of each cluster, a q8_0 row (see rows.py); 0 for a cluster without rows.
+    spread : float32 array, shape (n_kv_head, head_dim)
+        The variance of each column of the keys within clusters, the mean over all rows in clusters.
+    coarse_mean_values : uint8 array, shape (n_kv_head, n_coarse, head_dim + 4)
+        As `mean_values`, of the coarse clusters.
+    coarse_spread : float32 array, shape (n_kv_head, head_dim)
+        As `spread`, within coarse clusters.
+    """
+
+    mean_values: np.ndarray
+    spread: np.ndarray
+    coarse_mean_values: np.ndarray
+    coarse_spread: np.ndarray
+
+
+def cluster_means(
+    keys: np.ndarray, values: np.ndarray, cluster_starts: np.ndarray, coarse_starts: np.ndarray, head_dim: int
+) -> ClusterMeans:
+    """Compute the means of one layer's clusters.
+
+    Parameters
+    ----------
+    keys, values, cluster_starts, coarse_starts : arrays
+        As in `IndexLayer`.
+    head_dim : int
+        Elements of a row.
+    """
+    fine = [_of_head(*each, head_dim) for each in zip(keys, values, cluster_starts, strict=True)]
+    starts = [own[coarse] for own, coarse in zip(cluster_starts, coarse_starts, strict=True)]
+    coarse = [_of_head(*each, head_dim) for each in zip(keys, values, starts, strict=True)]
+    arrays = (np.stack(part) for level in (fine, coarse) for part in zip(*level, strict=True))
+    return ClusterMeans(*arrays)
+
+
+def _of_head(keys: np.ndarray, values: np.ndarray, starts: np.ndarray, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean values of one head's clusters, and the spread of its keys."""
+    sizes, n_rows = np.diff(starts), int(starts[-1])
+    dtype, length = row_format(head_dim, Q8_0)
+    rows = np.zeros((len(sizes), length), dtype)
+    if n_rows == 0:
+        return rows, np.zeros(head_dim, np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):  # rows may hold what is no number
+        write_floats(rows, _means(as_floats(values[:n_rows]), starts, sizes))
+        stored = as_floats(keys[:n_rows])
+        stored -= np.repeat(_means(stored, starts, sizes), sizes, axis=0)
+        spread: np.ndarray = np.square(stored, out=stored).mean(axis=0)
+    return rows, spread
+
+
+def _means(rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the mean of each cluster's rows, 0 for an empty one: (n_clusters, head_dim) f32."""
+    filled = sizes > 0
+    means = np.zeros((len(sizes), rows.shape[1]), np.float32)
+    means[filled] = np.add.reduceat(rows, starts[:-1][filled], axis=0) / sizes[filled, None]
+    return means
