@@ -35,12 +35,13 @@ class Auto(Parameters):
     Parameters
     ----------
     quality : float
-        Share of the attention that a step covers exactly, unless that takes more than `most`.
+        Share of the attention that a step covers exactly, unless that takes more than `most`; 0 for .95, and for what an
+        eighth of the KV bytes covers over a long document whose keys are clustered.
     most : float
         Largest share of the KV bytes that a step reads.
     """
 
-    quality: float = parameter(QUALITY, above=0, most=1)
+    quality: float = parameter(0.0, least=0, most=1)
     most: float = parameter(0.25, above=0, most=1)
 
     name = AUTO
@@ -64,8 +65,8 @@ class Auto(Parameters):
         """Return what is chosen for a document of n_clustered tokens, whose keys are clustered; 0 for no document."""
         if on_metal:
             return SQUEEZED if n_clustered > SHORT else DENSE
-        if n_clustered >= LONG and self.quality == QUALITY:
+        if n_clustered >= LONG and not self.quality:
             words = f"{SQUEEZED}:{written({'budget': min(self.most, DEFAULT_BUDGET)})}"
         else:
-            words = f"{SKETCH}:{written({'quality': self.quality, 'most': self.most, 'dense': SHORT})}"
+            words = f"{SKETCH}:{written({'quality': self.quality or QUALITY, 'most': self.most, 'dense': SHORT})}"
         return f"{PLAN}+{words}" if has_plan else words
