@@ -35,8 +35,8 @@ class Auto(Parameters):
     Parameters
     ----------
     quality : float
-        Share of the attention that a step covers exactly, unless that takes more than `most`; 0 for .95, and for what an
-        eighth of the KV bytes covers over a long document whose keys are clustered.
+        Share of the attention that a step covers exactly, unless that takes more than `most`; 0 for .95 and, over a
+        long document whose keys are clustered, for what an eighth of the KV bytes covers.
     most : float
         Largest share of the KV bytes that a step reads.
     """
