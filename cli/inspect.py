@@ -55,6 +55,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     from ..runtime.methods import AUTO
     from ..runtime.methods.auto import Auto
     from ..runtime.store.index_files import MANIFEST, check_file, read_manifest
+    from ..runtime.store.library import Library
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
@@ -80,7 +81,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),
-        AUTO: Auto().choose_for(manifest["document"]["tokens"]),
+        AUTO: Auto().choose_for(manifest["document"]["tokens"], Library.plan_in(folder.parent).exists()),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }
@@ -107,10 +108,18 @@ def inspect_model(path: Path) -> dict[str, Any]:
     import llama_cpp
 
     from ..runtime.llama import Llama
-    from ..runtime.methods import LLAMA_CPP
+    from ..runtime.methods import AUTO, LLAMA_CPP
+    from ..runtime.methods.auto import LONG, Auto
+    from ..runtime.store.library import Library
 
+    auto, has_plan = Auto(), Library.of(path).plan_path.exists()
     llama = Llama(path, attention=LLAMA_CPP, n_ctx=512)
-    model = llama.model
+    model, attention = llama.model, describe_attention(llama)
+    if attention["octavo_attention"]:
+        attention[AUTO] = {
+            "without a document": auto.choose_for(0, has_plan),
+            f"over a document of {LONG:,} tokens or more": auto.choose_for(LONG, has_plan),
+        }
     return {
         "model": path.name,
         "bytes": path.stat().st_size,
@@ -119,7 +128,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
         "layers": llama_cpp.llama_model_n_layer(model),
         "context_length": llama_cpp.llama_model_n_ctx_train(model),
         "chat_template": "tokenizer.chat_template" in llama.metadata,
-        **describe_attention(llama),
+        **attention,
     }
 
 
@@ -138,10 +147,7 @@ def describe_attention(llama: Any) -> dict[str, Any]:
     from ..errors import OctavoError
     from ..runtime.cache.tail import CacheLayer
     from ..runtime.graph.nodes import attention_nodes
-    from ..runtime.methods import AUTO
-    from ..runtime.methods.auto import LONG, Auto
 
-    auto = Auto()
     try:
         nodes = attention_nodes(llama._model, llama.context_params)
     except OctavoError as problem:
@@ -155,10 +161,6 @@ def describe_attention(llama: Any) -> dict[str, Any]:
         "head_dim": _distinct(node.head_dim for node in nodes),
         "windows": [{"window": window, "layers": n} for window, n in Counter(node.window for node in nodes).items()],
         "kv_bytes_per_token": sum(rows),
-        AUTO: {
-            "without a document": auto.choose_for(0),
-            f"over a document of {LONG:,} tokens or more": auto.choose_for(LONG),
-        },
     }
 
 

@@ -94,7 +94,12 @@ class Library:
     @property
     def plan_path(self) -> Path:
         """Where `octavo profile` writes the model's plan."""
-        return self.folder / "plan.json"
+        return self.plan_in(self.folder)
+
+    @staticmethod
+    def plan_in(folder: Path) -> Path:
+        """Return where the plan lies in the folder of a library."""
+        return folder / "plan.json"
 
     def make_folder(self) -> None:
         """Create the folder.
