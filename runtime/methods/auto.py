@@ -21,6 +21,9 @@ SKETCH, SQUEEZED = "sketch", "squeezed"
 #: Share of the attention that a step covers exactly, if nobody asks for another.
 QUALITY = 0.95
 
+#: Largest share of the KV bytes that a step reads to that end: more of it would take as long as reading everything.
+MOST = 0.25
+
 #: Tokens up to which everything is read: selecting would take as long as reading, and cost quality.
 SHORT = 2048
 
@@ -38,11 +41,11 @@ class Auto(Parameters):
         Share of the attention that a step covers exactly, unless that takes more than `most`; 0 for .95 and, over a
         long document whose keys are clustered, for what an eighth of the KV bytes covers.
     most : float
-        Largest share of the KV bytes that a step reads.
+        Largest share of the KV bytes that a step reads; 0 for a quarter, or for no limit if a quality is given.
     """
 
     quality: float = parameter(0.0, least=0, most=1)
-    most: float = parameter(0.25, above=0, most=1)
+    most: float = parameter(0.0, least=0, most=1)
 
     name = AUTO
 
@@ -66,7 +69,8 @@ class Auto(Parameters):
         if on_metal:
             return SQUEEZED if n_clustered > SHORT else DENSE
         if n_clustered >= LONG and not self.quality:
-            words = f"{SQUEEZED}:{written({'budget': min(self.most, DEFAULT_BUDGET)})}"
+            words = f"{SQUEEZED}:{written({'budget': min(self.most or MOST, DEFAULT_BUDGET)})}"
         else:
-            words = f"{SKETCH}:{written({'quality': self.quality or QUALITY, 'most': self.most, 'dense': SHORT})}"
+            most = self.most or (1.0 if self.quality else MOST)
+            words = f"{SKETCH}:{written({'quality': self.quality or QUALITY, 'most': most, 'dense': SHORT})}"
         return f"{PLAN}+{words}" if has_plan else words

@@ -42,6 +42,8 @@ def test_a_quality_and_the_most_are_kept():
     for document in (None, document_of(LONG)):
         settings = parse(Auto(quality=0.95, most=0.5).choose(None, document, on_metal=False)).settings
         assert (settings["quality"], settings["most"]) == (0.95, 0.5)
+    assert parse(Auto(quality=0.99).choose_for(0)).settings["most"] == 1.0, "nothing else limits what was asked for"
+    assert parse(Auto(most=0.1).choose_for(0)).settings["most"] == 0.1
     assert parse(Auto(most=0.05).choose_for(LONG)).settings == {"budget": 0.05}
     assert parse(Auto(most=0.5).choose_for(LONG)).settings == {"budget": 0.125}
 
