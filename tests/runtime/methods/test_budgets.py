@@ -181,7 +181,7 @@ def test_what_came_after_a_document_counts(attention):
 
 
 def test_the_least_share_grows_with_what_is_always_read_after_a_document():
-    model = Model("squeezed", 0.125, 64, F16, 4000, document=clustered_document)
+    model = Model("squeezed:rest=off", 0.125, 64, F16, 4000, document=clustered_document)
     model.share_read(370)
     centroids = model.cache.document.n_clusters / 2  # in rows of keys and values
     assert model.cache.least_share(4370) == pytest.approx((centroids + 104 + 370 + 0.25 * 0.125 * 3896) / 4370)
@@ -196,7 +196,7 @@ def test_each_step_reads_the_budget_however_tokens_attend(spread, document):
     assert [model.share_read(1, spread) for _ in range(5)] == pytest.approx([0.25] * 5, rel=0.01)
 
 
-@pytest.mark.parametrize("attention", ["squeezed:tokens=800", "squeezed2:tokens=800"])
+@pytest.mark.parametrize("attention", ["squeezed:tokens=800,rest=off", "squeezed2:tokens=800,rest=off"])
 def test_squeezed_attends_a_number_of_tokens(attention):
     model = Model(attention, 0.5, 64, F16, 4000, document=clustered_document, plan=None)
     lookup = model.cache.served[0].method.looked_up(model.cache.document) / 2
