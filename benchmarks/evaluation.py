@@ -209,11 +209,10 @@ RUNS = [
     Run("smollm2-papers", "agreement", "2000,7600", 16, PAPERS),
     Run("gemma-papers", "needle", "8000", 20, PAPERS),
     Run("gemma-papers", "agreement", "8000", 8, PAPERS),
-    Run("long-auto", "agreement", "8000,16000,30000", 16, FRONTIER, SMALL_BUDGETS, picture="frontier.png"),
+    Run("long-auto", "agreement", "8000,16000,30000", 16, FRONTIER, SMALL_BUDGETS),
     *(Run("long-auto", task, LENGTHS, n, BESIDE, "0.125") for task, n in EVERY_LENGTH.items()),
     *(Run("long-auto", task, "4000", 20, BESIDE, "0.125") for task in ("niah-multikey", *RULER_TASKS)),
-    Run("smollm2-auto", "agreement", "2000,7600", 16, FRONTIER, SMALL_BUDGETS),
-    Run("smollm2-auto", "qa", "2000,7600", 40, BESIDE, "0.125"),
+    Run("smollm2-auto", "agreement", "2000,7600", 16, FRONTIER, SMALL_BUDGETS, picture="frontier.png"),
     *(
         Run(page, task, "4000", 16, planned(methods), budgets)
         for page, (methods, budgets) in PLANNED.items()
