@@ -264,9 +264,9 @@ class Llama(llama_cpp.Llama):
         return chosen(self.attention, self.plan, document, self._on_metal)
 
     def _follow(self, document: Index | None) -> None:
-        """Forget everything, and attend as `auto` chooses for a document that is attached next."""
-        self.context.attach(None)
+        """Attend as `auto` chooses for a document that is attached next. If that is otherwise, forget everything."""
         if (words := self._choice(document)) != self.chosen:
+            self.context.attach(None)
             self._use(words)
 
     def _use(self, words: str) -> None:
@@ -331,6 +331,7 @@ class Llama(llama_cpp.Llama):
         """Forget all tokens, an attached document too."""
         super().reset()
         if isinstance(self._ctx, Context):
+            self.context.attach(None)
             self._follow(None)
 
     def rewind(self, n_tokens: int) -> None:
