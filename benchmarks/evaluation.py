@@ -39,6 +39,7 @@ PAGES = DOCS / "evaluation"
 _GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three,"
 _LONG = "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
 _PAPERS = "\nEach paper's preset (`NAME:paper`) stands beside our defaults; presets of fixed sizes take no budget."
+_AUTO = "What `--attention auto` chooses, beside the methods at budgets of their own."
 
 #: Title of each page, and what a reader must know. The first word of a page's name is that of the model.
 MODELS = {
@@ -58,14 +59,8 @@ MODELS = {
         "The papers' rules and ours: Gemma 3 270M (Q4_K_M)",
         f"A sliding-window hybrid: {_GEMMA} and shares count only those.{_PAPERS}",
     ),
-    "smollm2-auto": (
-        "auto and our methods: SmolLM2-135M-Instruct (Q4_1)",
-        "What `--attention auto` chooses, beside the methods at budgets of their own.",
-    ),
-    "long-auto": (
-        "auto and our methods: a 32K fine-tune of SmolLM2-135M (Q8_0)",
-        f"{_LONG}\nWhat `--attention auto` chooses, beside the methods at budgets of their own.",
-    ),
+    "smollm2-auto": ("auto and our methods: SmolLM2-135M-Instruct (Q4_1)", _AUTO),
+    "long-auto": ("auto and our methods: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}\n{_AUTO}"),
     "long-papers": ("The papers' rules and ours: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}{_PAPERS}"),
 }
 

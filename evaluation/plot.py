@@ -298,7 +298,8 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
     rows, depths = result["results"], _depths(result["results"])
     ticks = share_ticks(row["bytes_read_share"] for row in rows)
     shares = [1 / ticks[-1], *(row["bytes_read_share"] for row in rows if row["bytes_read_share"] > 0)]
-    value, error_key = _DIVERGENCE if result["task"] == Agreement.name else _SCORE
+    by_divergence = result["task"] == Agreement.name
+    value, error_key = _DIVERGENCE if by_divergence else _SCORE
     panels = figure.subplots(-(-len(depths) // columns), columns, sharey=True, squeeze=False)
     handles = {}
     for depth, axes in zip(depths, panels.flat, strict=False):
@@ -308,7 +309,7 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
             colour = styles[name].colour
             share, score = np.array([[row["bytes_read_share"], row[value]] for row in curve], np.float64).T
             error = np.array([row[error_key] if error_key else 0.0 for row in curve], np.float64)  # None: NaN
-            if name == DENSE and value == _DIVERGENCE[0]:
+            if name == DENSE and by_divergence:
                 continue  # it is 0, which no logarithm shows
             if name == DENSE:
                 if not np.isnan(error[0]):
@@ -320,12 +321,12 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
         axes.set_xticks([1 / tick for tick in ticks], labels=["1", *(f"1/{tick}" for tick in ticks[1:])])
         axes.set_xlabel("share of the KV bytes that is read")
         axes.grid(color=_GRID)
-        if value == _DIVERGENCE[0]:
+        if by_divergence:
             axes.set_yscale("log")
     better = "higher" if result["higher_is_better"] else "lower"
     of_task = f"{result['metric']}\n({better} is better)"
     for axes in panels[:, 0]:
-        axes.set_ylabel("KL to dense\n(lower is better)" if value == _DIVERGENCE[0] else of_task)
+        axes.set_ylabel("KL to dense\n(lower is better)" if by_divergence else of_task)
     for axes in panels.flat[len(depths) :]:
         axes.remove()
     figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=names)
