@@ -13,26 +13,33 @@ Mean values are q8_0 rows (see rows.py), whatever the stored values are, and spr
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from numba import float32
 
 from .compile import Q8_0, Shape, constant_attribute, kernel
-from .decode import fill_list, largest_scores, weight_sums, weighted_values
+from .decode import fill_list
 from .head import head_at
 from .memory import stack_floats, write_float, write_int64
+from .partials import add_to_partial
 from .quantised import quantise
 from .rows import add_weighted, widen_row
 from .scores import LIST_ROOM, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 from .views import array_at
 
+_Sizes = TypeVar("_Sizes", int, np.ndarray)
+
+#: Bytes of a mean value's scale.
+_SCALE_BYTES = 4
+
 #: `shape.of_mean_values`: the Shape of mean values.
 constant_attribute("of_mean_values", lambda shape: Shape(shape.head_dim, shape.group, Q8_0))
 
 
-def mean_value_bytes(head_dim: int) -> int:
-    """Return the bytes of one mean value."""
-    return Shape(head_dim, 1, Q8_0).row_bytes
+def mean_value_bytes(head_dim: _Sizes) -> _Sizes:
+    """Return the bytes of one mean value, of one head_dim or of many."""
+    return head_dim + _SCALE_BYTES
 
 
 @kernel
@@ -62,12 +69,9 @@ def leave_items(shape, head, query, first, n_own, n, values, spread):
         for i in range(n_own):
             write_int64(listed + i * 8, values + i * shape.of_mean_values.row_bytes)
     fill_list(listed, n_own, n)
-    rest, variances = rest_of(shape, head), array_at(spread, (shape.head_dim,), np.float32)
-    queries = array_at(query, (shape.group, shape.head_dim), np.float32)
+    rest = rest_of(shape, head)
     for g in range(shape.group):
-        variance = float32(0)
-        for i in range(shape.head_dim):
-            variance += queries[g, i] * queries[g, i] * variances[i]
+        variance = variance_of_scores(shape, query, g, spread)
         factor, total = float32(1) + float32(0.25) * variance, float32(0)
         weights = array_at(scores_address(head, g) + first * 4, (n,), np.float32)
         for i in range(n):
@@ -75,6 +79,20 @@ def leave_items(shape, head, query, first, n_own, n, values, spread):
             total += weights[i]
         rest[1, g] += total
         rest[2, g] += total / factor * (float32(1) + float32(0.5) * variance)
+
+
+@kernel
+def variance_of_scores(shape, query, g, variances):
+    """Return the variance of query head g's scores of keys of which each column has one of its own.
+
+    `query` is the address of (group, head_dim) f32, and `variances` that of (head_dim,) f32.
+    """
+    columns = array_at(query + g * shape.head_dim * 4, (shape.head_dim,), np.float32)
+    own = array_at(variances, (shape.head_dim,), np.float32)
+    total = float32(0)
+    for i in range(shape.head_dim):
+        total += columns[i] * columns[i] * own[i]
+    return total
 
 
 @kernel
@@ -112,21 +130,9 @@ def add_items(shape, head_address, n, partial, part, n_parts):
     sums[:] = float32(0)
     listed, weights = list_address(shape, head) + start * 8, scores_address(head, 0) + start * 4
     add_weighted(shape.of_mean_values, weights, head.scratch_items, listed, stop - start, room)
-    all_values, totals, highest = (
-        weighted_values(shape, partial),
-        weight_sums(shape, partial),
-        largest_scores(shape, partial),
-    )
     for g in range(shape.group):
         total = sum_floats(scores_address(head, g) + start * 4, stop - start)
-        if total == 0:
-            continue
-        values, new = all_values[g], max(highest[g], rest[0, g])
-        before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(rest[0, g] - new))
-        highest[g] = new
-        totals[g] = totals[g] * before + total * factor
-        for i in range(shape.head_dim):
-            values[i] = values[i] * before + sums[g, i] * factor
+        add_to_partial(shape, partial, g, rest[0, g], total, sums[g])
 
 
 @kernel

@@ -25,6 +25,7 @@ from numba.extending import register_jitable
 
 from .compile import LANES, Shape, kernel
 from .memory import copy_bytes, read_float
+from .partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
 from .rows import add_weighted, dot_listed, load_query, query_bytes
 from .scores import cap_scores
 from .spans import ALL_HEADS, SPAN, spans_at
@@ -34,73 +35,7 @@ from .views import array_at
 #: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
 BLOCK = 64
 
-#: Below any score, but finite, so that the difference of two such scores is a number.
-LOWEST_SCORE = -1e30
-
 _SPAN_BYTES, _LIST_BYTES, _VECTOR_BYTES, _SCORES_BYTES = SPAN.itemsize, 8 * BLOCK, 4 * LANES, 4 * BLOCK
-
-
-# The layout of a partial result: what one thread's rows add to the output of one KV head.
-
-
-@register_jitable
-def partial_size(shape):
-    """Return the size of a partial result: weighted values, largest score and sum of weights for each query head.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-
-    Returns
-    -------
-    int
-        Number of f32.
-    """
-    return shape.group * (shape.head_dim + 2)
-
-
-@kernel
-def partial_of(shape, partials, n_kv_head, thread, head):
-    """Return the address of a thread's partial result of a KV head."""
-    return partials + (thread * n_kv_head + head) * partial_size(shape) * 4
-
-
-@kernel
-def weighted_values(shape, partial):
-    """View the sums of weighted values of a partial result, (group, head_dim)."""
-    return array_at(partial, (shape.group, shape.head_dim), np.float32)
-
-
-@kernel
-def largest_scores(shape, partial):
-    """View the largest scores of a partial result, (group,): weights are relative to them."""
-    return array_at(partial + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
-
-
-@kernel
-def weight_sums(shape, partial):
-    """View the sums of weights of a partial result, (group,)."""
-    return array_at(partial + shape.group * (shape.head_dim + 1) * 4, (shape.group,), np.float32)
-
-
-@kernel
-def clear_partial(shape, partial):
-    """Make a partial result empty: no row attended yet.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    partial : int64
-        Address of the partial result.
-    """
-    values = array_at(partial, (partial_size(shape),), np.float32)
-    for i in range(partial_size(shape)):
-        values[i] = float32(0)
-    largest = largest_scores(shape, partial)
-    for g in range(shape.group):
-        largest[g] = float32(LOWEST_SCORE)
 
 
 # The layout of a thread's scratch.

@@ -14,9 +14,10 @@ from numba import int64
 
 from .append import append_rows
 from .compile import Shape, kernel
-from .decode import attend_share, decode_scratch_bytes, merge_shares, partial_of
+from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .head import HEAD, head_at
 from .memory import barrier, call_native, fetch_add, read_int64, write_int64
+from .partials import partial_of
 from .prefill import attend_tile, n_tiles, tile_scratch_size
 from .scores import rest_address
 from .spans import SPAN, spans_at

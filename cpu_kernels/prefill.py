@@ -17,9 +17,9 @@ from numba import float32, int64
 from numba.extending import register_jitable
 
 from .compile import LANES, Shape, kernel
-from .decode import LOWEST_SCORE
 from .head import ANY_ORDER
 from .memory import read_float
+from .partials import LOWEST_SCORE
 from .rows import widen_row
 from .scores import cap_scores
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile

@@ -18,10 +18,10 @@ import numpy as np
 from ..convert.clusters import ClusterSettings, no_mass
 from ..convert.progress import Progress
 from ..cpu_kernels.compile import F16, Q8_0, Shape
-from ..cpu_kernels.decode import partial_size
 from ..cpu_kernels.head import ANY_ORDER
 from ..cpu_kernels.layer import WORK, attend_layers, scratch_bytes
 from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
+from ..cpu_kernels.partials import partial_size
 from ..cpu_kernels.scores import padded, selection_scratch_bytes
 from ..cpu_kernels.spans import SPAN
 from ..runtime.cache.cluster_means import ClusterMeans

@@ -22,9 +22,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import float32
+from numba import float32, int64
 
 from .. import tail_codes
+from ..cluster_means import variance_of_scores
 from ..codes import (
     BLOCK_ROWS,
     CODES,
@@ -37,10 +38,21 @@ from ..codes import (
     stack_tables,
 )
 from ..compile import LANES, kernel
-from ..decode import LOWEST_SCORE, largest_scores, weight_sums, weighted_values
-from ..head import CHUNK_ROWS, chunk_at, count_chunks, head_at
+from ..head import CHUNK_ROWS, count_chunks, head_at, tail_key
 from ..hooks import Hooks
+from ..leaves import (
+    add_leaves,
+    block_of,
+    candidates,
+    choose_leaves,
+    leave_leaves,
+    name_rows,
+    score_leaves,
+    skipped_rows,
+    skips,
+)
 from ..memory import stack_floats
+from ..partials import LOWEST_SCORE, add_to_partial
 from ..rows import dot, load_query
 from ..scores import (
     cap_scores,
@@ -51,7 +63,6 @@ from ..scores import (
     importance_address,
     list_address,
     rest_of,
-    score_tail_rows,
     scores_address,
 )
 from ..spans import add_listed_rows, add_tail, spans_to_fill
@@ -62,7 +73,8 @@ from ..tail_codes import (
     ORDER,
     VALUES,
     codes_of,
-    means_of,
+    is_leaf,
+    mean_of,
     prefetch_codes,
     ready_blocks,
     tend_codes,
@@ -89,6 +101,7 @@ STATE = np.dtype(
         ("n_rows", "i8"),  # rows with codes to attend exactly, or BY_QUALITY
         ("n_most", "i8"),  # most rows with codes to attend exactly by quality
         ("quality", "f4"),  # share of the attention that the rows which are attended exactly cover at least
+        ("n_looked_up", "i8"),  # leaves whose codes are looked up, a multiple of BLOCKS
     ],
     align=True,
 )
@@ -115,69 +128,86 @@ def by_quality(state):
 def score_codes(shape, head_address, query, part, n_parts):
     """Score a share of the rows, those with codes by these, for one token: a `score` hook (see hooks.py).
 
-    A share is whole chunks. Their scores become exp(score - the chunk's largest) at once, while they are in the cache.
+    A share is whole chunks. Of leaves that need not all be looked up, it scores the mean keys.
     """
     head = head_at(head_address)
-    state, n_blocks, stride = record_at(head.state, STATE), used_blocks(head, 1), head.scratch_items
-    n_chunks = count_chunks(head)
-    first, stop = n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
-    if first == stop or n_blocks == 0:
+    state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
+    if n_blocks == 0:
         return 0
-    for share in range(BLOCKS):
-        prefetch_codes(shape, head, first, state.n_codes, share)
+    n_of_leaves = 0
+    if skips(state):
+        score_leaves(shape, head, state, query, part, n_parts)
+        n_of_leaves = state.n_leaves // BLOCKS
+    n_chunks = count_chunks(head) - n_of_leaves
+    first, stop = n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
+    if first == stop:
+        return 0
     room, floats = stack_tables(shape), stack_floats(shape)
     fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
-    offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
-    raised = _raise_by_errors(shape, query, head, floats + shape.group * BLOCKS * 4)
+    exact, rest = load_query(shape, query, stack_floats(shape)), rest_of(shape, head)
     if first == 0:
-        rest = rest_of(shape, head)
         for g in range(shape.group):
-            rest[2, g] = raised[g]
-    exact, sums = load_query(shape, query, stack_floats(shape)), chunk_sums_of(shape, head)
-    for number in range(first, stop):
-        chunk, n_own = chunk_at(head, number), min(n_blocks - number * BLOCKS, BLOCKS)
-        dot(shape.of_halves, query, means_of(shape, chunk), n_own, floats, BLOCKS)
-        for g in range(shape.group):
-            for block in range(n_own):
-                offsets[g, block] += factors[1, g] + raised[g]
-        scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
-        for block in range(n_own):
-            if number + 1 < stop:  # its memory is elsewhere: nothing but this announces it
-                prefetch_codes(shape, head, number + 1, state.n_codes, block)
-            codes = codes_of(shape, chunk, block, state.n_codes)
-            look_up(
-                shape, room, state.n_codes, codes, floats + block * 4, BLOCKS, scores + block * BLOCK_ROWS * 4, stride
-            )
-        if number == 0:  # what is attended in any case counts by its exact scores
-            score_tail_rows(shape, head, exact, 0, SINKS)
+            rest[2, g] = _raise(shape, head, query, g)
+    skipped = skipped_rows(state)
+    for i in range(first, stop):
+        number = i if i == 0 else i + n_of_leaves
         start, end = number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, head.n_tail)
-        score_tail_rows(shape, head, exact, max(n_blocks * BLOCK_ROWS, start), end)
-        for g in range(shape.group):
-            own = scores + g * stride * 4
-            cap_scores(own, end - start, head.softcap)
-            sums[number, 0, g], sums[number, 1, g] = exp_rows(own, end - start)
+        place = number if i == 0 else number - skipped // CHUNK_ROWS
+        n_own = min(max(n_blocks - number * BLOCKS, 0), BLOCKS)
+        known = BLOCKS if i == 0 and n_of_leaves else n_blocks - skipped // BLOCK_ROWS  # leaves are still to be chosen
+        _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known)
+        if number == 0:  # what is attended in any case counts by its exact scores
+            dot(shape, exact, tail_key(shape, head, 0), SINKS, scores_address(head, 0), head.scratch_items)
+        row = max(n_blocks * BLOCK_ROWS, start)
+        if row < end:
+            scores = scores_address(head, 0) + (place * CHUNK_ROWS + row - start) * 4
+            dot(shape, exact, tail_key(shape, head, row), end - row, scores, head.scratch_items)
+        _sum_chunk(shape, head, place, end - start)
     return 0
 
 
 @kernel
-def _raise_by_errors(shape, query, head, floats):
-    """Compute what the mean of exp(q . k) is above exp of what codes say, in logarithms, for each query head.
+def _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known):
+    """Score n_own blocks of a chunk of candidates by their codes.
 
-    That is half of the variance of the scores' errors. Returns a view of (group,) f32 at `floats`.
+    `room` is what `fill_tables` filled, `floats` the address of (group, BLOCKS) f32 to work in. The codes of the chunk
+    after it are prefetched, as far as the first `known` blocks of candidates go.
     """
-    raised, queries = (
-        array_at(floats, (shape.group,), np.float32),
-        array_at(query, (shape.group, shape.head_dim), np.float32),
-    )
-    order = array_at(head.state + ORDER, (shape.head_dim,), np.int32)
-    errors = array_at(head.state + ERRORS, (shape.head_dim,), np.float32)
+    scores, stride = scores_address(head, 0) + place * CHUNK_ROWS * 4, head.scratch_items
+    offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
+    for i in range(n_own):
+        mean = mean_of(shape, head, block_of(shape, head, state, place * BLOCKS + i))
+        dot(shape.of_halves, query, mean, 1, floats + i * 4, BLOCKS)
     for g in range(shape.group):
-        variance = float32(0)
-        for i in range(shape.head_dim):
-            column = queries[g, order[i]]
-            variance += column * column * errors[i]
-        raised[g] = float32(0.5) * variance
-    return raised
+        raised = _raise(shape, head, query, g) + factors[1, g]
+        for i in range(n_own):
+            offsets[g, i] += raised
+    for i in range(n_own):
+        later = place * BLOCKS + i + BLOCKS
+        if later < known:  # its memory is elsewhere: nothing else announces it
+            prefetch_codes(shape, head, block_of(shape, head, state, later), state.n_codes)
+        codes = codes_of(shape, head, block_of(shape, head, state, place * BLOCKS + i), state.n_codes)
+        own = scores + i * BLOCK_ROWS * 4
+        look_up(shape, room, state.n_codes, codes, floats + i * 4, BLOCKS, own, stride)
+
+
+@kernel
+def _raise(shape, head, query, g):
+    """Return what the mean of exp(q . k) is above exp of what codes say, in logarithms, for a query head.
+
+    That is half of the variance of the scores' errors.
+    """
+    return float32(0.5) * variance_of_scores(shape, query, g, head.state + ERRORS)
+
+
+@kernel
+def _sum_chunk(shape, head, place, n_rows):
+    """Turn the scores of a chunk of candidates into exp(score - the largest), and sum up, while they are near."""
+    sums, scores = chunk_sums_of(shape, head), scores_address(head, 0) + place * CHUNK_ROWS * 4
+    for g in range(shape.group):
+        own = scores + g * head.scratch_items * 4
+        cap_scores(own, n_rows, head.softcap)
+        sums[place, 0, g], sums[place, 1, g] = exp_rows(own, n_rows)
 
 
 @kernel
@@ -187,51 +217,74 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
     A batch of more than one token attends to everything.
     """
     head = head_at(head_address)
-    state, end = record_at(head.state, STATE), used_blocks(head, n_tokens) * BLOCK_ROWS
-    if n_tokens > 1 or end == 0:
+    state, n_blocks = record_at(head.state, STATE), used_blocks(head, n_tokens)
+    if n_tokens > 1 or n_blocks == 0:
         return _select_all(shape, head_address, query, n_tokens, spans_address)
-    head.bytes_read += end * (state.n_codes + 1) // 2 + end // BLOCK_ROWS * 2 * shape.head_dim
-    head.bytes_read += 8 * CODES * shape.head_dim
-    if not _weigh_chunks(shape, head):  # attend to everything, so that a NaN reaches the output
+    end = n_blocks * BLOCK_ROWS - skipped_rows(state)
+    head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim + 8 * CODES * shape.head_dim
+    if skips(state):
+        head.bytes_read += state.n_leaves * shape.of_mean_values.row_bytes
+        if not choose_leaves(shape, head, state, query):
+            return _select_all(shape, head_address, query, n_tokens, spans_address)
+        _look_up_leaves(shape, head, state, query)
+    if not _weigh_chunks(shape, head, state):  # attend to everything, so that a NaN reaches the output
         return _select_all(shape, head_address, query, n_tokens, spans_address)
-    _sum_shares(shape, head)
+    _sum_shares(shape, head, state)
     listed = list_address(shape, head)
     n_selected = _list_best(shape, head, state, end, importance_address(head), listed)
-    _leave_rest(shape, head, end, array_at(listed, (n_selected,), np.int32))
+    rows = array_at(listed, (n_selected,), np.int32)
+    _leave_rest(shape, head, state, end, rows)
+    if skips(state):
+        leave_leaves(shape, head, state, query)
+    name_rows(shape, head, state, rows)
     spans = spans_to_fill(spans_address)
     n_spans = add_listed_rows(shape, head, listed, n_selected, spans, 0)
-    return add_tail(shape, head, end, 0, spans, n_spans)
+    return add_tail(shape, head, n_blocks * BLOCK_ROWS, 0, spans, n_spans)
 
 
 @kernel
-def _weigh_chunks(shape, head):
+def _look_up_leaves(shape, head, state, query):
+    """Score the rows of the leaves that were chosen by their codes."""
+    room, floats = stack_tables(shape), stack_floats(shape)
+    fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
+    for place in range(1, state.n_looked_up // BLOCKS + 1):
+        _look_up_chunk(shape, head, state, query, room, floats, place, BLOCKS, BLOCKS + state.n_looked_up)
+        _sum_chunk(shape, head, place, CHUNK_ROWS)
+
+
+@kernel
+def _weigh_chunks(shape, head, state):
     """Turn each chunk's largest score and sum into factors of its weights, and sum up all weights, into the rest.
 
     One makes weights relative to the largest score of all chunks, the other makes them shares of all attention.
     Returns whether no weight is NaN.
     """
-    sums, rest, n_chunks, finite = chunk_sums_of(shape, head), rest_of(shape, head), count_chunks(head), True
+    sums, rest, finite = chunk_sums_of(shape, head), rest_of(shape, head), True
+    n_chunks = -(-candidates(head, state) // CHUNK_ROWS)
+    n_all = n_chunks + 1 if skips(state) else n_chunks
     for g in range(shape.group):
         largest, total = float32(LOWEST_SCORE), float32(0)
-        for number in range(n_chunks):
+        for number in range(n_all):
             largest = max(largest, sums[number, 0, g])
-        for number in range(n_chunks):
+        for number in range(n_all):
             sums[number, 0, g] = float32(math.exp(sums[number, 0, g] - largest))
             total += sums[number, 1, g] * sums[number, 0, g]
+        rest[0, g], rest[1, g] = largest - rest[2, g], total
+        if skips(state):
+            rest[1, g] = max(total - sums[n_chunks, 1, g] * sums[n_chunks, 0, g], float32(0))
         for number in range(n_chunks):
             sums[number, 1, g] = sums[number, 0, g] / total
-        rest[0, g], rest[1, g] = largest - rest[2, g], total
         finite = finite and not math.isnan(total)
     return finite
 
 
 @kernel
-def _sum_shares(shape, head):
-    """Sum the rows' shares of the attention over the query heads, into their importance."""
-    sums, importance = chunk_sums_of(shape, head), importance_address(head)
-    for number in range(count_chunks(head)):
+def _sum_shares(shape, head, state):
+    """Sum the candidates' shares of the attention over the query heads, into their importance."""
+    sums, importance, n = chunk_sums_of(shape, head), importance_address(head), candidates(head, state)
+    for number in range(-(-n // CHUNK_ROWS)):
         start, own = number * CHUNK_ROWS, sums[number, 1]
-        for row in range(start, min(start + CHUNK_ROWS, -(-head.n_tail // LANES) * LANES), LANES):
+        for row in range(start, min(start + CHUNK_ROWS, -(-n // LANES) * LANES), LANES):
             total = splat(float32(0))
             for g in range(shape.group):
                 total = add(total, multiply(load(scores_address(head, g) + row * 4), splat(own[g])))
@@ -239,18 +292,34 @@ def _sum_shares(shape, head):
 
 
 @kernel
-def _leave_rest(shape, head, end, rows):
-    """Take the weights of what is attended exactly, these rows and all from `end` on, out of what is estimated."""
-    sums, rest = chunk_sums_of(shape, head), rest_of(shape, head)
+def _leave_rest(shape, head, state, end, rows):
+    """Take the weights of what is attended exactly, these candidates and all from `end` on, out of the estimate."""
+    sums, rest, stride = chunk_sums_of(shape, head), rest_of(shape, head), head.scratch_items
+    weights = array_at(scores_address(head, 0), (shape.group * stride,), np.float32)
+    exact, own = array_at(stack_floats(shape), (2, shape.group), np.float32), 0
+    exact[:] = float32(0)
+    for i in range(len(rows)):
+        row = int64(rows[i])
+        if row // CHUNK_ROWS != own:  # what was added up is of another chunk
+            _add_chunk(exact, sums[own, 0])
+            own = row // CHUNK_ROWS
+        for g in range(shape.group):
+            exact[1, g] += weights[g * stride + row]
+            weights[g * stride + row] = float32(0)
+    _add_chunk(exact, sums[own, 0])
+    for row in range(end, candidates(head, state)):
+        for g in range(shape.group):
+            exact[0, g] += weights[g * stride + row] * sums[row // CHUNK_ROWS, 0, g]
     for g in range(shape.group):
-        weights, exact = array_at(scores_address(head, g), (head.n_tail,), np.float32), float32(0)
-        for i in range(len(rows)):
-            row = rows[i]
-            exact += weights[row] * sums[row // CHUNK_ROWS, 0, g]
-            weights[row] = float32(0)
-        for row in range(end, head.n_tail):
-            exact += weights[row] * sums[row // CHUNK_ROWS, 0, g]
-        rest[1, g] = max(rest[1, g] - exact, float32(0))
+        rest[1, g] = max(rest[1, g] - exact[0, g], float32(0))
+
+
+@kernel
+def _add_chunk(exact, factors):
+    """Add the weights of a chunk, relative to its largest score, to those relative to the largest of all."""
+    for g in range(len(factors)):
+        exact[0, g] += exact[1, g] * factors[g]
+        exact[1, g] = float32(0)
 
 
 @kernel
@@ -266,21 +335,23 @@ def _select_all(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _list_best(shape, head, state, end, importance, listed):
-    """List the rows with codes that are attended exactly, rising: the sinks, and those of most importance."""
+    """List the candidates that are attended exactly, rising: the sinks, and those of most importance."""
     if not by_quality(state):
         fill(importance, 0, SINKS, float32(np.inf))
         return list_top(importance, end, state.n_rows, listed)
-    shares = array_at(importance, (head.n_tail,), np.float32)
+    n = candidates(head, state)
+    shares = array_at(importance, (n,), np.float32)
     wanted = state.quality * float32(shape.group)
     for row in range(SINKS):
         wanted -= shares[row]
-    for row in range(end, head.n_tail):
+    for row in range(end, n):
         wanted -= shares[row]
     fill(importance, 0, SINKS, float32(0))
     least = find_covering(importance, end, wanted, listed)
     fill(importance, 0, SINKS, float32(np.inf))
     n_selected = list_from(importance, end, least, listed)
-    n_wanted = min(max(n_selected, end // FEWEST), max(state.n_most, SINKS))
+    n_wanted = max(n_selected, (end + skipped_rows(state)) // FEWEST)
+    n_wanted = min(n_wanted, max(state.n_most, SINKS))
     return n_selected if n_selected == n_wanted else list_top(importance, end, n_wanted, listed)
 
 
@@ -288,51 +359,48 @@ def _list_best(shape, head, state, end, importance, listed):
 def estimate_rest(shape, head_address, partial, part, n_parts):
     """Add a share of the rows that are not attended exactly to a partial result: an `estimate` hook (see hooks.py)."""
     head = head_at(head_address)
-    state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
-    first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
-    rest = rest_of(shape, head)
-    if first == stop or rest[1].max() <= 0:
+    state, rest = record_at(head.state, STATE), rest_of(shape, head)
+    n_blocks = used_blocks(head, 1)
+    if n_blocks == 0 or rest[1].max() <= 0:
         return 0
-    room = stack_sums(shape)
-    _sum_by_code(shape, head, state.n_codes, first, stop, room)
+    n_blocks -= skipped_rows(state) // BLOCK_ROWS
+    first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
+    room, floats = stack_sums(shape), stack_floats(shape)
+    _sum_by_code(shape, head, state, first, stop, room)
     sums = array_at(room, (shape.group, CODES), np.float32)
     means = array_at(head.state + VALUES, (shape.head_dim, CODES), np.float32)
-    all_values, totals, highest = (
-        weighted_values(shape, partial),
-        weight_sums(shape, partial),
-        largest_scores(shape, partial),
-    )
+    values = array_at(floats, (shape.group, shape.head_dim), np.float32)
+    totals = array_at(floats + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
     for g in range(shape.group):
-        total = sums[g].sum()
-        if rest[1, g] <= 0 or total <= 0:
-            continue
-        values, new = all_values[g], max(highest[g], rest[0, g])
-        before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(rest[0, g] - new))
-        highest[g] = new
-        totals[g] = totals[g] * before + total * factor
+        totals[g] = sums[g].sum()
         for i in range(shape.head_dim):
-            value = float32(0)
+            values[g, i] = float32(0)
             for code in range(CODES):
-                value += sums[g, code] * means[i, code]
-            values[i] = values[i] * before + value * factor
+                values[g, i] += sums[g, code] * means[i, code]
+    if skips(state):
+        add_leaves(shape, head, state, part, n_parts, floats, totals)
+    for g in range(shape.group):
+        if rest[1, g] > 0:
+            add_to_partial(shape, partial, g, rest[0, g], totals[g], values[g])
     return 0
 
 
 @kernel
-def _sum_by_code(shape, head, n_codes, first, stop, room):
-    """Sum the weights of the rows of blocks first to stop by the codes of their values, into (group, CODES) f32.
+def _sum_by_code(shape, head, state, first, stop, room):
+    """Sum the weights of the blocks first to stop of candidates by the codes of their values, into (group, CODES) f32.
 
     `room` is the address of them, which `stack_sums` gave.
     """
-    n_sums, stride = shape.group * CODES, head.scratch_items
+    n_sums, stride, size = shape.group * CODES, head.scratch_items, (state.n_codes + 1) * HALF_BLOCK
     fill(room, 0, n_sums * LANES, float32(0))
-    block = first
-    while block < stop:
-        number, end = block // BLOCKS, min((block // BLOCKS + 1) * BLOCKS, stop)
-        codes = codes_of(shape, chunk_at(head, number), block % BLOCKS, n_codes) + n_codes * HALF_BLOCK
-        weights, factors = scores_address(head, 0) + block * BLOCK_ROWS * 4, chunk_sums_address(shape, head, number)
-        add_by_code(shape, weights, stride, factors, codes, (n_codes + 1) * HALF_BLOCK, end - block, room)
-        block = end
+    place = first
+    while place < stop:
+        number, block = place // BLOCKS, block_of(shape, head, state, place)
+        end = place + 1 if is_leaf(state.n_leaves, block) else min((number + 1) * BLOCKS, stop)
+        codes = codes_of(shape, head, block, state.n_codes) + state.n_codes * HALF_BLOCK
+        weights, factors = scores_address(head, 0) + place * BLOCK_ROWS * 4, chunk_sums_address(shape, head, number)
+        add_by_code(shape, weights, stride, factors, codes, size, end - place, room)
+        place = end
     sums = array_at(room, (n_sums,), np.float32)
     for i in range(n_sums):
         sums[i] = sum_of(load(room + i * LANES * 4))

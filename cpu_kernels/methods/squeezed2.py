@@ -38,10 +38,11 @@ from ..cluster_items import (
 )
 from ..cluster_means import end_items, leave_items, raise_largest
 from ..compile import kernel
-from ..decode import LOWEST_SCORE, fill_list
+from ..decode import fill_list
 from ..head import head_at
 from ..hooks import Hooks
 from ..memory import write_int64
+from ..partials import LOWEST_SCORE
 from ..rows import dot_listed
 from ..scores import (
     COARSE_KEPT,

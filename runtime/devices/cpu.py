@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...cpu_kernels.decode import partial_size
 from ...cpu_kernels.layer import WORK, scratch_bytes, step_alone
+from ...cpu_kernels.partials import partial_size
 from ...cpu_kernels.spans import SPAN
 from ...errors import OctavoError
 from ..cache.kv_cache import KVCache

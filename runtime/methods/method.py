@@ -276,13 +276,15 @@ class Method(Parameters):
         """Return how many sink rows and recent rows each head sees. For methods that keep Keeps.RECENT."""
         raise TypeError(f"{self.name} keeps no window")
 
-    def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """Choose the rows of a document that a head copies, in the order in which they are stored.
+    def document_rows(self, state: np.void, keys: np.ndarray, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Choose the rows of a document that a head copies, in the order in which it stores them.
 
         Parameters
         ----------
         state : STATE record
             The head's state.
+        keys : array, shape (n_rows, elements of a row)
+            The document's keys, as they are stored (see cache/rows.py).
         position : int array, shape (n_rows,)
             Position of each of the document's rows.
         mass : float32 array, shape (n_rows,)

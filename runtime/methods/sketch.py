@@ -6,15 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...cpu_kernels.cluster_means import mean_value_bytes
 from ...cpu_kernels.codes import BLOCK_ROWS, CODES
-from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.compile import LANES, Shape
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, extras_bytes
-from ...cpu_kernels.tail_codes import TRAINED, ready_blocks
+from ...cpu_kernels.tail_codes import BLOCKS, TRAINED, ready_blocks
+from ...cpu_kernels.tree import sort_by_tree
 from ..cache.index import Index
+from ..cache.rows import as_floats
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
 from .parameters import parameter
+
+#: Tokens from which on a document is sorted.
+_FROM = 2048
+
+#: Share of the leaves that a step looks up, besides twice the share of the bytes that it reads.
+_LEAST_LOOKED_UP = 0.125
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,17 @@ class Sketch(Method):
         return extras_bytes(shape, shape.head_dim // self.columns)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the rows that are scored in one head."""
-        return heads.n_chunks * CHUNK_ROWS
+        """Return the rows that are scored in one head, and the leaves."""
+        return heads.n_chunks * (CHUNK_ROWS + BLOCKS) + LANES
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
         """Return what codes, means and codebooks take of the bytes of all rows."""
-        n_blocks, head_dim = _n_blocks(n_tokens), heads.head_dim
-        n_bytes = n_blocks * (BLOCK_ROWS * (head_dim // self.columns + 1) / 2 + 2 * head_dim)
-        share: np.ndarray = (n_bytes + (8 * CODES * head_dim if n_blocks else 0)) / (2 * heads.row_bytes * n_tokens)
+        n_blocks, head_dim, n_leaves = _n_blocks(n_tokens), heads.head_dim, _n_leaves(heads, index)
+        n_looked_up = self._n_looked_up(n_leaves)
+        n_bytes = (n_blocks - n_leaves + n_looked_up) * BLOCK_ROWS * (head_dim // self.columns + 1) / 2
+        n_bytes += n_blocks * 2 * head_dim + (8 * CODES * head_dim if n_blocks else 0)
+        n_bytes += np.where(n_looked_up < n_leaves, n_leaves * mean_value_bytes(head_dim), 0)
+        share: np.ndarray = n_bytes / (2 * heads.row_bytes * n_tokens)
         return share
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
@@ -73,8 +85,21 @@ class Sketch(Method):
         return min((n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS + SINKS) / n_tokens, 1.0)
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Say how many codes a key has."""
-        heads.state["n_codes"] = heads.head_dim // self.columns
+        """Say how many codes a key has, and which blocks are leaves."""
+        n_leaves = _n_leaves(heads, index)
+        heads.state["n_codes"], heads.state["n_leaves"] = heads.head_dim // self.columns, n_leaves
+        n_rows = 0 if index is None else ready_blocks(len(index.tokens)) * BLOCK_ROWS
+        heads.state["first_trained"] = np.where(n_leaves, n_rows, TRAINED)
+
+    def document_rows(self, state: np.void, keys: np.ndarray, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Sort the rows that are in leaves by a tree, and the others by their positions."""
+        rows: np.ndarray = position.argsort()
+        first, n_rows = CHUNK_ROWS, int(state["n_leaves"]) * BLOCK_ROWS
+        if n_rows:
+            own, order = rows[first : first + n_rows], np.empty(n_rows, np.int64)
+            sort_by_tree(np.ascontiguousarray(as_floats(keys[own])), BLOCK_ROWS, order)
+            rows[first : first + n_rows] = own[order]
+        return rows
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn what codes leave of the budget into rows."""
@@ -84,13 +109,28 @@ class Sketch(Method):
         rows = np.where(share < 1, np.maximum(np.rint(rows), SINKS), n_tokens)
         state = heads.state
         state["n_rows"], state["quality"] = rows, self.quality
+        state["n_looked_up"] = self._n_looked_up(state["n_leaves"])
         if n_tokens <= self.dense:
             state["n_rows"] = n_tokens
         elif self.quality:
             state["n_rows"], state["n_most"] = BY_QUALITY, rows
+
+    def _n_looked_up(self, n_leaves: np.ndarray) -> np.ndarray:
+        """Return how many of n_leaves leaves a step looks up the codes of: whole chunks."""
+        share = _LEAST_LOOKED_UP + 2 * (self.most if self.quality else self.budget)
+        n_looked_up: np.ndarray = np.ceil(np.minimum(share, 1.0) * (n_leaves // BLOCKS)).astype(np.int64) * BLOCKS
+        return n_looked_up
 
 
 def _n_blocks(n_tokens: int) -> int:
     """Return the blocks with codes in a step of one token, after which n_tokens tokens are stored."""
     n_blocks = ready_blocks(n_tokens - 1)
     return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0
+
+
+def _n_leaves(heads: Heads, index: Index | None) -> np.ndarray:
+    """Return how many blocks of a document are leaves in each head: none where the window slides, for order matters."""
+    n_tokens = 0 if index is None else len(index.tokens)
+    n_leaves = (ready_blocks(n_tokens) // BLOCKS - 1) * BLOCKS if n_tokens >= _FROM else 0
+    leaves: np.ndarray = np.where(heads.get("window") > 0, 0, n_leaves)
+    return leaves

@@ -178,7 +178,7 @@ class Squeezed(Method):
 
     def mean_value_bytes(self, heads: Heads) -> np.ndarray:
         """Return what each head's step reads of a cluster to estimate it, in bytes."""
-        n_bytes = [mean_value_bytes(head_dim) if self.estimates else 0 for head_dim in heads.head_dim.tolist()]
+        n_bytes = mean_value_bytes(heads.head_dim) if self.estimates else np.zeros_like(heads.head_dim)
         return np.array(n_bytes, np.int64)
 
     def looked_up(self, index: Index | None) -> float:

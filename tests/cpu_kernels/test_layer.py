@@ -20,12 +20,12 @@ from helpers.kernel_inputs import (
 )
 from helpers.sketched_heads import SKETCH, attended, before_the_newest
 
-from octavo.cpu_kernels.decode import partial_size
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.hooks import native
 from octavo.cpu_kernels.layer import SHORT, WORK, after_step, attend_layer, scratch_bytes, threads_for
 from octavo.cpu_kernels.methods import dense, h2o, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
+from octavo.cpu_kernels.partials import partial_size
 from octavo.cpu_kernels.spans import SPAN
 
 N_KV_HEAD, CAPACITY = 3, 40

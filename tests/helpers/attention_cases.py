@@ -17,8 +17,9 @@ from helpers.kernel_inputs import (
     store_rows,
 )
 
-from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares, partial_size
+from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares
 from octavo.cpu_kernels.head import ANY_ORDER
+from octavo.cpu_kernels.partials import partial_size
 from octavo.cpu_kernels.prefill import attend_tile, n_tiles, tile_scratch_size
 from octavo.cpu_kernels.spans import ALL_HEADS, SPAN
 

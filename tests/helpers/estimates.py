@@ -3,7 +3,7 @@
 import numpy as np
 from helpers.kernel_inputs import Room
 
-from octavo.cpu_kernels import decode
+from octavo.cpu_kernels import partials as layout
 
 
 def estimated(head, hook, n_parts=1):
@@ -11,8 +11,8 @@ def estimated(head, hook, n_parts=1):
     group, head_dim = head.shape.group, head.shape.head_dim
     partials = []
     for part in range(n_parts):
-        room = Room(4 * decode.partial_size(head.shape))
-        decode.clear_partial(head.shape, room.address)
+        room = Room(4 * layout.partial_size(head.shape))
+        layout.clear_partial(head.shape, room.address)
         hook(head.shape, head.address, room.address, part, n_parts)
         room.check()
         sums = room.view(np.float32, group * (head_dim + 2)).astype(np.float64)

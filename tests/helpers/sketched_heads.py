@@ -13,6 +13,11 @@ from octavo.cpu_kernels.tail_codes import RECENT, TRAINED, tend_codes
 COLUMNS = 4
 
 
+def field(head, name, *shape):
+    """A field of the head's state, as far as its head_dim goes."""
+    return head.state[name][0].ravel()[: np.prod(shape)].reshape(shape)
+
+
 def codes_of_block(block, n_codes):
     """Codes of a block's rows, (BLOCK_ROWS, n_codes). block : uint8 array"""
     halves = block.reshape(n_codes, -1)
@@ -31,7 +36,8 @@ class SKETCH:
 
 def coded_head(rng, shape, n_rows=TRAINED + 3 * BLOCK_ROWS + RECENT + 5, n_exact=100):
     """A head in a step of one token, the newest row: the others have codes."""
-    head = random_head(rng, shape, 0, n_rows, method=SKETCH, n_codes=shape.head_dim // COLUMNS, n_rows=n_exact)
+    n_codes = shape.head_dim // COLUMNS
+    head = random_head(rng, shape, 0, n_rows, method=SKETCH, n_codes=n_codes, n_rows=n_exact, first_trained=TRAINED)
     return before_the_newest(head)
 
 
