@@ -10,7 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from .compile import LANES, Q8_0, Shape
+from .compile import F16, LANES, NIBBLES, Q4_0, Q8_0, Shape
+from .nibbles import blocks_at_once, load_block_scales, load_codes, multiply_codes, nibble_query
 from .quantised import add_products, byte_blocks, load_scale, scores_of_products
 from .vector import ACCUMULATORS, FLOAT, INT32, Emit, constant, parts
 
@@ -76,6 +77,40 @@ def _dot_bytes(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterato
             yield g, [totals[g, r] for r in range(len(rows))]
 
 
+def _dot_nibbles(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield, for each query head, its products with q4_0 rows: an f32 vector a row, whose lanes are still to be added.
+
+    They are still to be multiplied by the scale of the query.
+    """
+    builder, head_dim, at_once = emit.builder, shape.head_dim, blocks_at_once(shape.head_dim)
+    length = NIBBLES * at_once  # of the query's elements, and of four times the sums
+    n_elements, of_sums = -(-head_dim // length) * length, Emit(builder, length // 4)
+    starts_place = builder.add(query, constant(nibble_query(shape, 0).starts))
+    scale_lanes = [lane // (NIBBLES // 8) % at_once for lane in range(length // 4)]
+    for heads in parts(shape.group, max(1, ACCUMULATORS // len(rows))):
+        totals: dict[tuple[int, int], Any] = {}
+        for column in range(0, head_dim, length):
+            places = {g: g * n_elements + column for g in heads}
+            queries = {g: emit.load_bytes(query, place, length) for g, place in places.items()}
+            starts = {g: of_sums.load_integers(starts_place, place // 4) for g, place in places.items()}
+            for r, row in enumerate(rows):
+                codes = load_codes(emit, shape, row, column)
+                scales = load_block_scales(emit, shape, row, column, scale_lanes)
+                for g in heads:
+                    sums = builder.sitofp(multiply_codes(emit, codes, queries[g], starts[g]), of_sums.vector)
+                    before = totals.get((g, r))
+                    totals[g, r] = builder.fmul(sums, scales) if before is None else of_sums.fma(sums, scales, before)
+        for g in heads:
+            yield g, [totals[g, r] for r in range(len(rows))]
+
+
+def _query_scale(builder: Any, shape: Shape, query: Any, g: int, like: Any) -> Any:
+    """Load the scale of a query head of q4_0 keys: as many f32 as `like` is."""
+    emit = Emit(builder, getattr(like.type, "count", 1))
+    scale = emit.load_scalar(builder.add(query, constant(nibble_query(shape, 0).scales)), g)
+    return emit.splat(scale) if isinstance(like.type, ir.VectorType) else scale
+
+
 def score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: Any, stride: Any) -> None:
     """Write scores[g * stride + r] = query[g] . rows[r] for each query head g of the group.
 
@@ -97,12 +132,16 @@ def score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: An
     builder, quantised = emit.builder, shape.kv_type == Q8_0
     scales = [load_scale(emit, shape, row) for row in rows] if quantised else []
     add = builder.add if quantised else builder.fadd
-    for g, products in (_dot_bytes if quantised else _dot_halves)(emit, shape, query, rows):
+    dot = {F16: _dot_halves, Q8_0: _dot_bytes, Q4_0: _dot_nibbles}[shape.kv_type]
+    for g, products in dot(emit, shape, query, rows):
         first = builder.mul(stride, constant(g))
         if len(rows) == 1:
-            total = emit.sum_integers(products[0]) if quantised else emit.sum(products[0])
+            lanes = Emit(builder, products[0].type.count)
+            total = lanes.sum_integers(products[0]) if quantised else lanes.sum(products[0])
             if quantised:
                 total = scores_of_products(emit, shape, query, g, total, scales[0])
+            if shape.kv_type == Q4_0:
+                total = builder.fmul(total, _query_scale(builder, shape, query, g, total))
             builder.store(total, emit.pointer(scores, FLOAT, first))
             continue
         at_once = min(len(rows), products[0].type.count)
@@ -113,4 +152,6 @@ def score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: An
                 for i, scale in enumerate(scales[r : r + at_once]):
                     row_scales = builder.insert_element(row_scales, scale, ir.Constant(INT32, i))
                 sums = scores_of_products(emit, shape, query, g, sums, row_scales)
+            if shape.kv_type == Q4_0:
+                sums = builder.fmul(sums, _query_scale(builder, shape, query, g, sums))
             emit.store(sums, scores, builder.add(first, constant(r)))

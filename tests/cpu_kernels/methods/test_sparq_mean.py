@@ -11,7 +11,7 @@ from helpers.kernel_heads import (
     random_head,
 )
 from helpers.kernel_inputs import (
-    BOTH,
+    EACH,
     SAME,
     SHAPE,
     Room,
@@ -22,11 +22,11 @@ from helpers.kernel_inputs import (
 )
 from helpers.sparq_heads import bytes_of_moments, bytes_of_scores, select, spread_of
 
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.sparq import reallocate, score_rows, select_rows
 
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0), (64, 3, Q4_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)
 
 
@@ -76,7 +76,7 @@ def test_where_everything_is_attended_nothing_is_left(weight, n_selected):
     assert (out.floats(3, 64) == before).all(), "the mean is not there, and not used"
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_a_value_of_nan_shows_in_the_mean(shape):
     rng = np.random.default_rng(20)
     values = normal(rng, 300, 64)

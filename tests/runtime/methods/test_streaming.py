@@ -16,7 +16,7 @@ from octavo.runtime.graph import nodes
 
 SAME = 0.02  # as in test_on_models.py
 TOKENS = np.random.default_rng(8).integers(32, 127, 2000).tolist()
-Q8_0 = {"type_k": 8, "type_v": 8}
+Q8_0, Q4_0 = {"type_k": 8, "type_v": 8}, {"type_k": 2, "type_v": 2}
 MODELS = {"norm": ("llama", {}), "neox": ("qwen2", {}), "yarn": ("llama", {"rope_scaling": "yarn", "rope_scale": 4.0})}
 
 
@@ -49,7 +49,7 @@ def early_origin(monkeypatch):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("rows", [{}, Q8_0], ids=["f16", "q8_0"])
+@pytest.mark.parametrize("rows", [{}, Q8_0, Q4_0], ids=["f16", "q8_0", "q4_0"])
 def test_a_long_sequence_is_a_short_context_of_what_is_kept(one_layer, name, rows, early_origin):
     architecture, options = MODELS[name]
     llama = new_llama(one_layer[architecture], "streaming:sinks=4,recent=60", **options, **rows)
