@@ -119,9 +119,10 @@ def rows_ahead(shape: Shape) -> int:
     Returns
     -------
     int
-        8 to 32.
+        8 to 32, or 64 of q4_0.
     """
-    return min(32, max(8, AHEAD // shape.row_bytes))
+    most = 64 if shape.kv_type == Q4_0 else 32  # of short rows 32 are too few bytes
+    return min(most, max(8, AHEAD // shape.row_bytes))
 
 
 @intrinsic
