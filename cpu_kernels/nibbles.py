@@ -3,7 +3,8 @@
 A row is rotated (rotation.py) and cut into blocks of NIBBLES elements; the last may be shorter. The row is
   codes : for each block of n elements n / 2 bytes: the low 4 bits of byte i are element i, the high ones n / 2 + i
   scales : one f16 for each block
-An element is its code less 8, times the scale of its block. This is llama.cpp's q4_0, but that the scales come last.
+An element is its code less 8, times the scale of its block. This is llama.cpp's q4_0, but that the scales come last,
+and that they are chosen with care (see `pack_row`).
 
 The query becomes int8 (quantised.py). One or two blocks are multiplied at once. The query's elements lie as the codes
 do then: first those of the low bits of all these blocks, then those of the high bits; 0 where a short block has none.
@@ -28,6 +29,10 @@ from .quantised import VNNI_BYTES, quantise
 from .rotation import rotate_row
 from .vector import FLOAT, HALF, INT16, Emit
 from .views import array_at
+
+#: What else than -8, as in llama.cpp, a block's largest element may be divided by to get its scale: a smaller step is
+#: finer but cuts the largest elements off, and a larger one has room on both sides of 0.
+DIVISORS = (-7.0, -7.5, -8.5, -9.0)
 
 _AVX2 = bool(llvmlite.binding.get_host_cpu_features().get("avx2"))
 
@@ -245,8 +250,8 @@ def load_nibble_query(shape, query, room):
 def pack_row(shape, floats, row):
     """Convert a row to 4 bits. It is rotated in place first.
 
-    The scale of a block is that of llama.cpp: its largest element in size gets the code 0. It is NaN if an element of
-    the block is not finite, and infinite if f16 cannot hold it: either way scores show it.
+    The scale of a block is its largest element in size, over one of the DIVISORS: that with the least squared error. It
+    is NaN if an element of the block is not finite, and infinite if f16 cannot hold it: either way scores show it.
 
     Parameters
     ----------
@@ -262,24 +267,49 @@ def pack_row(shape, floats, row):
     source, codes = array_at(floats, (head_dim,), np.float32), array_at(row, (head_dim // 2,), np.uint8)
     for first in range(0, head_dim, NIBBLES):
         half = min(NIBBLES, head_dim - first) // 2
+        block = source[first : first + 2 * half]
         largest, extreme, total = float32(0), float32(0), float32(0)
-        for i in range(first, first + 2 * half):
-            if abs(source[i]) > largest:
-                largest, extreme = abs(source[i]), source[i]
-            total += source[i] * float32(0)  # 0, or NaN
-        scale = _write_half(row + head_dim // 2 + first // NIBBLES * 2, extreme / float32(-8) + total)
-        inverse = float32(1) / scale if scale != 0 and total == 0 else float32(0)
+        for i in range(2 * half):
+            if abs(block[i]) > largest:
+                largest, extreme = abs(block[i]), block[i]
+            total += block[i] * float32(0)  # 0, or NaN
+        place = row + head_dim // 2 + first // NIBBLES * 2
+        scale = _write_half(place, extreme / float32(-8) + total)
+        if total == 0:
+            least = _squared_error(block, scale)
+            for divisor in DIVISORS:
+                other = _write_half(place, extreme / float32(divisor))
+                error = _squared_error(block, other)
+                if error < least:
+                    least, scale = error, other
+        _write_half(place, scale)
+        inverse = _inverse(scale) if total == 0 else float32(0)
         for i in range(half):
-            low, high = _code(source[first + i] * inverse), _code(source[first + half + i] * inverse)
+            low, high = uint8(_step(block[i] * inverse) + 8), uint8(_step(block[half + i] * inverse) + 8)
             codes[first // 2 + i] = low | high << uint8(4)
 
 
 @kernel
-def _code(multiple):
-    """Return the code of a multiple of the scale; 8, that of 0, if it is NaN."""
-    return (
-        uint8(min(max(np.rint(multiple) + float32(8), float32(0)), float32(15))) if multiple == multiple else uint8(8)
-    )
+def _inverse(scale):
+    """Return 1 / scale, or 0 for 0."""
+    return float32(1) / scale if scale != 0 else float32(0)
+
+
+@kernel
+def _step(multiple):
+    """Return the code of a multiple of the scale, less 8, as f32; 0 if it is NaN."""
+    step = min(max(np.rint(multiple), float32(-8)), float32(7))
+    return step if multiple == multiple else float32(0)
+
+
+@kernel
+def _squared_error(block, scale):
+    """Return the squared error of a block with this scale."""
+    inverse, total = _inverse(scale), float32(0)
+    for i in range(len(block)):
+        error = _step(block[i] * inverse) * scale - block[i]
+        total += error * error
+    return total
 
 
 @intrinsic

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ...cpu_kernels.compile import F16, NIBBLES, Q4_0, Q8_0, Shape
-from ...cpu_kernels.nibbles import nibble_blocks
+from ...cpu_kernels.nibbles import DIVISORS, nibble_blocks
 from ...cpu_kernels.rotation import rotation_block
 
 #: The type of an array tells how its rows are stored.
@@ -98,10 +98,31 @@ def _pack(rows: np.ndarray, floats: np.ndarray) -> None:
     packed = np.empty((*floats.shape[:-1], head_dim // 2), np.uint8)
     for block, (first, length) in enumerate(nibble_blocks(head_dim)):
         own = floats[..., first : first + length]
-        extreme = np.take_along_axis(own, np.abs(own).argmax(axis=-1, keepdims=True), axis=-1)
-        scales = (extreme / -8).astype(np.float16)
-        inverse = np.divide(1, scales, out=np.zeros_like(extreme), where=scales != 0, dtype=np.float32)
-        codes = np.clip(np.rint(own * inverse) + 8, 0, 15).astype(np.uint8)
+        scales = _scales(own)
+        codes = (_steps(own, scales) + 8).astype(np.uint8)
         packed[..., first // 2 : (first + length) // 2] = codes[..., : length // 2] | codes[..., length // 2 :] << 4
         rows[..., head_dim // 4 + block] = scales[..., 0].view(np.uint16)
     rows[..., : head_dim // 4] = packed.view(np.uint16)
+
+
+def _scales(block: np.ndarray) -> np.ndarray:
+    """Return the scale of each row of a block, (..., 1) f16: that with the least squared error."""
+    extreme = np.take_along_axis(block, np.abs(block).argmax(axis=-1, keepdims=True), axis=-1)
+    scales = (extreme / -8).astype(np.float16)
+    least = _squared_errors(block, scales)
+    for divisor in DIVISORS:
+        others = (extreme / divisor).astype(np.float16)
+        errors = _squared_errors(block, others)
+        scales, least = np.where(errors < least, others, scales), np.minimum(errors, least)
+    return scales
+
+
+def _squared_errors(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    errors: np.ndarray = np.square(_steps(block, scales) * scales - block).sum(axis=-1, keepdims=True)
+    return errors
+
+
+def _steps(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return the codes of a block less 8, f32."""
+    inverse = np.divide(1, scales, out=np.zeros(scales.shape, np.float32), where=scales != 0, dtype=np.float32)
+    return np.clip(np.rint(block * inverse), -8, 7)

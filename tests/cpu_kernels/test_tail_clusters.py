@@ -11,7 +11,7 @@ from octavo.cpu_kernels.methods import squeezed
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, order_of
 
 ROUNDS = 8
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0), (64, 3, Q4_0), (256, 1, F16)], groups=(1,))
+SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0), (256, 1, F16)], groups=(1,))
 ONE_CHUNK = CHUNK_ROWS + RECENT
 
 

@@ -188,7 +188,7 @@ def rotate(rows):
 
 
 def pack(rows):
-    """Rows, (n, head_dim) f64, as llama.cpp's q4_0 stores them once rotated, with the scales last: (n, bytes) uint8."""
+    """Rows, (n, head_dim) f64, as q4_0 stores them, with the scales of least error last: (n, bytes) uint8."""
     rotated, codes, scales = rotate(rows), [], []
     for first in range(0, rows.shape[1], 32):
         block = rotated[:, first : first + 32]
@@ -196,12 +196,15 @@ def pack(rows):
         block = np.where(finite, block, 0)
         extreme = np.take_along_axis(block, np.abs(block).argmax(axis=1, keepdims=True), axis=1)
         with np.errstate(over="ignore"):
-            scale = np.where(finite, extreme / -8, np.nan).astype(np.float16)
-        divisor = np.where(finite & (scale != 0), scale.astype(np.float64), np.inf)
-        numbers = np.clip(np.rint(block / divisor) + 8, 0, 15).astype(np.uint8)
+            tried = (extreme / (-8, -7, -7.5, -8.5, -9)).astype(np.float16)
+        divisors = np.where((tried != 0) & np.isfinite(tried), tried.astype(np.float64), np.inf)[:, :, None]
+        steps = np.clip(np.rint(block[:, None] / divisors), -8, 7)
+        errors = (np.where(np.isinf(divisors), 0, steps * divisors) - block[:, None]) ** 2
+        best = errors.sum(axis=2).argmin(axis=1)[:, None]
+        numbers = np.take_along_axis(steps + 8, best[:, :, None], axis=1)[:, 0].astype(np.uint8)
         half = block.shape[1] // 2
         codes.append(numbers[:, :half] | numbers[:, half:] << 4)
-        scales.append(scale)
+        scales.append(np.where(finite, np.take_along_axis(tried, best, axis=1), np.float16(np.nan)))
     return np.hstack([np.hstack(codes), np.hstack(scales).view(np.uint8)])
 
 

@@ -8,11 +8,11 @@ import pytest
 from helpers import oracle, tiny_models
 from helpers.index_builds import SETTINGS, build, evaluate_directly, library_of, new_llama, text_of, thresholds_of
 from helpers.kernel_heads import Head
-from helpers.kernel_inputs import address, halves, normal, store_rows
+from helpers.kernel_inputs import KV_TYPES, address, halves, normal, store_rows
 
 from octavo.convert.calibrate import attention_mass, calibrate
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
-from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.compile import Shape
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
@@ -196,7 +196,7 @@ def naive_mass(keys, queries, softcap):
     return mass
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 @pytest.mark.parametrize("n_queries", [1, 60, 99])
 @pytest.mark.parametrize("sort", [True, False])
@@ -236,7 +236,7 @@ def test_nodes_that_share_a_cache_add_to_one_mass_and_windows_have_none():
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
-@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("n_characters", [300, 1600])
 def test_an_index_holds_the_mass_of_its_rows(tmp_path, architecture, kv_type, n_characters):
     path = tiny_models.write_model(tmp_path / "tiny.gguf", architecture)

@@ -22,11 +22,11 @@ from helpers.kernel_inputs import (
 )
 from helpers.sparq_heads import bytes_of_moments, bytes_of_scores, select, spread_of
 
-from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q8_0, Shape
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.sparq import reallocate, score_rows, select_rows
 
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0), (64, 3, Q4_0)], groups=(1, 2, 4, 8, 16))
+SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)
 
 

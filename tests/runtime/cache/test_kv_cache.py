@@ -9,7 +9,7 @@ import pytest
 from helpers import oracle
 from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
-from helpers.kernel_inputs import normal, store_rows
+from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 
 from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, extras_offset
@@ -30,7 +30,7 @@ ROW_BYTES = {
 }
 
 
-@pytest.fixture(params=[F16, Q8_0, Q4_0])
+@pytest.fixture(params=KV_TYPES)
 def cache(request):
     return new_cache(request.param)
 
@@ -149,7 +149,7 @@ def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
     assert_holds(cache, rows)
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("n_left", [1, 255, 256, 300])
 def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
     """Of all rows that came after a cut, in several appends, and of none that were cut."""
@@ -213,7 +213,7 @@ def test_attach_starts_over_with_the_document(cache):
                 assert_at(head[name], array[h])
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_a_method_takes_in_the_arrays_of_a_document_that_it_declares(kv_type):
     cache = new_cache(kv_type, "squeezed")
     document = random_document(cache, 40, n_clusters=3)

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.kernel_inputs import normal, store_rows
+from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ from octavo.runtime.store.plan import Plan
 N_LAYERS, GROUP = 30, 2
 DEPTHS = [700, 4000]
 BUDGETS = [0.5, 0.25, 0.125]
-TYPES = [(64, F16), (128, F16), (64, Q8_0), (128, Q8_0), (64, Q4_0)]
+TYPES = [(64, F16), (128, F16), (64, Q8_0), (128, Q8_0), pytest.param(64, Q4_0, marks=pytest.mark.slow)]
 
 #: Layer budgets as SqueezeAttention allots them to SmolLM2: most to three layers.
 SCALE = (6.85, 6.85, 6.85, *[0.35] * 27)
@@ -208,7 +208,7 @@ def test_squeezed_attends_a_number_of_tokens(attention):
 
 
 @pytest.mark.parametrize("document", [None, clustered_document], ids=["no document", "a document"])
-@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("attention", ["squeezed", "squeezed2", "squeezed:select=head", "squeezed:tokens=300"])
 def test_a_step_after_a_cut_is_the_step_that_it_was(attention, kv_type, document):
     """It reads the same rows, in another order where a chunk is not due that is clustered: so sums may round apart."""
@@ -237,7 +237,7 @@ def test_two_levels_say_what_they_cannot_read():
     assert Model("squeezed2", 1.0, 64, F16, 4000, document=clustered_document).cache.shortfall(4000) == ""
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("attention", ["h2o", "streaming", "window", "plan+h2o", "plan+streaming", "plan+window"])
 def test_methods_that_forget_keep_the_budget(attention, kv_type):
     """H2O reads the keys that are kept twice."""
@@ -283,7 +283,7 @@ def test_a_plan_scales_recent_rows_without_the_sinks():
 
 @pytest.mark.parametrize("attention", SELECTING[:6])
 def test_a_budget_of_1_reads_everything(attention):
-    for kv_type in (F16, Q8_0, Q4_0):
+    for kv_type in (F16, Q8_0):
         model = Model(attention.replace("duo+", ""), 1.0, 64, kv_type, 700)
         lookup = model.cache.served[-1].method.lookup_share(model.cache.served[-1].heads, None, 700).max()
         assert 1 <= model.share_read() <= 1 + 1.03 * lookup  # the last page is not full

@@ -48,8 +48,11 @@ def early_origin(monkeypatch):
     monkeypatch.setattr(kv_cache, "_FARTHEST", 700)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("rows", [{}, Q8_0, Q4_0], ids=["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [(name, rows) for name in MODELS for rows in ({}, Q8_0)] + [("norm", Q4_0)],
+    ids=lambda each: each if isinstance(each, str) else {0: "f16", 8: "q8_0", 2: "q4_0"}[each.get("type_k", 0)],
+)
 def test_a_long_sequence_is_a_short_context_of_what_is_kept(one_layer, name, rows, early_origin):
     architecture, options = MODELS[name]
     llama = new_llama(one_layer[architecture], "streaming:sinks=4,recent=60", **options, **rows)
