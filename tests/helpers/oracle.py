@@ -199,7 +199,7 @@ def pack(rows):
             tried = (extreme / (-8, -7, -7.5, -8.5, -9)).astype(np.float16)
         divisors = np.where((tried != 0) & np.isfinite(tried), tried.astype(np.float64), np.inf)[:, :, None]
         steps = np.clip(np.rint(block[:, None] / divisors), -8, 7)
-        errors = (np.where(np.isinf(divisors), 0, steps * divisors) - block[:, None]) ** 2
+        errors = (steps * np.where(np.isinf(divisors), 0, divisors) - block[:, None]) ** 2
         best = errors.sum(axis=2).argmin(axis=1)[:, None]
         numbers = np.take_along_axis(steps + 8, best[:, :, None], axis=1)[:, 0].astype(np.uint8)
         half = block.shape[1] // 2
