@@ -75,12 +75,17 @@ def test_dense_over_the_index_gives_the_logits_of_the_document(llama, opened, ex
     np.testing.assert_allclose(attached_logits(llama, opened, "dense"), expected, atol=SAME)
 
 
-@pytest.mark.parametrize("attention", ["squeezed", "squeezed2", "quest", "sparq", "sketch"])
+def slow(*words):
+    """Cases for the slow tests: their kernels take long to compile."""
+    return [pytest.param(word, marks=pytest.mark.slow) for word in words]
+
+
+@pytest.mark.parametrize("attention", ["squeezed", "sketch", *slow("squeezed2", "quest", "sparq")])
 def test_a_method_that_reads_everything_gives_them_too(llama, opened, expected, attention):
     np.testing.assert_allclose(attached_logits(llama, opened, attention, 1.0), expected, atol=ROUNDED)
 
 
-@pytest.mark.parametrize("attention", ["squeezed", "quest", "sparq"])
+@pytest.mark.parametrize("attention", ["squeezed", *slow("quest", "sparq")])
 def test_a_larger_budget_is_closer_to_dense(llama, opened, expected, attention):
     errors = [np.abs(attached_logits(llama, opened, attention, each) - expected).mean() for each in (0.3, 0.6, 0.9)]
     assert errors == sorted(errors, reverse=True)
@@ -108,7 +113,7 @@ def test_an_interrupted_build_goes_on_to_the_same_index(llama, index, tmp_path):
             np.testing.assert_allclose(again[file][name], array, rtol=slack, err_msg=name)
 
 
-@pytest.mark.parametrize("head_dim", [80, 96, 256])
+@pytest.mark.parametrize("head_dim", slow(80, 96, 256))
 def test_other_heads(tmp_path, head_dim):
     path = tiny_models.write_model(tmp_path / "tiny.gguf", "llama", n_layer=1, head_dim=head_dim)
     llama = new_llama(path, **Q4_0)
