@@ -27,14 +27,14 @@ from .compile import NIBBLES, Shape, constant_attribute, kernel
 from .memory import stack_floats
 from .quantised import VNNI_BYTES, quantise
 from .rotation import rotate_row
-from .vector import FLOAT, HALF, INT16, Emit
+from .vector import FLOAT, HALF, INT8, INT16, INT32, Emit
 from .views import array_at
 
 #: What else than -8, as in llama.cpp, a block's largest element may be divided by to get its scale: a smaller step is
 #: finer but cuts the largest elements off, and a larger one has room on both sides of 0.
 DIVISORS = (-7.0, -7.5, -8.5, -9.0)
 
-_AVX2 = bool(llvmlite.binding.get_host_cpu_features().get("avx2"))
+_AVX2, _AVX512 = (bool(llvmlite.binding.get_host_cpu_features().get(name)) for name in ("avx2", "avx512f"))
 
 
 def nibble_blocks(head_dim: int) -> list[tuple[int, int]]:
@@ -84,39 +84,59 @@ def load_codes(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
     LLVM int8 vector
         The codes. Where a short block has none, any of its codes.
     """
-    room = NIBBLES * blocks_at_once(shape.head_dim) // 2
+    room, builder = NIBBLES * blocks_at_once(shape.head_dim) // 2, emit.builder
     half = min(room, (shape.head_dim - column) // 2)
-    low, high = _low_and_high(emit, row, column, 2 * half)
-    return emit.shuffle(low, high, [min(lane % room, half - 1) + lane // room * half for lane in range(2 * room)])
+    if half < room:
+        low, high = _low_and_high(emit, row, column, 2 * half)
+        return emit.shuffle(low, high, [min(lane % room, half - 1) + lane // room * half for lane in range(2 * room)])
+    codes = builder.bitcast(emit.load_bytes(row, column // 2, half), ir.VectorType(INT32, half // 4))
+    twice = emit.shuffle(codes, codes, [*range(half // 4)] * 2)
+    shifts = ir.Constant(twice.type, [0] * (half // 4) + [4] * (half // 4))
+    low_bits = builder.and_(builder.lshr(twice, shifts), ir.Constant(twice.type, [0x0F0F0F0F] * (half // 2)))
+    return builder.bitcast(low_bits, ir.VectorType(INT8, 2 * half))
 
 
-def load_block_scales(emit: Emit, shape: Shape, row: Any, column: int, lanes: list[int]) -> Any:
-    """Load the scales of neighbouring blocks.
+def load_scales(emit: Emit, shape: Shape, rows: list[Any], column: int, lanes: list[int]) -> Any:
+    """Load the scales of the blocks that are multiplied at once, of some rows.
 
     Parameters
     ----------
     emit : Emit
         Writer of the function.
     shape : Shape
-        Length of the row.
-    row : LLVM int64
-        Address of the row.
+        Length of the rows.
+    rows : list of LLVM int64
+        Addresses of the rows.
     column : int
-        First column of the first block.
+        First column of these blocks.
     lanes : list of int
-        For each lane of the result, which of these blocks' scale it gets.
+        For each lane of the result, which scale it gets: that of block b of row r is number r * blocks + b.
 
     Returns
     -------
     LLVM f32 vector
         The scales.
     """
-    halves = ir.VectorType(HALF, max(lanes) + 1)
-    place = emit.pointer(row, HALF, shape.head_dim // 4 + column // NIBBLES)
-    loaded = emit.builder.load(emit.builder.bitcast(place, halves.as_pointer()))
+    builder, n_blocks = emit.builder, blocks_at_once(shape.head_dim)
+    element = INT32 if n_blocks == 2 else INT16
+    loaded = ir.Constant(ir.VectorType(element, len(rows)), ir.Undefined)
+    for r, row in enumerate(rows):
+        place = emit.pointer(row, HALF, shape.head_dim // 4 + column // NIBBLES)
+        of_row = builder.load(builder.bitcast(place, element.as_pointer()))
+        of_row.align = 2
+        loaded = builder.insert_element(loaded, of_row, ir.Constant(INT32, r))
+    halves = builder.bitcast(loaded, ir.VectorType(HALF, n_blocks * len(rows)))
+    scales = builder.fpext(halves, ir.VectorType(FLOAT, halves.type.count))
+    return emit.shuffle(scales, scales, lanes)
+
+
+def _row_scales(emit: Emit, shape: Shape, row: Any) -> list[Any]:
+    """Load the scales of a row's blocks, each into all lanes of a vector."""
+    halves = ir.VectorType(HALF, -(-shape.head_dim // NIBBLES))
+    loaded = emit.builder.load(emit.builder.bitcast(emit.pointer(row, HALF, shape.head_dim // 4), halves.as_pointer()))
     loaded.align = 2
     scales = emit.builder.fpext(loaded, ir.VectorType(FLOAT, halves.count))
-    return emit.shuffle(scales, scales, lanes)
+    return [emit.shuffle(scales, scales, [block] * emit.lanes) for block in range(halves.count)]
 
 
 def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict[int, Any]:
@@ -138,19 +158,44 @@ def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict
     dict of int to LLVM vector
         The vector for each column.
     """
-    builder, loaded = emit.builder, {}
+    builder, scales, loaded = emit.builder, _row_scales(emit, shape, row), {}
     for block, (first, length) in enumerate(nibble_blocks(shape.head_dim)):
         own = [column for column in columns if first <= column < first + length]
         if not own:
             continue
+        scale = scales[block]
+        if _AVX512 and length == 2 * emit.lanes:
+            loaded |= _look_up(emit, row, first, own, scale)
+            continue
         low, high = _low_and_high(emit, row, first, length)
-        scale = load_block_scales(emit, shape, row, 0, [block] * emit.lanes)
         minus_eight = builder.fmul(scale, emit.constant(-8.0))
         for column in own:
             codes = emit.shuffle(low, high, list(range(column - first, column - first + emit.lanes)))
             floats = builder.sitofp(builder.zext(codes, emit.integers), emit.vector)
             loaded[column] = emit.fma(floats, scale, minus_eight)  # exact: (code - 8) * scale has 15 bits
     return loaded
+
+
+def _look_up(emit: Emit, row: Any, first: int, columns: list[int], scale: Any) -> dict[int, Any]:
+    """Load vectors of a block of two vectors, from a table of what the 16 codes stand for.
+
+    The instruction takes the low 4 bits of each index.
+    """
+    builder = emit.builder
+    table = builder.fmul(ir.Constant(emit.vector, [float(code - 8) for code in range(16)]), scale)
+    codes = builder.zext(emit.load_bytes(row, first // 2, emit.lanes), emit.integers)
+    loaded: dict[int, Any] = {}
+    for column in columns:
+        four = ir.Constant(emit.integers, [4] * emit.lanes)
+        numbers = codes if column == first else builder.lshr(codes, four)
+        loaded[column] = _call(emit, "llvm.x86.avx512.permvar.sf.512", emit.vector, table, numbers)
+    return loaded
+
+
+def _call(emit: Emit, name: str, result: Any, *arguments: Any) -> Any:
+    """Call an instruction of the CPU, by LLVM's name."""
+    function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+    return emit.builder.call(cgutils.get_or_insert_function(emit.builder.module, function_type, name), arguments)
 
 
 def multiply_codes(emit: Emit, codes: Any, query: Any, start: Any) -> Any:
@@ -172,17 +217,15 @@ def multiply_codes(emit: Emit, codes: Any, query: Any, start: Any) -> Any:
     """
     builder, count, sums = emit.builder, codes.type.count, start.type
 
-    def call(name: str, result: Any, *arguments: Any) -> Any:
-        function_type = ir.FunctionType(result, [argument.type for argument in arguments])
-        return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), arguments)
-
     if VNNI_BYTES:
         codes, query = (builder.bitcast(each, sums) for each in (codes, query))
-        return call(f"llvm.x86.avx512.vpdpbusd.{8 * count}", sums, start, codes, query)
+        return _call(emit, f"llvm.x86.avx512.vpdpbusd.{8 * count}", sums, start, codes, query)
     if _AVX2:
         words = ir.VectorType(INT16, count // 2)
-        pairs = call("llvm.x86.avx2.pmadd.ub.sw", words, codes, query)  # at most 2 * 15 * 127: no overflow
-        return builder.add(start, call("llvm.x86.avx2.pmadd.wd", sums, pairs, ir.Constant(words, [1] * words.count)))
+        pairs = _call(emit, "llvm.x86.avx2.pmadd.ub.sw", words, codes, query)  # at most 2 * 15 * 127: no overflow
+        return builder.add(
+            start, _call(emit, "llvm.x86.avx2.pmadd.wd", sums, pairs, ir.Constant(words, [1] * words.count))
+        )
     words = ir.VectorType(INT16, count)
     products = builder.mul(builder.zext(codes, words), builder.sext(query, words))
     for length in (count, count // 2):  # four products are below 2 ** 15
