@@ -9,7 +9,7 @@ and that they are chosen with care (see `pack_row`).
 The query becomes int8 (quantised.py). One or two blocks are multiplied at once. The query's elements lie as the codes
 do then: first those of the low bits of all these blocks, then those of the high bits; 0 where a short block has none.
 Codes are read as they are, from 0 to 15: what the 8 adds to each sum of products is computed once, and the sums start
-with its negative.
+with its negative. Values become f32: with AVX-512 their codes are looked up in a table of 16, times the scale.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict
     dict of int to LLVM vector
         The vector for each column.
     """
-    builder, scales, loaded = emit.builder, _row_scales(emit, shape, row), {}
+    builder, scales = emit.builder, _row_scales(emit, shape, row)
+    loaded: dict[int, Any] = {}
     for block, (first, length) in enumerate(nibble_blocks(shape.head_dim)):
         own = [column for column in columns if first <= column < first + length]
         if not own:
