@@ -22,7 +22,8 @@ from octavo.cpu_kernels import rows
 from octavo.cpu_kernels.compile import Q4_0, Shape, kernel
 from octavo.cpu_kernels.rotation import rotate_row
 
-HEAD_DIMS = [8, 24, 64, 72, 80, 96, 120, 128, 256]
+HEAD_DIMS = [8, 64, 80, 128]
+HEAD_DIMS += [pytest.param(head_dim, marks=pytest.mark.slow) for head_dim in (24, 72, 96, 120, 256)]
 
 
 @kernel

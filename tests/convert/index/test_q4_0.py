@@ -71,6 +71,16 @@ def test_centroids_are_the_means_of_keys_that_are_rotated_back(opened):
             np.testing.assert_allclose(centroids, means, atol=2e-3, rtol=2e-3)
 
 
+def test_mean_values_are_those_of_values_that_are_rotated_back(opened):
+    for layer in opened.layers:
+        assert layer.known_means is not None, "they are read from the index"
+        means = as_floats(layer.known_means.mean_values)
+        for values, each, starts in zip(as_floats(layer.values), means, layer.cluster_starts, strict=True):
+            expected = np.array([values[a:b].astype(float).mean(axis=0) for a, b in pairwise(starts)])
+            step = np.abs(expected).max(axis=1, keepdims=True) / 127
+            assert (np.abs(each - expected) <= 0.51 * step + 1e-6).all()
+
+
 def test_dense_over_the_index_gives_the_logits_of_the_document(llama, opened, expected):
     np.testing.assert_allclose(attached_logits(llama, opened, "dense"), expected, atol=SAME)
 
