@@ -74,7 +74,7 @@ def test_table_shows_every_case(little_memory):
     assert outcome.exit_code == 0, outcome.output
     lines = outcome.stdout.splitlines()
     assert "reads" in lines[0]
-    assert len(lines) == 4 + 4 + len(SPARSE)
+    assert len(lines) == 4 + 5 + len(SPARSE)
     assert all(line.count("|") == lines[2].count("|") for line in lines[2:])
 
 

@@ -48,6 +48,8 @@ def test_what_is_read_is_the_budget(shape, budget, settings):
         state = state_of(SparQ(budget, **settings), shape, n_tokens)
         if state["n_rows"] > LEAST_ROWS:
             assert share_read(shape, n_tokens, state) == pytest.approx(budget, rel=0.05)
+        elif shape.kv_type == Q4_0:
+            assert budget <= 0.125, "moments and the scales of the copy are more of a row of 4 bits"
         else:
             assert (n_tokens, budget) == (600, 0.0625), "the rows that are read in any case"
 
@@ -59,7 +61,7 @@ def test_what_r_or_k_leaves_goes_to_the_other(shape, r, k):
         state = state_of(SparQ(budget, r=r, k=k), shape, n_tokens)
         assert state["n_components"] == r or r == 0
         assert state["n_rows"] == k or k == 0
-        if state["n_components"] < shape.head_dim:  # more there are not
+        if state["n_components"] < shape.head_dim and state["n_rows"] > LEAST_ROWS:  # more, or fewer, there are not
             assert share_read(shape, n_tokens, state) == pytest.approx(budget, rel=0.05)
 
 
