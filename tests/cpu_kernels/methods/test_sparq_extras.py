@@ -10,7 +10,6 @@ from helpers.kernel_heads import (
 from helpers.kernel_inputs import (
     EACH,
     QUANTISED,
-    ROTATED,
     SHAPE,
     normal,
     read_rows,
@@ -19,7 +18,7 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.columns import copy_bytes
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.sparq import append_to_extras, append_to_sums
@@ -86,7 +85,7 @@ def test_a_copy_is_the_keys_transposed(shape):
 @pytest.mark.parametrize("shape", EACH)
 def test_a_copy_takes_what_the_keys_take(shape):
     """Half of the memory more, but for 2 bytes a row of q8_0 and what is summed for each chunk; of q4_0 as of q8_0."""
-    of_keys = CHUNK_ROWS * (QUANTISED if shape == ROTATED else shape).row_bytes
+    of_keys = CHUNK_ROWS * (QUANTISED if shape.kv_type == Q4_0 else shape).row_bytes
     assert of_keys - 2 * CHUNK_ROWS <= copy_bytes(shape) <= of_keys
     assert sparq.extras_bytes(shape) == copy_bytes(shape) + 12 * shape.head_dim
 
