@@ -100,8 +100,8 @@ def open_document(
         Longest context in tokens, of what is kept; 0 is the model's own. It costs no memory until it is used.
     n_threads : int, optional
         Threads; by default one for each physical core.
-    cache_type : {"f16", "q8_0"}
-        How keys and values are stored; "q8_0" takes half the memory.
+    cache_type : {"f16", "q8_0", "q4_0"}
+        How keys and values are stored; "q8_0" takes half the memory, "q4_0" a little over a quarter.
     device : {"auto", "cpu", "metal"}
         Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention.
     rope_scaling : {"linear", "yarn"}, optional

@@ -81,7 +81,9 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),
-        AUTO: Auto().choose_for(manifest["document"]["tokens"], Library.plan_in(folder.parent).exists()),
+        AUTO: Auto().choose_for(
+            manifest["document"]["tokens"], Library.plan_in(folder.parent).exists(), kv_type=manifest["dtype"]
+        ),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }

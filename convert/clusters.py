@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_kernels.compile import Q8_0
+from ..cpu_kernels.compile import F16, Q4_0, Q8_0
 from ..cpu_kernels.head import ANY_ORDER
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
@@ -104,20 +104,24 @@ class ClusterSettings:
         return settings
 
 
+#: Shortest documents that are clustered: what is always read and the lookup leave room in a budget of an eighth.
+_SHORTEST = {F16: ClusterSettings.shortest, Q8_0: 1408, Q4_0: 3072}
+
+
 def settings_for(kv_type: str, clustering: Mapping[str, Any] | None = None) -> ClusterSettings:
     """Return how documents are clustered.
 
-    Centroids are f16. To look them up takes twice the share of q8_0 rows, so that a document must be longer to leave
-    room in a budget of an eighth.
+    Centroids are f16. To look them up takes twice the share of q8_0 rows, and nearly four times that of q4_0 rows. So a
+    document must be longer to leave room in a budget of an eighth.
 
     Parameters
     ----------
     kv_type : str
-        How keys and values are stored: F16 or Q8_0.
+        How keys and values are stored: F16, Q8_0 or Q4_0.
     clustering : mapping, optional
         Settings that the attention wants otherwise, by name (`Method.clustering`).
     """
-    usual = ClusterSettings(shortest=1408) if kv_type == Q8_0 else ClusterSettings()
+    usual = ClusterSettings(shortest=_SHORTEST[kv_type])
     return replace(usual, **(clustering or {}))
 
 

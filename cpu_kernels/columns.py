@@ -1,9 +1,10 @@
 """Read keys by component: products of some components of a query with those of all keys of a chunk.
 
 Two layouts. In a copy of the keys that is transposed, a component's elements are neighbours. A chunk's copy is
-  scales : of the rows of q8_0, (CHUNK_ROWS,) f16; none for f16
-  columns : (head_dim, CHUNK_ROWS), f16 or int8 as the rows are
-In the rows themselves they lie row_bytes apart: that takes no memory, but reads a cache line for each element.
+  scales : of the rows of q8_0 and q4_0, (CHUNK_ROWS,) f16; none for f16
+  columns : (head_dim, CHUNK_ROWS), f16 or int8. Of q4_0 they are int8, and those of the keys before they were rotated
+In the rows themselves they lie row_bytes apart: that takes no memory, but reads a cache line for each element. Rows of
+q4_0 have no such columns: they are rotated.
 """
 
 from __future__ import annotations
@@ -14,26 +15,28 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compile import LANES, Q8_0, Shape, constant_attribute, kernel
+from .compile import F16, LANES, Shape, constant_attribute, kernel
 from .head import CHUNK_ROWS
-from .memory import read_float
-from .rows import load_row, width
+from .memory import read_float, stack_floats
+from .quantised import quantise
+from .rotation import width
+from .rows import load_row, widen_row
 from .vector import ACCUMULATORS, CACHE_LINE, HALF, INT8, INT16, INT64, Emit, accumulators, constant, parts
 from .views import array_at
 
 
 def element_bytes(shape: Shape) -> int:
     """Return the size of an element of a column."""
-    return 1 if shape.kv_type == Q8_0 else 2
+    return 2 if shape.kv_type == F16 else 1
 
 
 def scale_bytes(shape: Shape) -> int:
     """Return what a copy stores for each row besides its elements."""
-    return 2 if shape.kv_type == Q8_0 else 0
+    return 0 if shape.kv_type == F16 else 2
 
 
 def copy_bytes(shape: Shape) -> int:
@@ -61,11 +64,19 @@ def offset_in_row(shape, component):
 def transpose_key(shape, key, copy, within):
     """Take a stored key into its chunk's transposed copy, as row number `within`."""
     if shape.quantised:
+        scale = float32(0)
+        if shape.rotated:
+            floats = stack_floats(shape)
+            widen_row(shape, key, floats)
+            key = floats + shape.head_dim * 4
+            scale = quantise(shape, floats, key)
+        else:
+            scale = read_float(key + shape.head_dim)
         elements = array_at(key, (shape.head_dim,), np.int8)
         columns = array_at(copy + offset_in_copy(shape, 0), (shape.head_dim, CHUNK_ROWS), np.int8)
         for i in range(shape.head_dim):
             columns[i, within] = elements[i]
-        _write_half(copy + within * 2, read_float(key + shape.head_dim))
+        _write_half(copy + within * 2, scale)
     else:
         _transpose_halves(shape, key, copy + within * 2)
 
@@ -89,7 +100,7 @@ def _transpose_halves(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, key, columns = args
         emit = Emit(builder, width(shape.shape))
-        for first, value in load_row(emit, shape.shape, key, range(0, shape.shape.head_dim, emit.lanes)).items():
+        for first, value in load_row(emit, shape.shape, key).items():
             halves = builder.fptrunc(value, ir.VectorType(HALF, emit.lanes))
             for lane in range(emit.lanes):
                 place = emit.pointer(columns, HALF, (first + lane) * CHUNK_ROWS)
@@ -108,14 +119,14 @@ def _load_neighbours(shape: Shape) -> _Load:
 
     def load(emit: Emit, copy: Any, offset: Any, row: int) -> Any:
         column = emit.builder.add(copy, offset)
-        return emit.load_int8(column, row) if shape.kv_type == Q8_0 else emit.load_half(column, row)
+        return emit.load_half(column, row) if shape.kv_type == F16 else emit.load_int8(column, row)
 
     return load
 
 
 def _load_strided(shape: Shape) -> _Load:
     """Return how elements of rows are loaded."""
-    element = INT8 if shape.kv_type == Q8_0 else INT16
+    element = INT16 if shape.kv_type == F16 else INT8
 
     def load(emit: Emit, keys: Any, offset: Any, row: int) -> Any:
         builder, first = emit.builder, emit.builder.add(keys, offset)
@@ -123,7 +134,7 @@ def _load_strided(shape: Shape) -> _Load:
         for lane in range(emit.lanes):
             place = builder.add(first, constant((row + lane) * shape.row_bytes))
             elements = builder.insert_element(elements, builder.load(emit.pointer(place, element)), constant(lane))
-        if shape.kv_type == Q8_0:
+        if shape.kv_type != F16:
             return builder.sitofp(builder.sext(elements, emit.integers), emit.vector)
         return builder.fpext(builder.bitcast(elements, ir.VectorType(HALF, emit.lanes)), emit.vector)
 
@@ -155,7 +166,7 @@ def _dot(
             places = [(g, vector * LANES) for g in heads for vector in vectors]
             totals = accumulators(builder, emit, len(places))
             ahead = heads.start == 0 and wanted is not None
-            if ahead and shape.kv_type == Q8_0:
+            if ahead and shape.kv_type != F16:
                 emit.prefetch(builder.add(wanted, constant(vectors.start * LANES * 2)), len(vectors) * LANES * 2)
             with cgutils.for_range(builder, n) as loop:
                 offset = builder.load(emit.pointer(offsets, INT64, loop.index))
@@ -170,7 +181,7 @@ def _dot(
                         if head == g:
                             builder.store(emit.fma(weight, keys[row], builder.load(total)), total)
             sums = [builder.load(total) for total in totals]
-            if shape.kv_type == Q8_0:
+            if shape.kv_type != F16:
                 scales = {vector * LANES: load_scales(emit, source, vector * LANES) for vector in vectors}
                 sums = [builder.fmul(total, scales[row]) for (_, row), total in zip(places, sums, strict=True)]
             for (g, row), total in zip(places, sums, strict=True):

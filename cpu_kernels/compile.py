@@ -96,7 +96,10 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 #: Types of stored keys and values, by llama.cpp's names.
-F16, Q8_0 = "f16", "q8_0"
+F16, Q8_0, Q4_0 = "f16", "q8_0", "q4_0"
+
+#: Elements of a row of 4 bits that share a scale.
+NIBBLES = 32
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Shape:
     group : int
         Query heads that share a KV head.
     kv_type : str
-        Storage format of keys and values, F16 or Q8_0 (see rows.py).
+        Storage format of keys and values, F16, Q8_0 or Q4_0 (see rows.py).
     """
 
     head_dim: int
@@ -120,6 +123,8 @@ class Shape:
     @property
     def row_bytes(self) -> int:
         """Return the bytes of one stored key or value."""
+        if self.kv_type == Q4_0:
+            return self.head_dim // 2 + 2 * -(-self.head_dim // NIBBLES)
         return self.head_dim + 4 if self.kv_type == Q8_0 else 2 * self.head_dim
 
     @property
@@ -170,4 +175,5 @@ def constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
 
 for _name in ("head_dim", "group", "row_bytes", "of_halves", "of_pairs"):
     constant_attribute(_name, operator.attrgetter(_name))
-constant_attribute("quantised", lambda shape: shape.kv_type == Q8_0)
+constant_attribute("quantised", lambda shape: shape.kv_type != F16)
+constant_attribute("rotated", lambda shape: shape.kv_type == Q4_0)

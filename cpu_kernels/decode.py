@@ -26,6 +26,7 @@ from numba.extending import register_jitable
 from .compile import LANES, Shape, kernel
 from .memory import copy_bytes, read_float
 from .partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
+from .rotation import rotate_row
 from .rows import add_weighted, dot_listed, load_query, query_bytes
 from .scores import cap_scores
 from .spans import ALL_HEADS, SPAN, spans_at
@@ -155,7 +156,7 @@ def fill_list(listed, start, stop):
 
 @kernel
 def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, scratch, partial):
-    """Add rows of some spans to a partial result.
+    """Add rows of some spans to a partial result, as they are stored: see `add_weighted`.
 
     Parameters
     ----------
@@ -309,6 +310,9 @@ def attend_share(
                 group_query, end = leading.queries, min(last, leading.n_rows)
             attend_rows(shape, group_query, head_spans, counts[head], first, end - first, softcap, scratch, partial)
             first = end
+        if shape.rotated and first > max(start, 0):  # the sums of rows are rotated; estimates add to sums that are not
+            for g in range(shape.group):
+                rotate_row(shape, partial + g * shape.head_dim * 4, partial + g * shape.head_dim * 4)
         start -= all_rows[head]
         stop -= all_rows[head]
 

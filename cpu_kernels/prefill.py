@@ -2,7 +2,8 @@
 
 A tile is TILE query rows (tokens times group) of one KV head. Keys are widened to f32 a block at a time. A row of
 scores holds one key's scores with all queries of the tile, so that the softmax needs no sums across lanes. Both
-matrix products run on register tiles (see tiles.py).
+matrix products run on register tiles (see tiles.py). Rows of q4_0 stay rotated: the queries of the tile are rotated
+before, and its output afterwards.
 
 The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees.
 """
@@ -20,7 +21,8 @@ from .compile import LANES, Shape, kernel
 from .head import ANY_ORDER
 from .memory import read_float
 from .partials import LOWEST_SCORE
-from .rows import widen_row
+from .rotation import rotate_row
+from .rows import widen_stored_row
 from .scores import cap_scores
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .vector import add, exp, keep_at_most, load, maximum, multiply, splat, store, subtract
@@ -168,6 +170,8 @@ def attend_tile(
     largest, totals = array_at(room.largest, (TILE,), np.float32), array_at(room.totals, (TILE,), np.float32)
     sums = array_at(room.sums, (TILE, head_dim), np.float32)
     for r in range(n_rows):
+        if shape.rotated:
+            rotate_row(shape, room.sums + r * head_dim * 4, room.sums + r * head_dim * 4)
         token, g = (first_row + r) // group, (first_row + r) % group
         factor = _normaliser(largest[r], totals[r], sinks, g)
         result = array_at(out + token * token_step + g * head_step, (head_dim,), np.float32)
@@ -177,7 +181,11 @@ def attend_tile(
 
 @kernel
 def _load_queries(shape, query, n_rows, room):
-    """Transpose the queries of the tile. Those that it lacks are 0."""
+    """Transpose the queries of the tile, rotated as the keys are. Those that it lacks are 0."""
+    if shape.rotated:
+        for r in range(n_rows):
+            rotate_row(shape, query + r * shape.head_dim * 4, room.keys + r * shape.head_dim * 4)
+        query = room.keys  # no key lies there yet, or none any more
     source = array_at(query, (n_rows, shape.head_dim), np.float32)
     target = array_at(room.queries, (shape.head_dim, TILE), np.float32)
     for i in range(shape.head_dim):
@@ -209,7 +217,7 @@ def _widen_rows(shape, base, listed, row, n, floats):
     numbers = array_at(listed + row * 4, (n,), np.int32)
     for r in range(n):
         number = row + r if listed == 0 else int64(numbers[r])
-        widen_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
+        widen_stored_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
 
 
 @kernel

@@ -24,7 +24,7 @@ _FEATURES = llvmlite.binding.get_host_cpu_features()
 
 #: Bytes in a register of the instruction that multiplies int8 and adds the products in fours: AVX-512 VNNI, AVX-VNNI,
 #: or 0 where the CPU has neither.
-_VNNI_BYTES = 64 if _FEATURES.get("avx512vnni") else 32 if _FEATURES.get("avxvnni") else 0
+VNNI_BYTES = 64 if _FEATURES.get("avx512vnni") else 32 if _FEATURES.get("avxvnni") else 0
 _AVX2 = bool(_FEATURES.get("avx2"))
 
 
@@ -77,7 +77,7 @@ def byte_blocks(head_dim: int) -> list[tuple[int, int]]:
     list of (int, int)
         First column and length of each block. No block is longer than those before it.
     """
-    widest = _VNNI_BYTES or 2 * LANES
+    widest = VNNI_BYTES or 2 * LANES
     blocks, column = [], 0
     while column < head_dim:
         length = next(n for n in (64, 32, 16, 8) if n <= min(widest, head_dim - column))
@@ -88,7 +88,7 @@ def byte_blocks(head_dim: int) -> list[tuple[int, int]]:
 
 def _flips_signs(length: int) -> bool:
     """Return whether keys of a block of this length are read as unsigned."""
-    return _VNNI_BYTES > 0 and length > 8
+    return VNNI_BYTES > 0 and length > 8
 
 
 def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:

@@ -1,10 +1,15 @@
 """Read stored rows of keys and values, and compute the two sums over rows that attention is made of: q . k and w v.
 
-Rows have one of two formats:
+Rows have one of three formats:
   f16 : head_dim f16
   q8_0 : head_dim int8, then one f32, the scale of the row: an element is its int8 times the scale. (llama.cpp's q8_0
       has a scale for each 32 elements. One for a row is enough where whole rows are multiplied.)
-A row may lie at any address. Queries of q8_0 keys become int8, too (see quantised.py).
+  q4_0 : head_dim numbers of 4 bits, then an f16 for each 32 of them, their scale (see nibbles.py). The row is rotated
+      before it is rounded (see rotation.py).
+A row may lie at any address. Queries of q8_0 and q4_0 keys become int8, too (see quantised.py).
+
+Rotation ends in this file: `load_query` rotates queries, and whoever widens a row gets the row itself. Only sums that
+are made of stored rows are rotated, and say so: `add_weighted` and `widen_stored_row`.
 
 The sums are written in vector IR and unrolled over `Shape`, so that accumulators stay in registers.
 
@@ -23,34 +28,45 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .compile import F16, LANES, Q8_0, Shape, kernel
+from .compile import F16, Q4_0, Q8_0, Shape, kernel
 from .memory import stack_floats, write_float
+from .nibbles import load_nibble_query, load_nibbles, nibble_query, pack_row
 from .products import score_rows
 from .quantised import load_scale, quantise, quantise_query, quantised_query
+from .rotation import rotate_vectors, width
 from .vector import ACCUMULATORS, HALF, INT64, Emit, accumulators, constant, parts
 
 #: Bytes by which prefetching runs ahead of computing.
 AHEAD = 3072
 
 
-def width(shape: Shape) -> int:
-    """Return the number of f32 in the widest vector that divides a row.
+def load_row(emit: Emit, shape: Shape, row: Any) -> dict[int, Any]:
+    """Load a row that was stored, as f32.
 
     Parameters
     ----------
+    emit : Emit
+        Writer of the function.
     shape : Shape
-        Sizes of the kernel.
+        Format and length of the row.
+    row : LLVM int64
+        Address of the row.
 
     Returns
     -------
-    int
-        LANES, or 8.
+    dict of int to LLVM vector
+        The vector that starts at each column.
     """
-    return LANES if shape.head_dim % LANES == 0 else 8
+    columns = range(0, shape.head_dim, emit.lanes)
+    stored = load_stored_row(emit, shape, row, columns)
+    if shape.kv_type != Q4_0:
+        return stored
+    rotated_back = rotate_vectors(emit, shape.head_dim, [stored[column] for column in columns])
+    return dict(zip(columns, rotated_back, strict=True))
 
 
-def load_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict[int, Any]:
-    """Load vectors of a stored row, as f32.
+def load_stored_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict[int, Any]:
+    """Load vectors of a row, as f32, as they are stored: those of q4_0 are rotated.
 
     Parameters
     ----------
@@ -70,6 +86,8 @@ def load_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict
     """
     if shape.kv_type == F16:
         return {column: emit.load_half(row, column) for column in columns}
+    if shape.kv_type == Q4_0:
+        return load_nibbles(emit, shape, row, list(columns))
     scale = emit.splat(load_scale(emit, shape, row))
     return {column: emit.builder.fmul(emit.load_int8(row, column), scale) for column in columns}
 
@@ -101,9 +119,10 @@ def rows_ahead(shape: Shape) -> int:
     Returns
     -------
     int
-        8 to 32.
+        8 to 32, or 64 of q4_0.
     """
-    return min(32, max(8, AHEAD // shape.row_bytes))
+    most = 64 if shape.kv_type == Q4_0 else 32  # of short rows 32 are too few bytes
+    return min(most, max(8, AHEAD // shape.row_bytes))
 
 
 @intrinsic
@@ -214,7 +233,9 @@ def dot(shape, query, rows, n_rows, scores, stride):
 
 @intrinsic
 def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any, n_rows: Any, out: Any) -> Any:
-    """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r.
+    """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r, the value as it is stored.
+
+    The sums of q4_0 rows are rotated: `rotate_row` makes them sums of the values.
 
     Parameters
     ----------
@@ -245,7 +266,7 @@ def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any
                     if heads.start == columns.start == 0:
                         later = builder.add(loop.index, constant(rows_ahead(shape.shape)))
                         emit.prefetch(builder.load(emit.pointer(listed, INT64, later)), shape.shape.row_bytes)
-                    value = load_row(emit, shape.shape, row, [column * emit.lanes for column in columns])
+                    value = load_stored_row(emit, shape.shape, row, [column * emit.lanes for column in columns])
                     for g in heads:
                         place = builder.add(builder.mul(stride, constant(g)), loop.index)
                         weight = emit.splat(emit.load_scalar(weights, place))
@@ -277,7 +298,22 @@ def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, row, floats = args
         emit = Emit(builder, width(shape.shape))
-        for column, part in load_row(emit, shape.shape, row, range(0, shape.shape.head_dim, emit.lanes)).items():
+        for column, part in load_row(emit, shape.shape, row).items():
+            emit.store(part, floats, column)
+        return context.get_dummy_value()
+
+    return types.void(shape, types.int64, types.int64), generate
+
+
+@intrinsic
+def widen_stored_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
+    """Convert a row to f32 as it is stored: one of q4_0 stays rotated. The parameters are those of `widen_row`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _shape, row, floats = args
+        emit = Emit(builder, width(shape.shape))
+        columns = range(0, shape.shape.head_dim, emit.lanes)
+        for column, part in load_stored_row(emit, shape.shape, row, columns).items():
             emit.store(part, floats, column)
         return context.get_dummy_value()
 
@@ -323,7 +359,9 @@ def query_bytes(shape: Shape) -> int:
     int
         Bytes, 0 for f16 keys.
     """
-    size: int = quantised_query(shape, 0).end if shape.kv_type == Q8_0 else 0
+    if shape.kv_type == F16:
+        return 0
+    size: int = (quantised_query if shape.kv_type == Q8_0 else nibble_query)(shape, 0).end
     return size
 
 
@@ -347,18 +385,21 @@ def load_query(shape, query, room):
     """
     if not shape.quantised:
         return query
-    quantise_query(shape, query, room)
+    if shape.rotated:
+        load_nibble_query(shape, query, room)
+    else:
+        quantise_query(shape, query, room)
     return room
 
 
 @kernel
 def quantise_halves(shape, halves, row):
-    """Convert a row of f16 to a q8_0 row.
+    """Convert a row of f16 to a row of q8_0 or q4_0.
 
     Parameters
     ----------
     shape : Shape
-        Sizes of the kernel, with kv_type Q8_0.
+        Sizes of the kernel, with kv_type Q8_0 or Q4_0.
     halves : int64
         Address of head_dim f16.
     row : int64
@@ -366,4 +407,7 @@ def quantise_halves(shape, halves, row):
     """
     floats = stack_floats(shape)
     widen_row(shape.of_halves, halves, floats)
-    write_float(row + shape.head_dim, quantise(shape, floats, row))
+    if shape.rotated:
+        pack_row(shape, floats, row)
+    else:
+        write_float(row + shape.head_dim, quantise(shape, floats, row))

@@ -9,7 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compile import LANES
-from .rows import width
+from .rotation import width
 from .vector import Emit, accumulators, constant, parts
 
 #: Query rows (tokens times group) of a prefill tile, and rows of the block of keys that it widens at a time.

@@ -107,6 +107,13 @@ class Emit:
         loaded.align = 4
         return loaded
 
+    def load_integers(self, address: Any, offset: int | Any = 0) -> Any:
+        """Load a vector of int32."""
+        place = self.builder.bitcast(self.pointer(address, INT32, offset), self.integers.as_pointer())
+        loaded = self.builder.load(place)
+        loaded.align = 4
+        return loaded
+
     def load_half(self, address: Any, offset: int | Any = 0) -> Any:
         """Load a vector of f16, widened to f32."""
         halves = ir.VectorType(HALF, self.lanes)

@@ -101,7 +101,7 @@ def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments
     n_tokens : int
         The most tokens that the context has to hold.
     cache_type : str
-        How it stores keys and values: "f16" or "q8_0".
+        How it stores keys and values: "f16", "q8_0" or "q4_0".
     arguments : dict
         More arguments of `llama_cpp.Llama`.
 

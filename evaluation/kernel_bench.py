@@ -17,7 +17,7 @@ import numpy as np
 
 from ..convert.clusters import ClusterSettings, no_mass
 from ..convert.progress import Progress
-from ..cpu_kernels.compile import F16, Q8_0, Shape
+from ..cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from ..cpu_kernels.head import ANY_ORDER
 from ..cpu_kernels.layer import WORK, attend_layers, scratch_bytes
 from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
@@ -50,8 +50,8 @@ _LEAST_BUDGET, _BISECTIONS = 1 / 1024, 16
 #: Random f16 numbers of which all rows are made, over and over.
 _NUMBERS = 1 << 22
 
-#: The scale of q8_0 rows.
-_SCALE = np.frombuffer(np.float32(0.01).tobytes(), np.uint8)
+#: The scale of q8_0 rows, and of each block of q4_0 rows.
+_SCALE, _BLOCK_SCALE = np.frombuffer(np.float32(0.01).tobytes(), np.uint8), np.float16(0.1).view(np.uint16)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def sparse_methods() -> list[str]:
 
 def cases() -> Iterator[Case]:
     """Give what is measured, dense decode before what is compared with it."""
-    for kv_type in (F16, Q8_0):
+    for kv_type in (F16, Q8_0, Q4_0):
         for sizes in DENSE_SHAPES:
             for rows in LENGTHS:
                 yield Case(DENSE, Shape(*sizes, kv_type), rows)
@@ -145,6 +145,8 @@ class Layers:
         rows = rows.reshape(self.count, 2, N_KV_HEAD, case.rows, n_elements)
         if shape.kv_type == Q8_0:
             rows[..., shape.head_dim :] = _SCALE
+        if shape.kv_type == Q4_0:
+            rows[..., shape.head_dim // 4 :] = _BLOCK_SCALE
         if method_class(case.method).keeps is Keeps.DOCUMENT:
             self.cache.attach(self._document(rows))
         else:
@@ -271,7 +273,7 @@ class KernelBench:
     def __init__(self, n_threads: int, progress: Progress) -> None:
         self.n_threads, self.progress = n_threads, progress
         numbers = np.random.default_rng(0).standard_normal(_NUMBERS, np.float32).astype(np.float16)
-        self.memory = {kv_type: np.tile(numbers, _BYTES // numbers.nbytes + 1) for kv_type in (F16, Q8_0)}
+        self.memory = {kv_type: np.tile(numbers, _BYTES // numbers.nbytes + 1) for kv_type in (F16, Q8_0, Q4_0)}
 
     def run(self) -> dict[str, Any]:
         """Measure. The result is what `octavo bench --kernels -o json` prints."""

@@ -13,6 +13,7 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
+from ..cpu_kernels.compile import Q4_0
 from ..errors import OctavoError
 from .cache.index import Index
 from .cache.kv_cache import KVCache
@@ -47,7 +48,7 @@ class Context(internals.LlamaContext):
     assignments : list of Assignment
         Which methods serve which KV heads.
     kv_type : str
-        How keys and values are stored, F16 or Q8_0.
+        How keys and values are stored, F16, Q8_0 or Q4_0.
     device : Device
         Where attention runs.
     verbose : bool
@@ -73,7 +74,7 @@ class Context(internals.LlamaContext):
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
-        _check_ropes(assignments, layers)
+        _check_layers(assignments, layers)
         assignments = device.fit_assignments(assignments)
         memory = device.new_memory()
         self.cache = KVCache(layers, n_ctx, assignments, memory)
@@ -113,7 +114,7 @@ class Context(internals.LlamaContext):
         OctavoError
             If the context holds rows after the document, and these or the other methods evict rows.
         """
-        _check_ropes(assignments, self.cache.layers)
+        _check_layers(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
         before, document = self.cache.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
@@ -337,9 +338,14 @@ class Context(internals.LlamaContext):
             self._executor.capture(None)
 
 
-def _check_ropes(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
-    """Refuse methods that turn queries, if octavo does not know how the model turns them."""
+def _check_layers(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
+    """Refuse methods that turn queries as octavo does not know, and those that read keys otherwise than they are."""
     for method in (assignment.method for assignment in assignments):
+        if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
+            raise OctavoError(
+                f"{method.name} reads components from rows, and keys of q4_0 are rotated: use "
+                f"{method.name}:layout=two, or --cache-type q8_0."
+            )
         if method.turns and any(layer.rope is None for layer in layers):
             raise OctavoError(
                 "octavo does not know how this model counts positions, and cannot count them in the cache: use "

@@ -14,7 +14,7 @@ import llama_cpp
 import numpy as np
 from llama_cpp.llama import LlamaState
 
-from ..cpu_kernels.compile import F16, Q8_0
+from ..cpu_kernels.compile import F16, Q4_0, Q8_0
 from ..errors import OctavoError
 from .cache.index import Index
 from .cache.tail import CacheLayer
@@ -30,7 +30,7 @@ from .methods.method import Assignment
 from .store.plan import Plan
 
 #: How keys and values can be stored, and the numbers that llama.cpp has for that.
-GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0}
+GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
 
 
 #: How positions can be stretched, and the numbers that llama.cpp has for that.
@@ -63,7 +63,7 @@ class Llama(llama_cpp.Llama):
         Most tokens of a batch.
     type_k, type_v : int, optional
         How keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0, which takes half
-        the memory.
+        the memory, or as GGML_TYPE_Q4_0, which takes 28 %.
     device : str
         Where attention runs: "cpu" or "metal". "auto", the default, takes Metal on Apple silicon, if Metal has the
         attention. On Metal llama.cpp runs there as well, unless n_gpu_layers says otherwise.
@@ -108,8 +108,8 @@ class Llama(llama_cpp.Llama):
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
-            chosen_device = choose(device, attention, plan)
             kv_type = kv_type_named(type_k, type_v)
+            chosen_device = choose(device, attention, plan, kv_type)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         if rope_scaling is not None or rope_scale != 1:
@@ -127,7 +127,7 @@ class Llama(llama_cpp.Llama):
             if device != AUTO:
                 raise
             self.close()
-            chosen_device = choose(CPU, attention, plan)
+            chosen_device = choose(CPU, attention, plan, kv_type)
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
 
@@ -421,12 +421,13 @@ def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
 
 
 def kv_type_named(type_k: int | None, type_v: int | None) -> str:
-    """Return F16 or Q8_0, from llama.cpp's numbers. Raise OctavoError for other types, and for two different ones."""
+    """Return the type of these numbers of llama.cpp. Raise OctavoError for other types, and for two different ones."""
     asked = {ggml.TYPE_F16 if number is None else number for number in (type_k, type_v)}
     for kv_type, number in GGML_TYPES.items():
         if asked == {number}:
             return kv_type
     raise OctavoError(
-        f"octavo's attention stores keys and values both as f16 or both as q8_0, and not as type_k={type_k} and "
-        f"type_v={type_v}: give GGML_TYPE_F16 or GGML_TYPE_Q8_0 as both, or use attention='llama.cpp'."
+        f"octavo's attention stores keys and values both as f16, both as q8_0 or both as q4_0, and not as "
+        f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
+        "attention='llama.cpp'."
     )

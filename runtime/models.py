@@ -60,7 +60,7 @@ def load_model(
     n_threads : int
         Threads, for batches and for single tokens.
     cache_type : str
-        How keys and values are stored: "f16" or "q8_0".
+        How keys and values are stored: "f16", "q8_0" or "q4_0".
     device, rope_scaling, rope_scale
         As in `Llama`.
     notice : callable
@@ -82,7 +82,7 @@ def load_model(
     from .llama import GGML_TYPES, Llama
 
     if cache_type not in GGML_TYPES:
-        raise OctavoError(f"Keys and values are stored as {' or '.join(GGML_TYPES)}: not as '{cache_type}'.")
+        raise OctavoError(f"Keys and values are stored as {', '.join(GGML_TYPES)}: not as '{cache_type}'.")
     if not cache_folder().exists():
         notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
     return Llama(

@@ -159,7 +159,7 @@ def test_several_documents_are_indexed_by_one_model(path, how, tmp_path):
         ({"attention": "duo"}, "`octavo profile` measures the model"),
         ({"attention": "duo", "plan": "no-such-plan.json"}, r"There is no plan no-such-plan\.json"),
         ({"budget": 0}, "A budget is a share"),
-        ({"cache_type": "q4_0"}, "Keys and values are stored as f16 or q8_0: not as 'q4_0'"),
+        ({"cache_type": "q4_1"}, "Keys and values are stored as f16, q8_0, q4_0: not as 'q4_1'"),
         ({"device": "tpu"}, "There is no device named 'tpu'"),
         ({"rope_scaling": "magic", "rope_scale": 2.0}, "Positions are stretched as linear or yarn"),
         ({"temperature": -1}, "A temperature is 0 or more"),

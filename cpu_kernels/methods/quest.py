@@ -29,7 +29,8 @@ from ..compile import Shape, kernel
 from ..head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
 from ..hooks import Hooks
 from ..memory import read_float, stack_floats
-from ..rows import dot, load_row, width
+from ..rotation import width
+from ..rows import dot, load_row
 from ..scores import (
     ITEMS_STEP,
     choices_of,
@@ -83,7 +84,7 @@ def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any
         _shape, key, bounds, is_first = args
         emit, head_dim = Emit(builder, width(shape.shape)), shape.shape.head_dim
         halves = ir.VectorType(HALF, emit.lanes)
-        for column, value in load_row(emit, shape.shape, key, range(0, head_dim, emit.lanes)).items():
+        for column, value in load_row(emit, shape.shape, key).items():
             is_nan = builder.fcmp_unordered("uno", value, value)
             for first, sign in ((0, "<"), (head_dim, ">")):
                 place = builder.bitcast(emit.pointer(bounds, HALF, first + column), halves.as_pointer())

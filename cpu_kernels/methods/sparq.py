@@ -16,9 +16,9 @@ the variance that all components would give them, were they independent. (Where 
 of |q| times the spread.) The rows with the largest shares, summed over the group, are selected, the newest always
 among them. What the scores give to the other rows can go to the mean of all values (step 3).
 
-Selection reads, for each row, 2 bytes for each component, or with q8_0 1 and 2 for the scale. Without the copy it reads
-the cache lines that hold the components. Each chunk whose spread is measured is another 8 * head_dim, and for the mean
-value each chunk is 4 * head_dim.
+Selection reads, for each row, 2 bytes for each component, or with q8_0 and q4_0 1 and 2 for the scale. Without the copy
+it reads the cache lines that hold the components. Each chunk whose spread is measured is another 8 * head_dim, and for
+the mean value each chunk is 4 * head_dim.
 """
 
 from __future__ import annotations

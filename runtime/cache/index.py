@@ -43,8 +43,8 @@ class IndexLayer:
     Parameters
     ----------
     keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
-        float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4) (see rows.py). Sorted by cluster, with the rows
-        that are always exact last.
+        float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4), and of q4_0 uint16 (see rows.py). Sorted by
+        cluster, with the rows that are always exact last.
     position : int
         `ANY_ORDER`; in a sliding-window layer, whose rows lie in order, the position of the first row that it keeps.
     centroids : float16 array, shape (n_kv_head, n_clusters, head_dim)
@@ -253,7 +253,7 @@ class Index:
 
     @property
     def kv_type(self) -> str:
-        """Return how keys and values are stored, F16 or Q8_0."""
+        """Return how keys and values are stored, F16, Q8_0 or Q4_0."""
         return kv_type_of(self.layers[0].keys)
 
     @property

@@ -395,7 +395,7 @@ class KVCache(HeadTable):
         Returns
         -------
         keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
-            float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4).
+            float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4), and of q4_0 uint16.
 
         Raises
         ------

@@ -34,7 +34,7 @@ class CacheLayer:
     window : int
         Newest rows that a token sees; 0 for all.
     kv_type : str
-        How keys and values are stored, F16 or Q8_0.
+        How keys and values are stored, F16, Q8_0 or Q4_0.
     group : int
         Query heads of a KV head.
     softcap : float

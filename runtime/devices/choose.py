@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...cpu_kernels.compile import F16, Q4_0
 from ...errors import OctavoError
 from ...metal.gpu import is_available
 from ..methods.compose import metal_method
@@ -12,22 +13,24 @@ from .metal import MetalDevice
 from .protocol import Device
 
 
-def choose(name: str, attention: str, plan: Plan | None) -> Device:
+def choose(name: str, attention: str, plan: Plan | None, kv_type: str = F16) -> Device:
     """Return the device of a name.
 
     Parameters
     ----------
     name : str
-        One of DEVICES. "auto" is Metal on Apple silicon, for an attention that Metal has, and else the CPU.
+        One of DEVICES. "auto" is Metal on Apple silicon, for an attention and rows that Metal has, and else the CPU.
     attention : str
         What `--attention` says.
     plan : Plan or None
         The model's plan.
+    kv_type : str
+        How keys and values are stored.
 
     Raises
     ------
     OctavoError
-        If there is no device of this name, or if it does not have the attention.
+        If there is no device of this name, or if it does not have the attention or the rows.
     """
 
     if name not in DEVICES:
@@ -35,6 +38,8 @@ def choose(name: str, attention: str, plan: Plan | None) -> Device:
     method, on_metal = metal_method(attention, plan)
     if name == METAL and not on_metal:
         raise OctavoError(f"The Metal kernels do not have {method}: use --device cpu, or another attention.")
-    if name == METAL or (name == AUTO and on_metal and is_available()):
+    if name == METAL and kv_type == Q4_0:
+        raise OctavoError("The Metal kernels do not have rows of q4_0: use --device cpu, or --cache-type q8_0.")
+    if name == METAL or (name == AUTO and on_metal and kv_type != Q4_0 and is_available()):
         return MetalDevice()
     return CpuDevice()

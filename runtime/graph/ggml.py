@@ -16,7 +16,7 @@ from llama_cpp._ggml import libggml
 from ...errors import OctavoError
 
 MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 64
-TYPE_F32, TYPE_F16, TYPE_Q8_0 = 0, 1, 8
+TYPE_F32, TYPE_F16, TYPE_Q4_0, TYPE_Q8_0 = 0, 1, 2, 8
 
 
 class Tensor(ctypes.Structure):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...cpu_kernels.compile import F16, Q4_0
 from ..cache.index import Index
 from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, PLAN
@@ -39,7 +40,7 @@ class Auto(Parameters):
     ----------
     quality : float
         Share of the attention that a step covers exactly, unless that takes more than `most`; 0 for .95 and, over a
-        long document whose keys are clustered, for what an eighth of the KV bytes covers.
+        long document whose keys are clustered, for what an eighth of the KV bytes covers (of q4_0 a quarter).
     most : float
         Largest share of the KV bytes that a step reads; 0 for a quarter, or for no limit if a quality is given.
     """
@@ -61,15 +62,21 @@ class Auto(Parameters):
         on_metal : bool
             Whether attention runs on Metal, which has not every method.
         """
-        n_clustered = len(document.tokens) if document is not None and document.n_clusters else 0
-        return self.choose_for(n_clustered, plan is not None, on_metal)
+        if document is None or not document.n_clusters:
+            return self.choose_for(0, plan is not None, on_metal)
+        return self.choose_for(len(document.tokens), plan is not None, on_metal, document.kv_type)
 
-    def choose_for(self, n_clustered: int, has_plan: bool = False, on_metal: bool = False) -> str:
-        """Return what is chosen for a document of n_clustered tokens, whose keys are clustered; 0 for no document."""
+    def choose_for(self, n_clustered: int, has_plan: bool = False, on_metal: bool = False, kv_type: str = F16) -> str:
+        """Return what is chosen for a document of n_clustered tokens, whose keys are clustered; 0 for no document.
+
+        Over rows of q4_0 the budget is twice as large a share: looking up clusters and their mean values, which are as
+        long whatever the rows, takes an eighth alone. That is still little more than half of an eighth of f16 rows.
+        """
         if on_metal:
             return SQUEEZED if n_clustered > SHORT else DENSE
         if n_clustered >= LONG and not self.quality:
-            words = f"{SQUEEZED}:{written({'budget': min(self.most or MOST, DEFAULT_BUDGET)})}"
+            budget = (2 if kv_type == Q4_0 else 1) * DEFAULT_BUDGET
+            words = f"{SQUEEZED}:{written({'budget': min(self.most or MOST, budget)})}"
         else:
             most = self.most or (1.0 if self.quality else MOST)
             words = f"{SKETCH}:{written({'quality': self.quality or QUALITY, 'most': most, 'dense': SHORT})}"

@@ -219,6 +219,11 @@ class Method(Parameters):
         return self
 
     @property
+    def reads_columns(self) -> bool:
+        """Return whether components are read from the stored rows: those of q4_0 have none, as they are rotated."""
+        return False
+
+    @property
     def turns(self) -> bool:
         """Return whether queries are turned, for which a layer's RoPE must be known."""
         return False

@@ -91,6 +91,11 @@ class SparQ(Method):
         return HOOKS_OF_ONE_COPY if self.layout == ONE else HOOKS
 
     @property
+    def reads_columns(self) -> bool:
+        """Return whether components are read from the rows."""
+        return self.layout == ONE
+
+    @property
     def asked_tokens(self) -> int:
         """Return the number of rows in place of a budget: k, if it is known how many components are read."""
         return self.k if self.r else 0
@@ -186,7 +191,7 @@ class SparQ(Method):
 
 
 def _quantised(heads: Heads) -> np.ndarray:
-    """Return whether heads store q8_0."""
+    """Return whether heads store int8 columns: not f16."""
     quantised: np.ndarray = heads.row_bytes < 2 * heads.head_dim
     return quantised
 

@@ -25,6 +25,7 @@ _DTYPES = {
     "I32": np.int32,
     "I64": np.int64,
     "U8": np.uint8,
+    "U16": np.uint16,
 }
 _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 

@@ -54,7 +54,10 @@ def test_each_shared_option_names_its_environment_variable():
 @pytest.mark.parametrize("command", ["ask", "chat", "index", "bench"])
 def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
     text = " ".join(octavo(command, "--help").stdout.split())
-    assert "--cache-type [f16|q8_0] How keys and values are stored: q8_0 takes half the memory." in text
+    assert (
+        "--cache-type [f16|q8_0|q4_0] How keys and values are stored: q8_0 takes half the memory, q4_0 a little over a"
+        in text
+    )
     assert "[env var: OCTAVO_CACHE_TYPE; default: f16]" in text
 
 
@@ -84,7 +87,7 @@ def test_each_command_that_runs_a_model_has_its_device(command):
         (["-n", "many"], "'many' is not a valid integer range."),
         (["-t", "0"], "0 is not in the range 1<=x<=512."),
         (["-c", "-1"], "-1 is not in the range x>=0."),
-        (["--cache-type", "q4_0"], "'q4_0' is not one of 'f16', 'q8_0'."),
+        (["--cache-type", "q4_1"], "'q4_1' is not one of 'f16', 'q8_0', 'q4_0'."),
         (["-o", "xml"], "'xml' is not one of 'text', 'json'."),
         (["--nonsense"], "No such option"),
     ],

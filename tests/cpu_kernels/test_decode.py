@@ -7,10 +7,11 @@ import pytest
 from helpers import oracle, papers
 from helpers.attention_cases import Decode, random_decode, span_array
 from helpers.kernel_inputs import (
-    BOTH,
+    EACH,
     FEW,
     HOSTILE_SCORES,
     QUANTISED,
+    ROTATED,
     SAME,
     SHAPE,
     THREADS,
@@ -55,7 +56,7 @@ def test_decode_of_lists_and_runs_equals_that_of_their_rows(shape):
         assert random_decode(rng, shape, [300, 50], n_cuts).error(2) < SAME, n_cuts
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize(
     "n_rows", [[1, 500], [500, 1, 1], [3, 0, 5], [0, 130], [1, 1, 1, 1], [2000, 3, 17, 256]], ids=str
@@ -76,7 +77,7 @@ def test_a_head_without_rows_gives_all_weight_to_its_sink(n_threads):
     assert relative_error(actual[3:], decode.expected()[3:]) < SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_threads", THREADS)
 def test_decode_with_fewer_rows_than_threads(shape, n_threads):
     assert random_decode(np.random.default_rng(6), shape, [1]).error(n_threads) < SAME
@@ -84,7 +85,7 @@ def test_decode_with_fewer_rows_than_threads(shape, n_threads):
 
 @settings(max_examples=100, deadline=None)
 @given(
-    shape=st.sampled_from([SHAPE, QUANTISED]),
+    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
     n_rows=st.lists(st.integers(1, 400), min_size=1, max_size=4),
     n_cuts=st.integers(0, 60),
     n_threads=st.integers(1, 6),
@@ -102,7 +103,7 @@ def test_decode_however_the_rows_are_split(shape, n_rows, n_cuts, n_threads, spr
 
 @settings(max_examples=60, deadline=None)
 @given(
-    shape=st.sampled_from([SHAPE, QUANTISED]),
+    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
     lists=st.lists(st.lists(st.integers(0, 99), max_size=150), min_size=1, max_size=5),
     n_threads=st.integers(1, 4),
     seed=st.integers(0, 2**32 - 1),
@@ -111,7 +112,7 @@ def test_decode_of_any_lists(shape, lists, n_threads, seed):
     """List rows in any order, some twice, others not at all."""
     rng = np.random.default_rng(seed)
     lists = [*map(np.array, lists), np.array([5])]
-    query = normal(rng, 3, 64, spread=0.3)
+    query = normal(rng, shape.group, 64, spread=0.3)
     decode = Decode(shape, query, [halves(rng, 100, 64)], [halves(rng, 100, 64)], [lists])
     assert decode.error(n_threads) < 5 * SAME
 
@@ -125,7 +126,7 @@ def test_a_query_head_attends_to_its_own_spans(shape):
 
 @settings(max_examples=100, deadline=None)
 @given(
-    shape=st.sampled_from([SHAPE, QUANTISED]),
+    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
     n_rows=st.lists(st.integers(1, 400), min_size=1, max_size=3),
     n_cuts=st.integers(1, 60),
     n_threads=st.integers(1, 6),
@@ -172,7 +173,7 @@ def test_a_list_may_count_from_a_row_far_away():
 
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("scores", HOSTILE_SCORES.values(), ids=HOSTILE_SCORES)
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_decode_with_hostile_scores(shape, scores, n_threads):
     rng = np.random.default_rng(7)
     query, keys = rows_with_scores(scores, 64)
@@ -182,7 +183,7 @@ def test_decode_with_hostile_scores(shape, scores, n_threads):
     assert decode.error(n_threads) < SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("sink", [-10000, -20, 0, 5, 10000])
 def test_decode_with_sinks_above_and_below_all_scores(shape, sink, n_threads):
@@ -195,7 +196,7 @@ def test_decode_with_sinks_above_and_below_all_scores(shape, sink, n_threads):
     assert relative_error(actual, expected) < SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("softcap", [2.0, 30.0])
 def test_decode_caps_scores(shape, softcap):
     decode = random_decode(np.random.default_rng(9), shape, [300, 9], n_cuts=3, spread=3.0, softcap=softcap)
@@ -216,7 +217,7 @@ def test_a_quantised_query_stays_within_its_error_bound(spread):
     assert error.max() > 1e-4 * spread  # the query is indeed quantised
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kind", ["keys", "values"])
 def test_decode_does_not_hide_a_nan(shape, kind):
     """A NaN in the cache must reach the output, not become a plausible number."""
@@ -229,7 +230,7 @@ def test_decode_does_not_hide_a_nan(shape, kind):
         assert np.isfinite(out[3:]).all()
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_decode_does_not_hide_a_query_that_is_not_finite(shape, value):
     decode = random_decode(np.random.default_rng(11), shape, [200, 50])
@@ -238,7 +239,7 @@ def test_decode_does_not_hide_a_query_that_is_not_finite(shape, value):
     assert (np.isnan(out).any(axis=1) == [False, True, False, False, False, False]).all()
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_threads", THREADS)
 def test_decode_in_real_threads(shape, n_threads):
     rng = np.random.default_rng(11)
@@ -268,7 +269,7 @@ def test_decode_in_real_threads(shape, n_threads):
 
 @settings(max_examples=100, deadline=None)
 @given(
-    shape=st.sampled_from([SHAPE, QUANTISED]),
+    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
     n_rows=st.integers(1, 200),
     n_cuts=st.integers(0, 30),
     counts=st.lists(st.integers(0, BLOCK), min_size=1, max_size=6),
@@ -304,7 +305,7 @@ def test_rows_stored_by_the_test_helpers_keep_their_values():
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_the_first_span_may_have_queries_of_its_own(shape, n_threads):
     """As rows of a head that the other queries attend, wherever the threads' shares are cut."""
     rng, n_first = np.random.default_rng(9), 40

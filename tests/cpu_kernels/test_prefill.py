@@ -5,9 +5,10 @@ import pytest
 from helpers import oracle
 from helpers.attention_cases import Decode, Prefill, random_prefill
 from helpers.kernel_inputs import (
-    BOTH,
+    EACH,
     HOSTILE_SCORES,
     QUANTISED,
+    ROTATED,
     SAME,
     SHAPE,
     halves,
@@ -21,10 +22,10 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.tiles import TILE
 
-SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0)])
+SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -42,14 +43,14 @@ def test_prefill_of_lists_and_runs_equals_that_of_their_rows(shape):
         assert prefill.error() < SAME, n_cuts
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("window", [1, 2, 31, 64, 65, 1000])
 @pytest.mark.parametrize("n_past", [0, 1, 64, 200])
 def test_prefill_inside_a_window(shape, n_past, window):
     assert random_prefill(np.random.default_rng(13), shape, 70, n_past, window=window).error() < SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_each_span_has_a_window_of_its_own(shape):
     """Check sinks, which all tokens see, before rows that leave the window."""
     rng = np.random.default_rng(19)
@@ -61,7 +62,7 @@ def test_each_span_has_a_window_of_its_own(shape):
     assert relative_error(prefill.run(), np.stack(heads, axis=1)) < SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_document", [1, 63, 64, 65, 300])
 def test_prefill_sees_all_of_a_document(shape, n_document):
     rng = np.random.default_rng(14)
@@ -71,7 +72,7 @@ def test_prefill_sees_all_of_a_document(shape, n_document):
 
 @settings(max_examples=100, deadline=None)
 @given(
-    shape=st.sampled_from([SHAPE, QUANTISED]),
+    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
     n_tokens=st.integers(1, 90),
     n_past=st.integers(0, 200),
     n_document=st.integers(0, 150),
@@ -105,7 +106,7 @@ def test_prefill_however_the_rows_are_split(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    shape=st.sampled_from([SHAPE, QUANTISED]),
+    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
     lists=st.lists(st.lists(st.integers(0, 99), max_size=150), max_size=5),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -116,7 +117,7 @@ def test_prefill_of_any_lists(shape, lists, seed):
     assert prefill.error() < 5 * SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("window", [0, 100])
 @pytest.mark.parametrize("scores", HOSTILE_SCORES.values(), ids=HOSTILE_SCORES)
 def test_prefill_with_hostile_scores(shape, scores, window):
@@ -127,7 +128,7 @@ def test_prefill_with_hostile_scores(shape, scores, window):
     assert prefill.error() < (SAME if shape == SHAPE else 5 * SAME)  # q8_0 scores of 1e4 are exact to 5e-4
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("sink", [-10000, -20, 0, 5, 10000])
 def test_prefill_with_sinks_above_and_below_all_scores(shape, sink):
     sinks = np.array([sink, 1, sink], np.float32)
@@ -139,7 +140,7 @@ def test_prefill_with_sinks_above_and_below_all_scores(shape, sink):
     assert relative_error(actual, expected) < SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kind", ["keys", "values"])
 def test_prefill_does_not_hide_a_nan_and_does_not_spread_it_far(shape, kind):
     """The mask hides a key's NaN from earlier tokens. A value's NaN reaches each tile that reads its block: 0 * NaN."""
@@ -161,7 +162,7 @@ def expected_without(prefill, row):
     return prefill.expected()
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_prefill_does_not_hide_a_query_that_is_not_finite(shape, value):
     prefill = random_prefill(np.random.default_rng(18), shape, 30, 5)

@@ -216,7 +216,7 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
         (["--fill", "random", "--doc", "text.txt"], "--fill random reads no text: leave out --doc."),
         (["--fill", "copy", "--cache-type", "q8_0"], "--fill copy gives engines f16 keys and values"),
         (["--fill", "random", "--cache-type", "q8_0"], "--fill random gives engines f16 keys and values"),
-        (["--cache-type", "q4_0"], "'q4_0' is not one of 'f16', 'q8_0'"),
+        (["--cache-type", "q4_1"], "'q4_1' is not one of 'f16', 'q8_0', 'q4_0'"),
         (["--attention", "dense,magic"], "There is no attention named 'magic'"),
     ],
 )

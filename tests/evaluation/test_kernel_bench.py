@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from octavo.cli.main import cli
 from octavo.cpu_kernels import machine
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.evaluation import kernel_bench
 from octavo.evaluation.kernel_bench import KEPT, N_KV_HEAD, Case
 
@@ -20,7 +20,7 @@ SPARSE = ["quest", "sparq", "squeezed", "squeezed2", "sketch"]
 def little_memory(monkeypatch):
     monkeypatch.setattr(kernel_bench, "_BYTES", 1 << 24)
     monkeypatch.setattr(machine, "_BYTES", 1 << 20)
-    cases = [Case("dense", Shape(64, 3, kv_type), ROWS) for kv_type in (F16, Q8_0)]
+    cases = [Case("dense", shape, ROWS) for shape in (Shape(64, 3), Shape(64, 3, Q8_0), Shape(64, 2, Q4_0))]
     cases += [Case(name, Shape(64, 3), ROWS) for name in SPARSE]
     cases += [Case("dense", Shape(64, 3), ROWS, 5), Case("squeezed", Shape(64, 3), ROWS, 5)]
     monkeypatch.setattr(kernel_bench, "cases", lambda: iter(cases))
@@ -53,6 +53,7 @@ def test_bytes_are_those_of_the_rows_that_are_read(result):
     rows = {(row["kernel"], row["kv_type"]): row for row in result["kernels"]}
     assert rows["dense", F16]["bytes"] == 2 * N_KV_HEAD * ROWS * 128
     assert rows["dense", Q8_0]["bytes"] == 2 * N_KV_HEAD * ROWS * 68
+    assert rows["dense", Q4_0]["bytes"] == 2 * N_KV_HEAD * ROWS * 36
     assert rows["dense", F16]["operations"] == 4 * N_KV_HEAD * ROWS * 64 * 3
     assert rows["dense prefill", F16]["operations"] == 5 * rows["dense", F16]["operations"]
     lookup = {"squeezed": 0.05 / 2, "squeezed2": 0.035 / 2, "quest": 1 / 16, "sparq": 1 / 8, "sketch": 0.041}
@@ -73,7 +74,7 @@ def test_table_shows_every_case(little_memory):
     assert outcome.exit_code == 0, outcome.output
     lines = outcome.stdout.splitlines()
     assert "reads" in lines[0]
-    assert len(lines) == 4 + 4 + len(SPARSE)
+    assert len(lines) == 4 + 5 + len(SPARSE)
     assert all(line.count("|") == lines[2].count("|") for line in lines[2:])
 
 

@@ -7,13 +7,14 @@ from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
 
 from octavo.cpu_kernels import columns
-from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
 from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.scores import padded, selection_scratch_bytes
 from octavo.cpu_kernels.spans import SPAN
+from octavo.runtime.cache.rows import as_floats
 
 
 def page_bounds(keys):
@@ -21,11 +22,21 @@ def page_bounds(keys):
     return oracle.page_bounds(keys, PAGE_ROWS).astype(np.float16)
 
 
+def read_in_f32(shape, stored):
+    """What stored rows stand for, f64, but rotated back in f32, to the last bit as kernels do it."""
+    return as_floats(stored.view(np.uint16)).astype(np.float64) if shape.kv_type == Q4_0 else read_rows(shape, stored)
+
+
 def transposed(shape, stored):
     """Copies of chunks' keys as SparQ stores them, (n_chunks, copy_bytes) uint8; 0xFF where there is no row.
 
-    stored : rows as `store_rows` returns them. Of q8_0 a copy has the scales, f16, and then the columns
+    stored : rows as `store_rows` returns them. Of q8_0 a copy has the scales, f16, and then the columns; of q4_0 it is
+    that of the same keys in q8_0
     """
+    if shape.kv_type == Q4_0:
+        of_bytes = Shape(shape.head_dim, shape.group, Q8_0)
+        elements, scales = _as_bytes(read_in_f32(shape, stored))
+        return transposed(of_bytes, np.hstack([elements.astype(np.int8).view(np.uint8), scales.view(np.uint8)]))
     size = columns.element_bytes(shape)
     copies = []
     for first in range(0, len(stored), CHUNK_ROWS):
@@ -43,11 +54,21 @@ def transposed(shape, stored):
 
 
 def as_copied(shape, keys):
-    """What the transposed copy of stored keys stands for: of q8_0, scales are rounded to f16."""
+    """What the transposed copy of stored keys stands for: of q8_0 and q4_0, scales are rounded to f16."""
     if shape.kv_type == F16:
         return keys.astype(np.float16)
-    scales = np.abs(keys).max(axis=1, keepdims=True) / 127
-    return np.divide(keys, scales, out=keys.copy(), where=scales > 0) * scales.astype(np.float16)
+    elements, scales = _as_bytes(keys)
+    return elements.astype(np.float64) * scales.astype(np.float16)
+
+
+def _as_bytes(keys):
+    """Keys as int8, but in f32, and their scales: the numbers in f32, as kernels compute them."""
+    keys = keys.astype(np.float32)
+    largest = np.abs(keys).max(axis=1, keepdims=True)
+    finite = np.isfinite(largest)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        elements = np.where(finite & (largest > 0), np.rint(keys * (np.float32(127) / largest)), np.float32(0))
+    return elements, np.where(finite, largest / np.float32(127), np.float32(np.nan))
 
 
 def sums_of_chunks(values):
@@ -66,7 +87,7 @@ ONE_COPY = SimpleNamespace(STATE=sparq.STATE, HOOKS=sparq.HOOKS_OF_ONE_COPY, ext
 
 def extras_of(method, shape, stored_keys, stored_values):
     """The extras of one chunk that a method's `append` hook makes of stored rows: a list of arrays."""
-    keys, values = (read_rows(shape, stored) for stored in (stored_keys, stored_values))
+    keys, values = (read_in_f32(shape, stored) for stored in (stored_keys, stored_values))
     if method is quest:
         return [page_bounds(keys)]
     if method in (sparq, ONE_COPY):
@@ -91,7 +112,7 @@ class Head:
         self.method = method
         self._extras_bytes = method.extras_bytes(shape) if hasattr(method, "extras_bytes") else 0
         stored = [store_rows(shape, rows) for rows in (keys, keys if values is None else values)]
-        self.keys, self.values = (read_rows(shape, rows) for rows in stored)
+        self.keys, self.values = (read_in_f32(shape, rows) for rows in stored)
         self.document = [before_a_hole(rows[:n_document]) for rows in stored]
         self._tail(*(rows[n_document:] for rows in stored))
         self.record = np.zeros(1, HEAD)

@@ -7,15 +7,20 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import oracle
 
-from octavo.cpu_kernels import rows
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels import nibbles, rows
+from octavo.cpu_kernels.compile import F16, NIBBLES, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.spans import ALL_HEADS
 
 HEAD_DIMS = [8, 40, 64, 72, 80, 96, 128, 256]
-#: The shape of most tests that are not about shapes, with both types of keys and values.
-SHAPE, QUANTISED = Shape(64, 3), Shape(64, 3, Q8_0)
-BOTH = [pytest.param(SHAPE, id="f16"), pytest.param(QUANTISED, id="q8_0")]
+#: The shape of most tests that are not about shapes, with each type of keys and values. With q4_0 it is that of the
+#: tiny models, whose tests compile the same kernels.
+SHAPE, QUANTISED, ROTATED = Shape(64, 3), Shape(64, 3, Q8_0), Shape(64, 2, Q4_0)
+#: Each type for tests that are not about types: q4_0 for the slow ones, because kernels take seconds to compile.
+EACH = [pytest.param(SHAPE, id="f16"), pytest.param(QUANTISED, id="q8_0")]
+EACH.append(pytest.param(Shape(64, 3, Q4_0), id="q4_0", marks=pytest.mark.slow))
+KV_TYPES = [F16, Q8_0, pytest.param(Q4_0, marks=pytest.mark.slow)]
 THREADS = [1, 2, 5]  # 5: more than the cores of a small machine
 SAME = 2e-5  # relative: f32 sums of some hundred products
 
@@ -40,7 +45,7 @@ def shapes(few, groups=range(1, 17)):
 
     few : (head_dim, group, kv_type)    groups : of the slow ones
     """
-    others = [sizes for sizes in itertools.product(HEAD_DIMS, groups, (F16, Q8_0)) if sizes not in few]
+    others = [sizes for sizes in itertools.product(HEAD_DIMS, groups, (F16, Q8_0, Q4_0)) if sizes not in few]
     named = [pytest.param(Shape(*sizes), id="{}-{}-{}".format(*sizes)) for sizes in few]
     slow = [pytest.param(Shape(*sizes), id="{}-{}-{}".format(*sizes), marks=pytest.mark.slow) for sizes in others]
     return named + slow
@@ -55,6 +60,8 @@ FEW = [
     (40, 1, Q8_0),
     (64, 3, Q8_0),
     (128, 4, Q8_0),
+    (64, 2, Q4_0),
+    (72, 1, Q4_0),
 ]
 
 
@@ -121,6 +128,8 @@ def store_rows(shape, floats):
     """Rows, (n, head_dim) of any float, as they are stored: (n, row_bytes) uint8, just before a hole."""
     if shape.kv_type == F16:
         return before_a_hole(np.ascontiguousarray(floats, np.float16).view(np.uint8))
+    if shape.kv_type == Q4_0:
+        return before_a_hole(oracle.pack(np.asarray(floats, np.float64)))
     floats = np.asarray(floats, np.float32)
     finite = np.isfinite(floats).all(axis=1, keepdims=True)
     scales = np.where(
@@ -130,10 +139,18 @@ def store_rows(shape, floats):
     return before_a_hole(np.hstack([elements.view(np.uint8), scales.view(np.uint8)]))
 
 
+def read_as_stored(shape, stored):
+    """As `read_rows`, but rotated as the rows are stored."""
+    floats = read_rows(shape, stored)
+    return oracle.rotate(floats) if shape.kv_type == Q4_0 else floats
+
+
 def read_rows(shape, stored):
     """What stored rows stand for: (n, head_dim) f64."""
     if shape.kv_type == F16:
         return np.ascontiguousarray(stored).view(np.float16).astype(np.float64)
+    if shape.kv_type == Q4_0:
+        return oracle.rotate(oracle.unpack(stored, shape.head_dim))
     elements = np.ascontiguousarray(stored[:, : shape.head_dim]).view(np.int8)
     return elements * np.ascontiguousarray(stored[:, shape.head_dim :]).view(np.float32).astype(np.float64)
 
@@ -149,10 +166,22 @@ class LoadedQuery:
             assert self.address == address(query)
             self.floats = query.astype(np.float64)
             return
+        if shape.kv_type == Q4_0:
+            self._read_nibble_query(shape)
+            return
         size = shape.group * shape.head_dim
         elements = self._room.view(np.int8, shape.group, shape.head_dim)
         self.scales = self._room.view(np.float32, shape.group, 1, at=size)
         self.floats = elements * self.scales.astype(np.float64)
+
+    def _read_nibble_query(self, shape):
+        """Rotate back what lies in the order of a block's codes."""
+        blocks, at_once = nibbles.nibble_blocks(shape.head_dim), nibbles.blocks_at_once(shape.head_dim)
+        elements = self._room.view(np.int8, shape.group, len(blocks) // at_once, 2, at_once, NIBBLES // 2)
+        elements = elements.swapaxes(2, 3).reshape(shape.group, len(blocks), 2, NIBBLES // 2)
+        parts = [elements[:, i, :, : length // 2].reshape(shape.group, -1) for i, (_, length) in enumerate(blocks)]
+        self.scales = self._room.view(np.float32, shape.group, 1, at=nibbles.nibble_query(shape, 0).scales)
+        self.floats = oracle.rotate(np.hstack(parts) * self.scales.astype(np.float64))
 
 
 def list_of_addresses(shape, stored, numbers):

@@ -173,3 +173,46 @@ def lloyd(points, n_centroids, weights, n_rounds):
         for i in set(numbers):
             centroids[i] = points[numbers == i].mean(axis=0)
     return centroids
+
+
+def rotate(rows):
+    """Rows times the Hadamard matrix of each block of 2 ** k elements, the most that divides a row: (n, head_dim).
+
+    Element i, j of the matrix is 1 or -1, by whether i and j have an even or an odd number of bits in common.
+    """
+    head_dim = rows.shape[-1]
+    size = head_dim & -head_dim
+    signs = np.array([[(-1.0) ** (i & j).bit_count() for j in range(size)] for i in range(size)])
+    with np.errstate(invalid="ignore"):  # inf - inf
+        return (rows.reshape(-1, head_dim // size, size) @ signs / np.sqrt(size)).reshape(rows.shape)
+
+
+def pack(rows):
+    """Rows, (n, head_dim) f64, as q4_0 stores them, with the scales of least error last: (n, bytes) uint8."""
+    rotated, codes, scales = rotate(rows), [], []
+    for first in range(0, rows.shape[1], 32):
+        block = rotated[:, first : first + 32]
+        finite = np.isfinite(block).all(axis=1, keepdims=True)
+        block = np.where(finite, block, 0)
+        extreme = np.take_along_axis(block, np.abs(block).argmax(axis=1, keepdims=True), axis=1)
+        with np.errstate(over="ignore"):
+            tried = (extreme / (-8, -7, -7.5, -8.5, -9)).astype(np.float16)
+        divisors = np.where((tried != 0) & np.isfinite(tried), tried.astype(np.float64), np.inf)[:, :, None]
+        steps = np.clip(np.rint(block[:, None] / divisors), -8, 7)
+        errors = (steps * np.where(np.isinf(divisors), 0, divisors) - block[:, None]) ** 2
+        best = errors.sum(axis=2).argmin(axis=1)[:, None]
+        numbers = np.take_along_axis(steps + 8, best[:, :, None], axis=1)[:, 0].astype(np.uint8)
+        half = block.shape[1] // 2
+        codes.append(numbers[:, :half] | numbers[:, half:] << 4)
+        scales.append(np.where(finite, np.take_along_axis(tried, best, axis=1), np.float16(np.nan)))
+    return np.hstack([np.hstack(codes), np.hstack(scales).view(np.uint8)])
+
+
+def unpack(stored, head_dim):
+    """What such rows stand for, still rotated: (n, head_dim) f64."""
+    scales = np.ascontiguousarray(stored[:, head_dim // 2 :]).view(np.float16).astype(np.float64)
+    parts = []
+    for block, first in enumerate(range(0, head_dim, 32)):
+        codes = stored[:, first // 2 : min(first + 32, head_dim) // 2]
+        parts.append((np.hstack([codes & 15, codes >> 4]) - 8.0) * scales[:, block : block + 1])
+    return np.hstack(parts)

@@ -2,7 +2,7 @@
 
 from helpers import oracle
 
-from octavo.cpu_kernels.compile import Q8_0
+from octavo.cpu_kernels.compile import F16
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, score_rows, select_rows
 
@@ -18,7 +18,7 @@ def bytes_of_moments(head):
 def bytes_of_scores(shape, n_rows, n_components):
     """Of n components of the transposed copy, and of the scales of q8_0."""
     n_components = min(n_components, shape.head_dim)
-    return n_rows * (n_components + 2 if shape.kv_type == Q8_0 else 2 * n_components)
+    return n_rows * (n_components + 2 if shape.kv_type != F16 else 2 * n_components)
 
 
 def select(head, queries, n_selected):

@@ -17,7 +17,7 @@ from octavo.runtime.cache.index import Index
 from octavo.runtime.cache.rows import as_floats
 
 MESSAGES = [{"role": "user", "content": "Name the three largest lakes."}]
-F16, Q8_0 = llama_cpp.GGML_TYPE_F16, llama_cpp.GGML_TYPE_Q8_0
+F16, Q8_0, Q4_0 = llama_cpp.GGML_TYPE_F16, llama_cpp.GGML_TYPE_Q8_0, llama_cpp.GGML_TYPE_Q4_0
 SCHEMA = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
 
 
@@ -81,7 +81,7 @@ def test_logprobs_are_close(both):
     assert top[0]["token_logprobs"][0] == pytest.approx(top[1]["token_logprobs"][0], abs=0.5)
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
 def test_state_is_saved_and_restored(tiny_model, kv_type):
     model = octavo.Llama(tiny_model, n_ctx=128, type_k=kv_type, type_v=kv_type)
     model.eval(list(range(50)))
@@ -111,7 +111,7 @@ def test_an_empty_state_is_restored(tiny_model):
     assert model.n_tokens == model.context.cache.n_tokens == 0
 
 
-@pytest.mark.parametrize(("saved", "loaded"), [(F16, Q8_0), (Q8_0, F16)])
+@pytest.mark.parametrize(("saved", "loaded"), [(F16, Q8_0), (Q8_0, F16), (Q4_0, Q8_0)])
 def test_state_of_another_type_of_keys_and_values_is_refused(tiny_model, saved, loaded):
     model, other = (octavo.Llama(tiny_model, n_ctx=128, type_k=each, type_v=each) for each in (loaded, saved))
     other.eval(list(range(50)))
@@ -126,7 +126,14 @@ def test_state_of_another_type_of_keys_and_values_is_refused(tiny_model, saved, 
 
 @pytest.mark.parametrize(
     ("type_k", "type_v", "stored"),
-    [(None, None, "f16"), (F16, F16, "f16"), (F16, None, "f16"), (None, F16, "f16"), (Q8_0, Q8_0, "q8_0")],
+    [
+        (None, None, "f16"),
+        (F16, F16, "f16"),
+        (F16, None, "f16"),
+        (None, F16, "f16"),
+        (Q8_0, Q8_0, "q8_0"),
+        (Q4_0, Q4_0, "q4_0"),
+    ],
 )
 def test_keys_and_values_are_stored_as_asked(tiny_model, type_k, type_v, stored):
     model = octavo.Llama(tiny_model, n_ctx=128, type_k=type_k, type_v=type_v)
@@ -135,37 +142,38 @@ def test_keys_and_values_are_stored_as_asked(tiny_model, type_k, type_v, stored)
 
 
 @pytest.mark.parametrize(
-    ("type_k", "type_v"), [(Q8_0, None), (None, Q8_0), (F16, Q8_0), (llama_cpp.GGML_TYPE_Q4_0,) * 2, (0, 0), (99, 99)]
+    ("type_k", "type_v"),
+    [(Q8_0, None), (None, Q8_0), (F16, Q8_0), (Q8_0, Q4_0), (llama_cpp.GGML_TYPE_Q4_1,) * 2, (0, 0), (99, 99)],
 )
 def test_other_types_are_refused_in_a_sentence(tiny_model, type_k, type_v):
     with pytest.raises(octavo.OctavoError) as refusal:
         octavo.Llama(tiny_model, type_k=type_k, type_v=type_v)
     assert str(refusal.value) == (
-        f"octavo's attention stores keys and values both as f16 or both as q8_0, and not as type_k={type_k} and "
-        f"type_v={type_v}: give GGML_TYPE_F16 or GGML_TYPE_Q8_0 as both, or use attention='llama.cpp'."
+        f"octavo's attention stores keys and values both as f16, both as q8_0 or both as q4_0, and not as "
+        f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
+        "attention='llama.cpp'."
     )
 
 
 def test_llama_cpps_own_attention_gets_its_types_untouched(tiny_model):
-    types = {"type_k": llama_cpp.GGML_TYPE_Q4_0, "type_v": F16}
+    types = {"type_k": Q4_0, "type_v": F16}
     model = octavo.Llama(tiny_model, attention="llama.cpp", n_ctx=128, flash_attn=True, **types)
     assert (model.context_params.type_k, model.context_params.type_v) == tuple(types.values())
     model.eval([1, 2, 3])
 
 
-def test_q8_0_takes_half_the_memory_and_reads_half_the_bytes(tiny_model):
-    """A row of head_dim numbers takes head_dim bytes and a scale of 4, in place of 2 * head_dim."""
+def test_quantised_rows_take_less_memory_and_fewer_bytes_are_read(tiny_model):
+    """Of 64 numbers q8_0 takes 64 bytes and a scale of 4, and q4_0 32 bytes and two scales of 2, in place of 128."""
     kv_bytes, bytes_read = [], []
-    for kv_type in (F16, Q8_0):
+    for kv_type in (F16, Q8_0, Q4_0):
         model = octavo.Llama(tiny_model, n_ctx=512, type_k=kv_type, type_v=kv_type)
         model.eval(list(range(250)) + [1] * 50)
         model.context.bytes_read = 0
         model.eval([7])
         kv_bytes.append(model.context.cache.kv_bytes)
         bytes_read.append(model.context.bytes_read)
-    assert bytes_read == [301 * 3 * 2 * 2 * (2 * 64), 301 * 3 * 2 * 2 * (64 + 4)]
-    for f16, q8_0 in (kv_bytes, bytes_read):
-        assert q8_0 / f16 == (64 + 4) / (2 * 64)
+    assert bytes_read == [301 * 3 * 2 * 2 * row for row in (128, 68, 36)]
+    assert [n_bytes / kv_bytes[0] for n_bytes in kv_bytes] == [1, 68 / 128, 36 / 128]
 
 
 def test_rows_of_q8_0_are_those_of_f16_to_half_a_step(tiny_model):
@@ -180,7 +188,10 @@ def test_rows_of_q8_0_are_those_of_f16_to_half_a_step(tiny_model):
         assert np.abs(stored - exact).max() > 0
 
 
-@pytest.mark.parametrize(("stored", "asked", "names"), [(F16, Q8_0, ("f16", "q8_0")), (Q8_0, F16, ("q8_0", "f16"))])
+@pytest.mark.parametrize(
+    ("stored", "asked", "names"),
+    [(F16, Q8_0, ("f16", "q8_0")), (Q8_0, F16, ("q8_0", "f16")), (Q4_0, Q8_0, ("q4_0", "q8_0"))],
+)
 def test_a_document_of_another_type_is_refused(tiny_model, stored, asked, names):
     other, model = (octavo.Llama(tiny_model, n_ctx=128, type_k=each, type_v=each) for each in (stored, asked))
     other.eval(list(range(50)))
@@ -204,7 +215,7 @@ def test_a_document_of_another_type_is_refused(tiny_model, stored, asked, names)
 # What a model leaves behind.
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
 def test_a_dropped_model_frees_its_cache_at_once(tiny_model, kv_type):
     """Not when Python next looks for cycles: a cache may be most of the memory."""
     gc.collect()

@@ -8,10 +8,14 @@ import pytest
 from helpers import tiny_models
 
 import octavo
+from octavo.runtime.cache.rows import as_floats
 
 MODELS = {name: (name, {"n_layer": 6 if name == "gemma3" else 3}) for name in tiny_models.RUN}
 MODELS["llama-mha"] = ("llama", {"n_kv_head": 4})
 MODELS["llama-head-dim-80"] = ("llama", {"head_dim": 80})
+#: With q4_0 the slow tests alone: kernels of another shape take long to compile.
+WITH_Q4_0 = [name for name, (_, options) in MODELS.items() if not options.keys() & {"n_kv_head", "head_dim"}]
+WITH_Q4_0 += [pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in WITH_Q4_0]
 TOKENS = np.random.default_rng(2).integers(0, 256, 90).tolist()  # more than the tiny models' window of 32
 SAME = 0.02  # both keep keys and values in f16; logits have a standard deviation of about three
 
@@ -121,6 +125,43 @@ def test_q8_0_gives_the_same_logits_however_tokens_come_over_chunks(both_types, 
     at_once, in_parts = evaluate(q8_0, [MANY]), evaluate(q8_0, pieces)
     np.testing.assert_allclose(in_parts, at_once, atol=SAME if min(sizes) > 1 else CLOSE)
     np.testing.assert_allclose(in_parts, evaluate(f16, [MANY]), atol=CLOSE)
+
+
+@pytest.fixture(scope="module", params=WITH_Q4_0)
+def f16_and_q4_0(request, tmp_path_factory):
+    """The same model with keys and values in f16, and in q4_0."""
+    architecture, options = MODELS[request.param]
+    path = tmp_path_factory.mktemp("q4_0") / f"{request.param}.gguf"
+    tiny_models.write_model(path, architecture, **options)
+    options = {"n_ctx": 1024, "n_batch": 512, "n_threads": 2}
+    q4_0 = llama_cpp.GGML_TYPE_Q4_0
+    return octavo.Llama(path, **options), octavo.Llama(path, type_k=q4_0, type_v=q4_0, **options)
+
+
+def test_a_step_over_q4_0_gives_nearly_the_logits_of_f16_over_what_its_rows_stand_for(f16_and_q4_0):
+    """Only the newest row and the query are rounded in one and not in the other."""
+    f16, q4_0 = f16_and_q4_0
+    over_f16 = evaluate(f16, [TOKENS])
+    q4_0.reset()
+    q4_0.eval(TOKENS[:-1])
+    layers = range(len(q4_0.context.cache.layers))
+    rows = [tuple(as_floats(part).astype(np.float16) for part in q4_0.context.cache.rows(layer)) for layer in layers]
+    q4_0.eval(TOKENS[-1:])
+    f16.context.attach(None)
+    f16.n_tokens = 0
+    f16.extend(np.array(TOKENS[:-1], np.int32), rows)
+    f16.eval(TOKENS[-1:])
+    np.testing.assert_allclose(last_logits(q4_0), last_logits(f16), atol=CLOSE)
+    assert np.abs(last_logits(f16) - over_f16).max() > CLOSE, "the rows make more of a difference"
+
+
+@pytest.mark.parametrize("sizes", [[250, 12, 250, 88], [255, 1, 1, 1, 342]], ids=["batches", "single tokens"])
+def test_q4_0_gives_about_the_same_logits_however_tokens_come_over_chunks(f16_and_q4_0, sizes):
+    """A sum that rounds apart by its last bit moves an element by a whole step now and then: 16 times that of q8_0."""
+    _, q4_0 = f16_and_q4_0
+    bounds = np.cumsum([0, *sizes])
+    at_once, in_parts = evaluate(q4_0, [MANY]), evaluate(q4_0, [MANY[a:b] for a, b in itertools.pairwise(bounds)])
+    np.testing.assert_allclose(in_parts, at_once, atol=5 * SAME if min(sizes) > 1 else 2 * CLOSE)
 
 
 def test_real_model_stays_as_close_to_f32_as_llama_cpp_does(real_model):

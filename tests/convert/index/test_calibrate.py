@@ -8,18 +8,18 @@ import pytest
 from helpers import oracle, tiny_models
 from helpers.index_builds import SETTINGS, build, evaluate_directly, library_of, new_llama, text_of, thresholds_of
 from helpers.kernel_heads import Head
-from helpers.kernel_inputs import address, halves, normal, store_rows
+from helpers.kernel_inputs import KV_TYPES, address, halves, normal, store_rows
 
 from octavo.convert.calibrate import attention_mass, calibrate
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import Shape
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.scores import COARSE_KEPT
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Calibration
-from octavo.runtime.cache.rows import as_floats
+from octavo.runtime.cache.rows import as_floats, row_format
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.cache.thresholds import (
     NodeQueries,
@@ -28,6 +28,7 @@ from octavo.runtime.cache.thresholds import (
     query_head_importance,
     two_level_curve,
 )
+from octavo.runtime.llama import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 
 HEAD_DIM, GROUP = 64, 3
@@ -195,7 +196,7 @@ def naive_mass(keys, queries, softcap):
     return mass
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 @pytest.mark.parametrize("n_queries", [1, 60, 99])
 @pytest.mark.parametrize("sort", [True, False])
@@ -203,7 +204,7 @@ def test_mass_is_what_the_rows_get_from_the_queries_that_see_them(kv_type, softc
     rng, n_rows = np.random.default_rng(2), 99
     shape = Shape(HEAD_DIM, GROUP, kv_type)
     rows = np.stack([store_rows(shape, normal(rng, n_rows, HEAD_DIM)) for _ in range(2)])
-    rows = rows.view(np.float16) if kv_type == F16 else rows
+    rows = rows.view(row_format(HEAD_DIM, kv_type)[0])
     queries = normal(rng, 2, n_queries, GROUP, HEAD_DIM, spread=0.4)
     expected = np.array([naive_mass(as_floats(rows[i]).astype(float), queries[i], softcap) for i in range(2)])
     layer = whole_layer(rows, rows, 0)
@@ -235,11 +236,11 @@ def test_nodes_that_share_a_cache_add_to_one_mass_and_windows_have_none():
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("n_characters", [300, 1600])
 def test_an_index_holds_the_mass_of_its_rows(tmp_path, architecture, kv_type, n_characters):
     path = tiny_models.write_model(tmp_path / "tiny.gguf", architecture)
-    llama = new_llama(path, **(dict.fromkeys(("type_k", "type_v"), 8) if kv_type == Q8_0 else {}))
+    llama = new_llama(path, **dict.fromkeys(("type_k", "type_v"), GGML_TYPES[kv_type]))
     index = build(llama, tmp_path, text_of(n_characters), settings=settings_for(kv_type))
     document, _ = open_index(index, library_of(llama, tmp_path).model_hash)
     queries = last_queries(llama, document.tokens.tolist())

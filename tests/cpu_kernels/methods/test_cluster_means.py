@@ -8,17 +8,18 @@ from helpers import oracle
 from helpers.clustered_heads import Clustered, between, kept_clusters
 from helpers.estimates import estimated, merged
 from helpers.kernel_heads import queries_of
-from helpers.kernel_inputs import BOTH, SHAPE, address, before_a_hole, read_rows, shapes
+from helpers.kernel_inputs import EACH, SHAPE, address, before_a_hole, read_rows, shapes
 
 from octavo.cpu_kernels.cluster_items import BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART, estimate_clusters
-from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import squeezed, squeezed2
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, lookup_extras_bytes
 from octavo.runtime.cache.cluster_means import cluster_means
-from octavo.runtime.cache.rows import as_floats
+from octavo.runtime.cache.rows import as_floats, row_format
 
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
+SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
 SIZES, COARSE = [5, 1, 0, 30, 12, 2, 0, 9, 1, 17, 3, 0], [2, 0, 4, 1, 5]
 ONE = squeezed.score_clusters, squeezed.select_clusters
 TWO = squeezed2.score_coarse_clusters, squeezed2.select_clusters_of_clusters
@@ -44,7 +45,7 @@ class Estimated(Clustered):
 
     def stored(self, rows):
         """Stored rows as the cache's arrays have them."""
-        return rows.view(np.float16) if self.shape.kv_type == F16 else rows
+        return rows.view(row_format(self.shape.head_dim, self.shape.kv_type)[0])
 
     def tail_means(self):
         """The mean values of the tail's clusters, and a spread for each."""
@@ -123,7 +124,7 @@ def assert_near(actual, expected):
 # Means.
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", WITH_Q4_0)
 def test_means_are_those_of_the_rows(shape):
     head = Estimated(np.random.default_rng(0), shape)
     tail_values, tail_spreads = head.tail_means()
@@ -206,7 +207,7 @@ def test_a_coarse_cluster_far_above_what_was_kept(kernels):
 
 
 @of_levels
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_the_estimate_is_nearer_to_dense_than_dropping(kernels, shape):
     rng = np.random.default_rng(4)
     head = Estimated(rng, shape, coarse_threshold=0, n_bytes=0)
@@ -255,7 +256,7 @@ def test_a_nan_reaches_the_output(kernels, where):
         assert np.isnan(output).any()
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("rules", [0, LOOKUP_APART])
 def test_what_is_read_is_counted(shape, rules):
     head = Estimated(np.random.default_rng(7), shape, rules=rules, threshold=1e30, coarse_threshold=1e30)

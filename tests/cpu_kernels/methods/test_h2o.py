@@ -6,7 +6,7 @@ from helpers import oracle, papers
 from helpers.attention_cases import attend_spans
 from helpers.kernel_heads import Head, queries_of
 from helpers.kernel_inputs import (
-    BOTH,
+    EACH,
     QUANTISED,
     SAME,
     SHAPE,
@@ -110,7 +110,7 @@ def random_step(rng, head, n_tokens, spread=0.3):
 # What rows get.
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 @pytest.mark.parametrize("n_parts", THREADS)
 @pytest.mark.parametrize("n_rows", [1, 15, 16, 255, 256, 257, 600])
@@ -128,7 +128,7 @@ def test_a_token_adds_its_attention_to_what_rows_got(shape, softcap, n_parts, n_
     assert head.record["bytes_read"] == n_rows * shape.row_bytes
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 @pytest.mark.parametrize(("n_old", "n_tokens"), [(0, 2), (0, 70), (1, 9), (250, 20), (256, 300), (300, 5)])
 def test_a_batch_adds_the_attention_of_all_its_tokens(shape, softcap, n_old, n_tokens):
@@ -147,7 +147,7 @@ def test_a_batch_adds_the_attention_of_all_its_tokens(shape, softcap, n_old, n_t
     assert head.positions.tolist() == list(range(n_old + n_tokens))
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize(("n_old", "n_tokens"), [(0, 1), (300, 1), (256, 1), (0, 30), (300, 70), (255, 9)])
 def test_all_that_is_kept_is_attended_whatever_its_position(shape, n_old, n_tokens):
     rng = np.random.default_rng(2)

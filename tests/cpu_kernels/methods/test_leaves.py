@@ -5,7 +5,7 @@ import pytest
 from helpers import oracle
 from helpers.estimates import estimated, merged
 from helpers.kernel_heads import queries_of, random_head
-from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, shapes
+from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, shapes
 from helpers.sketched_heads import COLUMNS, SKETCH, before_the_newest, field, tend
 
 from octavo.cpu_kernels import leaves
@@ -120,7 +120,7 @@ def test_other_leaves_are_estimated_by_their_means(shape, n_parts):
     assert (own > 0.05 * total).all(), "leaves that are left out matter here"
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_how_far_the_estimate_is_below_what_is_expected_is_told(shape):
     """Of leaves that are not looked up: 1 + v / 2 above 1 + v / 4 (see `rest_of`)."""
     rng = np.random.default_rng(3)
@@ -135,7 +135,7 @@ def test_how_far_the_estimate_is_below_what_is_expected_is_told(shape):
     np.testing.assert_allclose(above, np.log(half / quarter), rtol=0.1, atol=0.01)
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_the_estimate_is_nearer_to_dense_than_dropping(shape):
     rng = np.random.default_rng(4)
     head, with_rest, without = head_with_leaves(rng, shape), [], []

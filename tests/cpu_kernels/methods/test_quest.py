@@ -5,7 +5,7 @@ import pytest
 from helpers import oracle
 from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
 from helpers.kernel_inputs import (
-    BOTH,
+    EACH,
     QUANTISED,
     SHAPE,
     THREADS,
@@ -19,13 +19,14 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_pages, score_pages, select_pages
 
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
+SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
 ONE_HEAD = Shape(72, 1)
 
 
@@ -74,7 +75,7 @@ class Pages:
         )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", WITH_Q4_0)
 def test_bounds_are_the_least_and_the_largest_of_their_page(shape):
     rng = np.random.default_rng(0)
     keys = store_rows(shape, normal(rng, 40, shape.head_dim))
@@ -195,7 +196,7 @@ def test_pages_of_any_head(shape, n_rows, n_selected, spread, softcap, seed):
         assert_largest(chosen, importance, n_selected)
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_rows", [1, 2, 33, 255, 256, 257, 512, 1300])
 def test_all_pages_are_all_rows(shape, n_rows):
     rng = np.random.default_rng(4)
@@ -205,7 +206,7 @@ def test_all_pages_are_all_rows(shape, n_rows):
         assert select(head, queries_of(rng, shape), n_selected) == list(range(n_pages))
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_what_fills_up_a_vector_takes_no_pages_place(shape):
     """Not even where most pages get a share of 0, as it does."""
     rng = np.random.default_rng(10)
@@ -267,7 +268,7 @@ def test_a_batch_attends_everything(n_tokens):
     assert head.rows(spans) == list(range(700))
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_a_query_of_nan_attends_everything(shape):
     """Where the NaN shows."""
     rng = np.random.default_rng(7)
@@ -277,7 +278,7 @@ def test_a_query_of_nan_attends_everything(shape):
     assert head.rows(head.score_and_select(score_pages, select_pages, queries, 3)) == list(range(400))
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("row", [0, 5])
 def test_a_key_of_nan_shows_in_the_bounds_of_its_page(shape, row):
     keys = halves(np.random.default_rng(8), 16, 64)
@@ -288,7 +289,7 @@ def test_a_key_of_nan_shows_in_the_bounds_of_its_page(shape, row):
     assert np.isnan(pages.bounds[0, :, 3]).all()
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("chunk", [0, 1])
 def test_bounds_of_nan_attend_everything(shape, chunk):
     """Where the NaN shows: their page is not passed over."""

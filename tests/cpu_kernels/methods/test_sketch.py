@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import oracle
 from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
-from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, shapes
+from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, shapes
 from helpers.sketched_heads import (
     SKETCH,
     attended,
@@ -20,14 +20,15 @@ from hypothesis import strategies as st
 
 from octavo.cpu_kernels import codes
 from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
-from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
 from octavo.cpu_kernels.scores import rest_of
 from octavo.cpu_kernels.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
 
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
+FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
+SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
 
 
 def stored_codes(head, n_blocks):
@@ -75,7 +76,7 @@ def raised(head, query):
 # Codes.
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", WITH_Q4_0)
 def test_codes_are_those_of_the_nearest_centroids(shape):
     head = coded_head(np.random.default_rng(0), shape)
     keys, values = decoded(head)
@@ -189,7 +190,7 @@ def test_everything_is_attended_until_codebooks_are_found(n_rows):
     assert (rows == np.arange(n_rows)).all(), "a step sees the codes of those before it only"
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_with_a_budget_for_all_rows_nothing_is_looked_up(shape):
     rng = np.random.default_rng(6)
     head = coded_head(rng, shape, n_exact=10**6)
@@ -259,7 +260,7 @@ def sharp(rng, shape):
     return head, queries_of(rng, shape, 1, 0.35)
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("quality", [0.5, 0.9, 0.99])
 def test_a_quality_is_covered_by_as_few_rows_as_do(shape, quality):
     """Of shares as codes have them, and exact ones for the rows that are attended in any case."""

@@ -11,7 +11,7 @@ from helpers.kernel_heads import (
     random_head,
 )
 from helpers.kernel_inputs import (
-    BOTH,
+    EACH,
     SAME,
     SHAPE,
     Room,
@@ -76,7 +76,7 @@ def test_where_everything_is_attended_nothing_is_left(weight, n_selected):
     assert (out.floats(3, 64) == before).all(), "the mean is not there, and not used"
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_a_value_of_nan_shows_in_the_mean(shape):
     rng = np.random.default_rng(20)
     values = normal(rng, 300, 64)

@@ -9,7 +9,7 @@ import pytest
 from helpers import oracle, papers
 from helpers.clustered_heads import Clustered, best, between, kept_clusters
 from helpers.kernel_heads import queries_of
-from helpers.kernel_inputs import BOTH, QUANTISED, SHAPE, THREADS, shapes
+from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, THREADS, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def test_clusters_above_the_threshold_are_selected(shape, sizes, n_exact, n_tail
     assert len(head.spans) == runs + -(-head.n_tail // CHUNK_ROWS), "neighbours are one span"
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 @pytest.mark.parametrize("threshold", [1e30, 2.0])
 def test_exact_rows_and_the_tail_are_always_selected(shape, kernels, threshold):
@@ -78,7 +78,7 @@ def test_exact_rows_and_the_tail_are_always_selected(shape, kernels, threshold):
     assert head.selected(kernels, queries_of(rng, shape)) == list(range(27, 33 + 300))
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_tokens", [1, 3])
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 @pytest.mark.parametrize("where", ["query", "centroid"])
@@ -296,7 +296,7 @@ def test_on_two_levels_clusters_of_the_tail_are_on_the_second(shape, document, n
                 assert head.record["bytes_read"] == n_read * shape.head_dim * 2
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 def test_scores_of_the_tail_do_not_depend_on_who_computes_them(shape):
     rng = np.random.default_rng(22)
     head = Clustered(rng, shape, SIZES, 2, 5 * CHUNK_ROWS + RECENT + 1)
@@ -330,7 +330,7 @@ def test_sinks_are_attended_and_neighbours_are_one_span(kernels):
     assert len(head.spans) == 4
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 def test_a_nan_in_a_centroid_of_the_tail_attends_everything(shape, kernels):
     rng = np.random.default_rng(25)
@@ -401,7 +401,7 @@ def test_a_cluster_weighs_as_much_in_the_tail_as_in_the_document(kernels, rules)
 # Batches that select nothing, and chunks that are not due.
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 @pytest.mark.parametrize("n_bytes", [-1, 0])
 def test_a_batch_attends_to_everything_and_looks_nothing_up(shape, kernels, n_bytes):
@@ -412,7 +412,7 @@ def test_a_batch_attends_to_everything_and_looks_nothing_up(shape, kernels, n_by
     assert head.record["bytes_read"] == 0
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 @pytest.mark.parametrize("rules", [0, BY_HEAD])
 def test_a_clustered_chunk_that_is_not_due_is_attended(shape, kernels, rules):
@@ -524,7 +524,7 @@ def test_what_query_heads_select_for_themselves_fills_the_budget_together(shape,
             assert set(head.chosen_rows(surely[g])) <= of_head <= set(head.chosen_rows(own[g] > least * 0.999))
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 @pytest.mark.parametrize("rules", [BATCH_UNION, BATCH_UNION | BY_HEAD])
 def test_a_union_is_what_the_tokens_select_alone(shape, kernels, rules):
@@ -539,7 +539,7 @@ def test_a_union_is_what_the_tokens_select_alone(shape, kernels, rules):
     assert len({tuple(rows) for rows in alone}) > 1
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("rules", [BATCH_MEAN, BATCH_MEAN | BY_HEAD])
 def test_a_mean_fills_the_budget_once(shape, rules):
     rng = np.random.default_rng(45)
@@ -556,7 +556,7 @@ def test_a_mean_fills_the_budget_once(shape, rules):
         assert head.selected(ONE, queries) == head.chosen_rows(chosen)
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 def test_a_nan_attends_everything_by_a_budget(shape, kernels):
     rng = np.random.default_rng(46)

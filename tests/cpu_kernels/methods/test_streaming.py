@@ -5,7 +5,7 @@ import pytest
 from helpers import oracle, papers
 from helpers.attention_cases import attend_spans
 from helpers.kernel_heads import Head, queries_of, random_head
-from helpers.kernel_inputs import BOTH, QUANTISED, SAME, SHAPE, LoadedQuery, address, normal, relative_error
+from helpers.kernel_inputs import EACH, QUANTISED, SAME, SHAPE, LoadedQuery, address, normal, relative_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,7 +132,7 @@ def test_a_chunk_sees_the_sinks_the_recent_rows_and_itself(n_rows, n_tokens, n_s
     assert relative_error(attend(head, queries), expected_output(head, queries, mask)) < 5 * SAME
 
 
-@pytest.mark.parametrize("shape", BOTH)
+@pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("n_sinks", [0, 4])
 @pytest.mark.parametrize("n_past", [0, 2, 300])
 def test_tokens_attend_the_same_one_by_one_and_in_a_batch(shape, n_past, n_sinks):

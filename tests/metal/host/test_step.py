@@ -236,6 +236,14 @@ def test_auto_is_metal_on_a_mac_for_what_metal_has(metal, monkeypatch, attention
     assert devices.choose("auto", attention, None).name == "cpu"
 
 
+def test_metal_has_no_rows_of_4_bits(metal, monkeypatch):
+    on_a_mac(monkeypatch)
+    assert devices.choose("auto", "dense", None, "q8_0").name == "metal"
+    assert devices.choose("auto", "dense", None, "q4_0").name == "cpu"
+    with pytest.raises(OctavoError, match="do not have rows of q4_0: use --device cpu, or --cache-type q8_0"):
+        devices.choose("metal", "dense", None, "q4_0")
+
+
 def test_other_names_are_refused():
     with pytest.raises(OctavoError, match="no device named 'cuda': choose from auto, cpu, metal"):
         devices.choose("cuda", "dense", None)

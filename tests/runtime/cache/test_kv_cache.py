@@ -6,26 +6,31 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from helpers import oracle
 from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
-from helpers.kernel_inputs import normal, store_rows
+from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.vector import CACHE_LINE
 from octavo.errors import OctavoError
 from octavo.runtime.cache.index import Index, IndexLayer
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.rows import as_floats, kv_type_of
+from octavo.runtime.cache.rows import as_floats, kv_type_of, row_format, write_floats
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.methods.compose import assign
 
 SHAPES = [(2, 64, 0), (3, 8, 20), (1, 80, 0)]  # KV heads, head_dim, window
 ELEMENTS = 2 * (2 * 64 + 3 * 8 + 1 * 80)  # of a token's keys and values
-ROW_BYTES = {F16: 2 * ELEMENTS, Q8_0: ELEMENTS + 2 * (2 + 3 + 1) * 4}
+ROW_BYTES = {
+    F16: 2 * ELEMENTS,
+    Q8_0: ELEMENTS + 2 * (2 + 3 + 1) * 4,
+    Q4_0: ELEMENTS // 2 + 2 * (2 * 2 + 3 * 1 + 1 * 3) * 2,
+}
 
 
-@pytest.fixture(params=[F16, Q8_0])
+@pytest.fixture(params=KV_TYPES)
 def cache(request):
     return new_cache(request.param)
 
@@ -144,7 +149,7 @@ def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
     assert_holds(cache, rows)
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("n_left", [1, 255, 256, 300])
 def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
     """Of all rows that came after a cut, in several appends, and of none that were cut."""
@@ -208,7 +213,7 @@ def test_attach_starts_over_with_the_document(cache):
                 assert_at(head[name], array[h])
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_a_method_takes_in_the_arrays_of_a_document_that_it_declares(kv_type):
     cache = new_cache(kv_type, "squeezed")
     document = random_document(cache, 40, n_clusters=3)
@@ -252,13 +257,15 @@ def test_there_is_room_for_every_span(cache):
 # How rows are stored.
 
 
-def test_rows_of_f16_are_numbers_and_those_of_q8_0_bytes():
-    shapes = {kv_type: [layer.new_rows(5) for layer in new_cache(kv_type).layers] for kv_type in (F16, Q8_0)}
+def test_the_type_of_an_array_says_how_its_rows_are_stored():
+    shapes = {kv_type: [layer.new_rows(5) for layer in new_cache(kv_type).layers] for kv_type in (F16, Q8_0, Q4_0)}
     assert [rows.shape for rows in shapes[F16]] == [(2, 2, 5, 64), (2, 3, 5, 8), (2, 1, 5, 80)]
     assert [rows.shape for rows in shapes[Q8_0]] == [(2, 2, 5, 68), (2, 3, 5, 12), (2, 1, 5, 84)]
+    assert [rows.shape for rows in shapes[Q4_0]] == [(2, 2, 5, 18), (2, 3, 5, 3), (2, 1, 5, 23)]
     assert {rows.dtype for rows in shapes[F16]} == {np.dtype(np.float16)}
     assert {rows.dtype for rows in shapes[Q8_0]} == {np.dtype(np.uint8)}
-    assert [kv_type_of(shapes[kv_type][0]) for kv_type in (F16, Q8_0)] == [F16, Q8_0]
+    assert {rows.dtype for rows in shapes[Q4_0]} == {np.dtype(np.uint16)}
+    assert [kv_type_of(shapes[kv_type][0]) for kv_type in shapes] == [F16, Q8_0, Q4_0]
 
 
 def test_rows_of_f16_as_floats():
@@ -282,6 +289,23 @@ def test_rows_of_q8_0_as_floats(shape):
         expected = [np.float32(int(number)) * scales[place][0] for number in numbers[place]]
         np.testing.assert_array_equal(floats[place], expected)
     np.testing.assert_array_equal(as_floats(rows[..., ::2, :]), floats[..., ::2, :])
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (5, 64), (2, 3, 5, 80), (2, 0, 8), (4, 24), (4, 120), (3, 256)])
+def test_rows_of_q4_0_are_packed_and_read_as_their_oracle_says(shape):
+    rng = np.random.default_rng(0)
+    floats = normal(rng, *shape) * np.float32(10.0) ** rng.integers(-3, 4, (*shape[:-1], 1)).astype(np.float32)
+    floats[..., :1, :] = 0
+    dtype, n_elements = row_format(shape[-1], Q4_0)
+    rows = np.zeros((*shape[:-1], n_elements), dtype)
+    write_floats(rows, floats)
+    expected = oracle.pack(floats.reshape(-1, shape[-1]).astype(np.float64))
+    assert (rows.reshape(-1, n_elements).view(np.uint8) == expected).mean() > 0.99 or not rows.size  # ties may differ
+    read = as_floats(rows)
+    assert (read.dtype, read.shape) == (np.float32, shape)
+    stored = oracle.rotate(oracle.unpack(rows.reshape(-1, n_elements).view(np.uint8), shape[-1]))
+    np.testing.assert_allclose(read, stored.reshape(shape), rtol=1e-5, atol=1e-5 * np.abs(floats).max(initial=0))
+    np.testing.assert_array_equal(as_floats(rows[..., ::2, :]), read[..., ::2, :])
 
 
 # Memory.

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from helpers.cache_rows import part, random_rows
+from helpers.kernel_inputs import KV_TYPES
 
-from octavo.cpu_kernels.compile import F16, Q8_0
+from octavo.cpu_kernels.compile import F16
 from octavo.cpu_kernels.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.index import Index, IndexLayer
@@ -17,7 +18,7 @@ N_ROWS = 3 * CHUNK_ROWS + RECENT + 20
 CUTS = [1, 200, CHUNK_ROWS, CHUNK_ROWS + RECENT, 2 * CHUNK_ROWS - 1, 2 * CHUNK_ROWS, 700, 3 * CHUNK_ROWS, N_ROWS - 1]
 
 
-@pytest.fixture(params=[F16, Q8_0])
+@pytest.fixture(params=KV_TYPES)
 def kv_type(request):
     return request.param
 

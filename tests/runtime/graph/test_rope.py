@@ -6,8 +6,9 @@ from helpers import papers, tiny_models
 from helpers.kernel_inputs import normal, read_rows, store_rows
 
 import octavo
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.runtime.cache.rope import Rope
+from octavo.runtime.cache.rows import row_format
 
 STRETCHED = {"plain": {}, "linear": {"rope_scaling": "linear", "rope_scale": 2.0}}
 STRETCHED["yarn"] = {"rope_scaling": "yarn", "rope_scale": 4.0}
@@ -35,7 +36,11 @@ def test_a_query_is_turned_to_another_position(tmp_path, architecture, way):
     assert np.abs(first - later).max() > 0.1 * np.abs(later).max()
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+#: What rounding costs an element, of rows whose largest are about 3.
+ROUNDED = {F16: 4e-3, Q8_0: 0.08, Q4_0: 0.8}
+
+
+@pytest.mark.parametrize("kv_type", [F16, Q8_0, Q4_0])
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("n_pairs", [0, 8, 32])
 def test_stored_rows_are_turned(kv_type, interleaved, n_pairs):
@@ -43,6 +48,6 @@ def test_stored_rows_are_turned(kv_type, interleaved, n_pairs):
     rope = Rope(0.1 ** np.linspace(0, 2, n_pairs), interleaved)
     stored = store_rows(shape, normal(rng, 5, 64)).copy()
     before = read_rows(shape, stored)
-    rope.turn(stored.view(np.float16) if kv_type == F16 else stored, -70)
+    rope.turn(stored.view(row_format(64, kv_type)[0]), -70)
     expected = papers.rope(before, -70, rope.frequencies, interleaved)
-    np.testing.assert_allclose(read_rows(shape, stored), expected, atol=(1e-3 if kv_type == F16 else 0.02) * 4)
+    np.testing.assert_allclose(read_rows(shape, stored), expected, atol=ROUNDED[kv_type])

@@ -15,12 +15,13 @@ from octavo.runtime.methods.compose import chosen, metal_method, parse, plan_for
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
+KV_TYPES = ["f16", "q8_0", "q4_0"]
 PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, {"squeezed": (1.5, 0.5)}, ((1, 0), (0, 0)), (0, 1))
 
 
-def document_of(n_tokens, n_clusters=10):
+def document_of(n_tokens, n_clusters=10, kv_type="f16"):
     """As much of an index as the choice depends on."""
-    return SimpleNamespace(tokens=np.zeros(n_tokens, np.int32), n_clusters=n_clusters)
+    return SimpleNamespace(tokens=np.zeros(n_tokens, np.int32), n_clusters=n_clusters, kv_type=kv_type)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,12 @@ def test_a_quality_and_the_most_are_kept():
     assert parse(Auto(most=0.1).choose_for(0)).settings["most"] == 0.1
     assert parse(Auto(most=0.05).choose_for(LONG)).settings == {"budget": 0.05}
     assert parse(Auto(most=0.5).choose_for(LONG)).settings == {"budget": 0.125}
+
+
+def test_the_budget_has_room_for_the_lookup_in_rows_of_4_bits():
+    words = {kv_type: Auto().choose(None, document_of(LONG, kv_type=kv_type), on_metal=False) for kv_type in KV_TYPES}
+    assert [parse(each).settings["budget"] for each in words.values()] == [0.125, 0.125, 0.25]
+    assert parse(Auto(most=0.1).choose_for(LONG, kv_type="q4_0")).settings == {"budget": 0.1}
 
 
 @pytest.mark.parametrize(

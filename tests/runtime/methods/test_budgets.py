@@ -9,16 +9,17 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.kernel_inputs import normal, store_rows
+from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.convert.clusters import settings_for
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Index, IndexLayer, LastQueries
 from octavo.runtime.cache.kv_cache import KVCache
+from octavo.runtime.cache.rows import row_format
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.devices.cpu import CpuDevice
 from octavo.runtime.devices.protocol import Interruption
@@ -30,7 +31,7 @@ from octavo.runtime.store.plan import Plan
 N_LAYERS, GROUP = 30, 2
 DEPTHS = [700, 4000]
 BUDGETS = [0.5, 0.25, 0.125]
-TYPES = [(64, F16), (128, F16), (64, Q8_0), (128, Q8_0)]
+TYPES = [(64, F16), (128, F16), (64, Q8_0), (128, Q8_0), pytest.param(64, Q4_0, marks=pytest.mark.slow)]
 
 #: Layer budgets as SqueezeAttention allots them to SmolLM2: most to three layers.
 SCALE = (6.85, 6.85, 6.85, *[0.35] * 27)
@@ -43,8 +44,7 @@ def document(head_dim, kv_type, n_tokens):
     """A document of the same random rows in all layers, in order and without clusters."""
     rng, shape = np.random.default_rng(0), Shape(head_dim, GROUP, kv_type)
     keys, values = (store_rows(shape, normal(rng, n_tokens, head_dim))[None] for _ in range(2))
-    if kv_type == F16:
-        keys, values = keys.view(np.float16), values.view(np.float16)
+    keys, values = (stored.view(row_format(head_dim, kv_type)[0]) for stored in (keys, values))
     nothing, starts = np.zeros((1, 0, head_dim), np.float16), np.zeros((1, 1), np.int32)
     order, mass = np.arange(n_tokens, dtype=np.int32)[None], rng.random((1, n_tokens), np.float32)
     layer = IndexLayer(keys, values, 0, nothing, starts, nothing, starts, order, mass)
@@ -56,8 +56,12 @@ def clustered_document(head_dim, kv_type, n_tokens):
     """A document whose keys lie around centroids, the same in all layers, with queries like those of the steps."""
     rng, shape, settings = np.random.default_rng(0), Shape(head_dim, GROUP, kv_type), settings_for(kv_type)
     layer = random_layer(CacheLayer(1, head_dim, 0, kv_type, GROUP), n_tokens, settings, rng)
-    if kv_type == Q8_0:
-        keys, values = (store_rows(shape, rows[0].astype(np.float32))[None] for rows in (layer.keys, layer.values))
+    if kv_type != F16:
+        dtype, _ = row_format(head_dim, kv_type)
+        stored = (
+            store_rows(shape, rows[0].astype(np.float32))[None].view(dtype) for rows in (layer.keys, layer.values)
+        )
+        keys, values = stored
         layer = replace(layer, keys=keys, values=values)
     queries = normal(rng, 1, 50, GROUP, head_dim, spread=0.1).astype(np.float16)
     of_layers = [LastQueries(i, 0.0, queries) for i in range(N_LAYERS)]
@@ -204,7 +208,7 @@ def test_squeezed_attends_a_number_of_tokens(attention):
 
 
 @pytest.mark.parametrize("document", [None, clustered_document], ids=["no document", "a document"])
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("attention", ["squeezed", "squeezed2", "squeezed:select=head", "squeezed:tokens=300"])
 def test_a_step_after_a_cut_is_the_step_that_it_was(attention, kv_type, document):
     """It reads the same rows, in another order where a chunk is not due that is clustered: so sums may round apart."""
@@ -233,7 +237,7 @@ def test_two_levels_say_what_they_cannot_read():
     assert Model("squeezed2", 1.0, 64, F16, 4000, document=clustered_document).cache.shortfall(4000) == ""
 
 
-@pytest.mark.parametrize("kv_type", [F16, Q8_0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("attention", ["h2o", "streaming", "window", "plan+h2o", "plan+streaming", "plan+window"])
 def test_methods_that_forget_keep_the_budget(attention, kv_type):
     """H2O reads the keys that are kept twice."""
