@@ -3,9 +3,8 @@
 The columns of a row are dealt into n_codes parts of equal size. Each part has CODES centroids, its codebook, and a row
 keeps the number of the nearest one of each part: 4 bits (Jegou et al. 2011, "Product quantization for nearest neighbor
 search"). The product of a query with a row is then a sum of n_codes numbers, one from a table for each part. The tables
-have numbers of 7 bits, and are so small that they stay in registers: one shuffle looks up the codes of 32 rows (Andre
-et al. 2015, "Cache locality is not enough: high-performance nearest neighbor search with product quantization fast
-scan").
+are int8, and so small that they stay in registers: one shuffle looks up the codes of 32 rows (Andre et al. 2015, "Cache
+locality is not enough: high-performance nearest neighbor search with product quantization fast scan").
 
 Layout. A codebook is (columns, CODES) f32, so that the distances to all centroids are vectors; those of the parts lie
 one after another. Codes lie in blocks of BLOCK_ROWS rows: HALF_BLOCK bytes for each code, the first half of the rows in
@@ -52,7 +51,7 @@ CODES = 16
 #: Rows of a block, and bytes that one code of each of them takes.
 BLOCK_ROWS, HALF_BLOCK = 64, 32
 
-#: Largest number in a table: the sum of two fits a byte, and that of 256 fits 16 bits.
+#: Largest number in a table: the sums of 256 parts fit int16.
 _LARGEST = 127
 
 _TRIPLE = llvmlite.binding.get_default_triple()
@@ -78,7 +77,7 @@ def write_codes(codes, number, found):
 
 @kernel
 def fill_tables(shape, query, n_codes, order, codebooks, room):
-    """Make the tables of a token's query heads: what each centroid adds to a product, from 0 to 127.
+    """Make the tables of a token's query heads: what each centroid adds to a product, as int8.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
     group, head_dim, size = shape.group, shape.head_dim, shape.head_dim // n_codes
     queries = array_at(query, (group, head_dim), np.float32)
     columns = array_at(order, (head_dim,), np.int32)
-    tables, factors = array_at(room, (group, n_codes, CODES), np.uint8), factors_of(shape, room)
+    tables, factors = array_at(room, (group, n_codes, CODES), np.int8), factors_of(shape, room)
     work = room + shape.table_bytes
     products = array_at(work, (n_codes, CODES), np.float32)
     for g in range(group):
@@ -114,17 +113,18 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
                 highest, negated = maximum(highest, total), maximum(negated, subtract(splat(float32(0)), total))
                 every = add(every, total)
             low, high = -max_of(negated), max_of(highest)
-            offset += low
-            widest = max(widest, high - low)
+            middle = float32(0.5) * (low + high)
+            offset += middle
+            widest = max(widest, high - middle)
             for code in range(CODES):
-                products[part, code] -= low
+                products[part, code] -= middle
         if math.isnan(sum_of(every)):  # the largest lane is that of the numbers: the NaN has to reach the scores
             offset = float32(np.nan)
         unit = widest / float32(_LARGEST)
         inverse = float32(1) / unit if unit > 0 else float32(0)
         for part in range(n_codes):
             for code in range(CODES):
-                tables[g, part, code] = np.uint8(np.rint(products[part, code] * inverse))
+                tables[g, part, code] = np.int8(np.rint(products[part, code] * inverse))
         factors[0, g], factors[1, g] = unit, offset
 
 
@@ -135,7 +135,7 @@ def factors_of(shape, room):
 
 
 def _shuffle(builder: Any, table: Any, numbers: Any) -> Any:
-    """Look up 32 numbers below CODES in a table of CODES bytes."""
+    """Look up 32 numbers below CODES in a table of CODES int8."""
     both = list(range(CODES)) * 2
     if _HAS_AVX2:
         wide = builder.shuffle_vector(table, table, ir.Constant(ir.VectorType(ir.IntType(32), 32), both))
@@ -158,9 +158,6 @@ def look_up(
     typing: Any, shape: Any, room: Any, n_codes: Any, codes: Any, offsets: Any, step: Any, scores: Any, stride: Any
 ) -> Any:
     """Score the rows of a block by their codes.
-
-    What two tables say is added up in bytes. Two rows, neighbours, then share 16 bits: one sum is of both, another of
-    the row in the higher byte alone, which leaves the other's.
 
     Parameters
     ----------
@@ -187,44 +184,30 @@ def look_up(
         emit = Emit(builder)
         mask = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [15] * HALF_BLOCK)
         four = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [4] * HALF_BLOCK)
-        wide, half = ir.VectorType(INT16, HALF_BLOCK // 2), HALF_BLOCK // 2
-        eight = ir.Constant(wide, [8] * half)
+        wide = ir.VectorType(INT16, HALF_BLOCK)
         factors = builder.add(room, constant(table_sizes(shape.shape)[0]))
         for g in range(shape.shape.group):
-            totals = [[cgutils.alloca_once(builder, wide) for _ in range(2)] for _ in range(2)]
-            for total in (*totals[0], *totals[1]):
-                builder.store(ir.Constant(wide, [0] * half), total)
+            totals = [cgutils.alloca_once(builder, wide) for _ in range(2)]
+            for total in totals:
+                builder.store(ir.Constant(wide, [0] * HALF_BLOCK), total)
             tables = builder.add(room, builder.mul(n_codes, constant(g * CODES)))
-
-            def found(number: Any, tables: Any = tables) -> list[Any]:
-                table = emit.load_bytes(tables, builder.mul(number, constant(CODES)), CODES)
-                packed = emit.load_bytes(codes, builder.mul(number, constant(HALF_BLOCK)), HALF_BLOCK)
-                return [
-                    _shuffle(builder, table, own) for own in (builder.and_(packed, mask), builder.lshr(packed, four))
-                ]
-
-            def add_up(bytes_of_rows: list[Any], totals: Any = totals) -> None:
-                for (both, higher), own in zip(totals, bytes_of_rows, strict=True):
-                    pair = builder.bitcast(own, wide)
-                    builder.store(builder.add(builder.load(both), pair), both)
-                    builder.store(builder.add(builder.load(higher), builder.lshr(pair, eight)), higher)
-
-            with cgutils.for_range(builder, builder.lshr(n_codes, constant(1))) as loop:
-                first = builder.shl(loop.index, constant(1))
-                pairs = zip(found(first), found(builder.add(first, constant(1))), strict=True)
-                add_up([builder.add(one, other) for one, other in pairs])
-            with builder.if_then(builder.trunc(n_codes, ir.IntType(1))):
-                add_up(found(builder.sub(n_codes, constant(1))))
+            with cgutils.for_range(builder, n_codes) as loop:
+                table = emit.load_bytes(tables, builder.mul(loop.index, constant(CODES)), CODES)
+                packed = emit.load_bytes(codes, builder.mul(loop.index, constant(HALF_BLOCK)), HALF_BLOCK)
+                for total, numbers in zip(
+                    totals, (builder.and_(packed, mask), builder.lshr(packed, four)), strict=True
+                ):
+                    found = builder.sext(_shuffle(builder, table, numbers), wide)
+                    builder.store(builder.add(builder.load(total), found), total)
             place = builder.mul(stride, constant(g))
             factor = emit.splat(emit.load_scalar(factors, g))
             offset = emit.splat(emit.load_scalar(offsets, builder.mul(step, constant(g))))
-            for number, (both, higher) in enumerate(totals):
-                odd = builder.load(higher)
-                even = builder.sub(builder.load(both), builder.shl(odd, eight))
+            for half, total in enumerate(totals):
+                summed = builder.load(total)
                 for lanes in parts(HALF_BLOCK, LANES):
-                    rows = emit.shuffle(even, odd, [i // 2 + i % 2 * half for i in lanes])
-                    result = emit.fma(builder.sitofp(builder.zext(rows, emit.integers), emit.vector), factor, offset)
-                    emit.store(result, scores, builder.add(place, constant(number * HALF_BLOCK + lanes.start)))
+                    part = builder.sext(emit.shuffle(summed, summed, list(lanes)), emit.integers)
+                    result = emit.fma(builder.sitofp(part, emit.vector), factor, offset)
+                    emit.store(result, scores, builder.add(place, constant(half * HALF_BLOCK + lanes.start)))
         return context.get_dummy_value()
 
     return types.void(shape, *[types.int64] * 7), generate

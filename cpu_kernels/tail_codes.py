@@ -62,7 +62,7 @@ STATE = np.dtype(
         ("n_codes", "i8"),  # codes of a key
         ("n_coded", "i8"),  # blocks with codes
         ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
-        ("first_trained", "i8"),  # rows that they are found on first, a multiple of BLOCK_ROWS
+        ("first_trained", "i8"),  # rows that they are found on first, a multiple of BLOCK_ROWS; 0 for TRAINED
         ("n_leaves", "i8"),  # a multiple of BLOCKS
         ("order", "i4", (LONGEST,)),  # columns of the parts
         ("weights", "f4", (LONGEST,)),  # of the columns, in this order
@@ -138,7 +138,7 @@ def tend_codes(shape, head_address, n_tokens, _unused):
     """Find codebooks where they are due, and write the codes of blocks: an `after_step` hook (see hooks.py)."""
     head = head_at(head_address)
     state, n_ready = record_at(head.state, STATE), ready_blocks(head.n_tail)
-    due, rows = 0, state.first_trained
+    due, rows = 0, max(state.first_trained, TRAINED)
     while rows <= n_ready * BLOCK_ROWS:
         due, rows = rows, rows * 2
     state.n_coded = min(state.n_coded, ready_blocks(head.n_tail - n_tokens))  # later rows are new
