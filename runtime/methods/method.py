@@ -34,7 +34,7 @@ class Keeps(Enum):
     """What a KV head stores of the sequence."""
 
     DOCUMENT = "all rows, those of a document where its index maps them"
-    ORDER = "all rows, those of a document copied in order"
+    ORDER = "all rows, those of a document copied, in order unless the method sorts them"
     RECENT = "sinks and recent rows"
     CHOSEN = "the rows that the method chooses"
 
