@@ -17,7 +17,7 @@ from octavo.cpu_kernels.methods.sketch import BY_QUALITY, SINKS
 from octavo.cpu_kernels.scores import rest_of
 from octavo.cpu_kernels.tail_codes import BLOCKS, RECENT, ready_blocks
 
-SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8))
+SHAPES = shapes([(64, 3, F16), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 N_ROWS, N_LEAVES, N_LOOKED_UP = 2700, 32, 12
 
 #: Spread of queries by which all leaves get attention, also those that are not looked up.
