@@ -175,7 +175,7 @@ class LoadedQuery:
         self.floats = elements * self.scales.astype(np.float64)
 
     def _read_nibble_query(self, shape):
-        """Rotate back what lies in the order of a block's codes."""
+        """Read the elements, which lie as a block's codes do, and rotate them back."""
         blocks, at_once = nibbles.nibble_blocks(shape.head_dim), nibbles.blocks_at_once(shape.head_dim)
         elements = self._room.view(np.int8, shape.group, len(blocks) // at_once, 2, at_once, NIBBLES // 2)
         elements = elements.swapaxes(2, 3).reshape(shape.group, len(blocks), 2, NIBBLES // 2)
