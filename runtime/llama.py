@@ -311,10 +311,11 @@ class Llama(llama_cpp.Llama):
         A token that is predicted from is a step of its own where a method selects: in a batch it would see everything.
         And batches end where a method has something to do.
         """
-        if not isinstance(self._ctx, Context) or not self._ctx.cache.cuts:
+        if not isinstance(self._ctx, Context):
             yield tokens
             return
-        start, n_batched, batch_end = 0, len(tokens) - n_predicting, self._ctx.cache.batch_end
+        cache = self._ctx.cache
+        start, n_batched, batch_end = 0, len(tokens) - (n_predicting if cache.cuts else 0), cache.batch_end
         while start < len(tokens):
             stop = max(n_batched, start + 1)
             if batch_end:

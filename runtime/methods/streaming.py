@@ -8,20 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ...cpu_kernels.scores import items_holding
 from ..cache.index import Index
-from . import DEFAULT_BUDGET
-from .method import CHUNK, EVICT, FULL, LEAST_KEPT, Heads, Keeps, Method, rows_to_keep
+from .method import CHUNK, EVICT, FULL, Heads, rows_to_keep
 from .parameters import parameter
+from .window import Window
 
 #: How positions can be counted.
 _IN_CACHE, _IN_SEQUENCE = "cache", "sequence"
 
 
 @dataclass(frozen=True)
-class Streaming(Method):
-    """Show each token the first rows and the newest ones, and forget the others.
+class Streaming(Window):
+    """Show each token the first rows and the newest ones, and forget the others. The window grows as `window` does.
 
     Parameters
     ----------
@@ -43,18 +42,12 @@ class Streaming(Method):
         its batch, and all tokens of a batch see the same newest rows before it, as in DuoAttention.
     """
 
-    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
-    tokens: int = parameter(0, least=0)
     sinks: int = parameter(4, least=0, most=CHUNK_ROWS)
     recent: int = parameter(0, least=0)
     positions: str = parameter(_IN_CACHE, choices=(_IN_CACHE, _IN_SEQUENCE))
     prefill: str = parameter(EVICT, choices=(EVICT, FULL, CHUNK))
 
     name = "streaming"
-    hooks = HOOKS
-    state = STATE
-    keeps = Keeps.RECENT
-    least_rows = LEAST_KEPT
     presets: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"sinks": 4, "recent": 1020, "positions": _IN_CACHE}}
 
     @property
@@ -99,7 +92,7 @@ class Streaming(Method):
         if self.recent:
             n_recent = np.rint(self.recent * heads.scale)
         else:
-            n_recent = rows_to_keep(self.budget, self.tokens, heads, n_tokens) - self.sinks
+            n_recent = rows_to_keep(self.budget, self.tokens, heads, self.length(n_tokens)) - self.sinks
         n_recent = np.clip(n_recent, 1, max(heads.n_ctx - self.sinks, 1))
         is_far = (n_tokens > self.sinks + n_recent) | (state["origin"] > 0)
         n_new = n_tokens - (heads.get("tail_position") + heads.get("n_tail"))

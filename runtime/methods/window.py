@@ -12,10 +12,16 @@ from . import DEFAULT_BUDGET
 from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
+#: Tokens by which the sequence grows before a window that is a share of it does.
+STEP = 64
+
 
 @dataclass(frozen=True)
 class Window(Method):
     """Show each token the newest rows, and forget the others.
+
+    A window that is a share of the sequence grows at multiples of STEP tokens. Batches end there, so that what a token
+    sees does not depend on its batch.
 
     Parameters
     ----------
@@ -44,9 +50,23 @@ class Window(Method):
         """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
         return self.prefill != FULL
 
+    @property
+    def batch_end(self) -> int:  # type: ignore[override]
+        """Return where batches end: where a share of the sequence grows."""
+        return STEP if self.takes_budget and self.prefill != FULL else 0
+
+    def length(self, n_tokens: int) -> int:
+        """Return the length that the window is a share of in a step after which n_tokens tokens are stored."""
+        step = self.batch_end or 1
+        return -(-n_tokens // step) * step
+
+    def least_selected(self, index: Index | None, n_tokens: int) -> float:
+        """Return the share of the rows that is kept whatever the budget."""
+        return self.least_rows / self.length(n_tokens)
+
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Let the window grow with the sequence if it is a share of it."""
-        n_recent = rows_to_keep(self.budget, self.tokens, heads, n_tokens)
+        n_recent = rows_to_keep(self.budget, self.tokens, heads, self.length(n_tokens))
         heads.state["n_recent"] = np.minimum(n_recent, heads.n_ctx)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:

@@ -20,7 +20,9 @@ METHODS = [
     "sparq",
     "squeezed",
     "squeezed2",
+    "streaming",
     "streaming:tokens=400",
+    "window",
     "window:tokens=400",
 ]
 TOKENS = np.random.default_rng(5).integers(32, 127, 1700).tolist()
