@@ -72,13 +72,25 @@ def leave_items(shape, head, query, first, n_own, n, values, spread):
     rest = rest_of(shape, head)
     for g in range(shape.group):
         variance = variance_of_scores(shape, query, g, spread)
-        factor, total = float32(1) + float32(0.25) * variance, float32(0)
+        factor, total = weight_in_output(variance), float32(0)
         weights = array_at(scores_address(head, g) + first * 4, (n,), np.float32)
         for i in range(n):
             weights[i] = weights[i] * factor if weights[i] != 0 else float32(0)
             total += weights[i]
         rest[1, g] += total
-        rest[2, g] += total / factor * (float32(1) + float32(0.5) * variance)
+        rest[2, g] += total / factor * expected_weight(variance)
+
+
+@kernel
+def expected_weight(variance):
+    """Return what a cluster is expected to weigh, for a weight of 1 without the variance of its scores."""
+    return float32(1) + float32(0.5) * variance
+
+
+@kernel
+def weight_in_output(variance):
+    """Return what a cluster weighs in the output, for a weight of 1 without the variance of its scores."""
+    return float32(1) + float32(0.25) * variance
 
 
 @kernel
@@ -119,11 +131,12 @@ def raise_largest(shape, head, g, n, largest):
 
 
 @kernel
-def add_items(shape, head_address, n, partial, part, n_parts):
-    """Add a share of n items to a partial result, by their weights and mean values: for an `estimate` hook."""
+def add_items(shape, head_address, first, n, partial, part, n_parts):
+    """Add a share of n items from `first` on to a partial result, by weights and mean values: for `estimate` hooks."""
     start, stop = share_of(n, part, n_parts)
     if start >= stop:
         return
+    start, stop = first + start, first + stop
     head = head_at(head_address)
     rest, room = rest_of(shape, head), stack_floats(shape)
     sums = array_at(room, (shape.group, shape.head_dim), np.float32)

@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from .compile import F16, LANES, Shape, constant_attribute, kernel
 from .head import CHUNK_ROWS
-from .memory import read_float, stack_floats
+from .memory import read_float, stack_floats, write_half
 from .quantised import quantise
 from .rotation import width
 from .rows import load_row, widen_row
@@ -76,21 +76,9 @@ def transpose_key(shape, key, copy, within):
         columns = array_at(copy + offset_in_copy(shape, 0), (shape.head_dim, CHUNK_ROWS), np.int8)
         for i in range(shape.head_dim):
             columns[i, within] = elements[i]
-        _write_half(copy + within * 2, scale)
+        write_half(copy + within * 2, scale)
     else:
         _transpose_halves(shape, key, copy + within * 2)
-
-
-@intrinsic
-def _write_half(typing: Any, address: Any, value: Any) -> Any:
-    """Write an f32 as f16."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address, value = args
-        builder.store(builder.fptrunc(value, HALF), builder.inttoptr(address, HALF.as_pointer())).align = 2
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float32), generate
 
 
 @intrinsic

@@ -18,15 +18,13 @@ import math
 import numpy as np
 from numba import float32, int32, int64
 
-from .cluster_means import variance_of_scores
+from .cluster_means import end_items, expected_weight, leave_items, variance_of_scores
 from .codes import BLOCK_ROWS
 from .compile import LANES, kernel
-from .decode import fill_list
 from .head import CHUNK_ROWS, count_chunks
 from .memory import write_int64
-from .rows import add_weighted, dot
+from .rows import dot
 from .scores import (
-    LIST_ROOM,
     cap_scores,
     chunk_sums_of,
     exp_scores,
@@ -35,7 +33,6 @@ from .scores import (
     list_address,
     rest_of,
     scores_address,
-    share_of,
     sum_floats,
 )
 from .tail_codes import BLOCKS, SPREAD, mean_of, mean_value_of, prefetch_means
@@ -133,21 +130,14 @@ def choose_leaves(shape, head, state, query):
         cap_scores(weights, n, head.softcap)
         fill(weights, n, stop, float32(-np.inf))
         highest = exp_scores(weights, stop)
-        largest = highest
-        for number in range(n_chunks):
-            if not 0 < number <= state.n_looked_up // BLOCKS:
-                largest = max(largest, sums[number, 0, g])
-        own = _expected(shape, state, query, head, g) * float32(math.exp(highest - largest))
-        total = own * sum_floats(weights, stop)
-        for number in range(n_chunks):
-            if not 0 < number <= state.n_looked_up // BLOCKS:
-                total += sums[number, 1, g] * float32(math.exp(sums[number, 0, g] - largest))
-        if math.isnan(total):
-            return False
-        share = splat(own / total)
-        for i in range(0, stop, LANES):
-            store(importance + i * 4, add(load(importance + i * 4), multiply(load(weights + i * 4), share)))
+        variance = variance_of_scores(shape, query, g, head.state + SPREAD)
         sums[n_chunks, 0, g] = highest
+        sums[n_chunks, 1, g] = float32(BLOCK_ROWS) * expected_weight(variance)  # of a leaf whose weight is 1
+        share = _share(sums, state.n_looked_up // BLOCKS, n_chunks, g, sum_floats(weights, stop))
+        if math.isnan(share):
+            return False
+        for i in range(0, stop, LANES):
+            store(importance + i * 4, add(load(importance + i * 4), multiply(load(weights + i * 4), splat(share))))
     fill(importance, n, stop, float32(-1))
     chosen = looked_up(shape, head, state)
     list_top(importance, stop, state.n_looked_up, list_address(shape, head) + first * 4)
@@ -155,14 +145,34 @@ def choose_leaves(shape, head, state, query):
         weights = array_at(scores_address(head, g) + first * 4, (stop,), np.float32)
         for i in range(len(chosen)):
             weights[chosen[i]] = float32(0)
-        sums[n_chunks, 1, g] = _expected(shape, state, query, head, g) * weights.sum()
+        sums[n_chunks, 1, g] *= weights.sum()
     return True
 
 
 @kernel
-def _expected(shape, state, query, head, g):
-    """Return what a leaf is expected to weigh, for a weight of 1 of its mean key."""
-    return float32(BLOCK_ROWS) * (float32(1) + float32(0.5) * variance_of_scores(shape, query, g, head.state + SPREAD))
+def _share(sums, n_leaf_chunks, n_chunks, g, total):
+    """Return the share of query head g's attention of a leaf whose weight is 1.
+
+    Parameters
+    ----------
+    sums : f32 array, shape (chunks, 2, group)
+        Of `chunk_sums_of`: of each chunk of candidates, and at n_chunks the leaves' largest score, and what one of them
+        of weight 1 is expected to weigh.
+    n_leaf_chunks : int64
+        Chunks, from number 1 on, that are leaves still to be chosen.
+    n_chunks, g : int64
+        Chunks of candidates, and the query head.
+    total : float32
+        Sum of the weights of all leaves.
+    """
+    largest, own = sums[n_chunks, 0, g], sums[n_chunks, 1, g]
+    highest, whole = largest, own * total
+    for number in range(n_chunks):
+        if not 0 < number <= n_leaf_chunks:
+            before, highest = highest, max(highest, sums[number, 0, g])
+            whole = whole * float32(math.exp(before - highest))
+            whole += sums[number, 1, g] * float32(math.exp(sums[number, 0, g] - highest))
+    return own * float32(math.exp(largest - highest)) / whole
 
 
 @kernel
@@ -176,38 +186,11 @@ def leave_leaves(shape, head, state, query):
     stop, listed = -(-n // LANES) * LANES, list_address(shape, head) + first * 8
     for leaf in range(n):
         write_int64(listed + leaf * 8, mean_value_of(shape, head, BLOCKS + leaf, state.n_codes))
-    fill_list(listed, n, n + LIST_ROOM)
     for g in range(shape.group):
-        variance = variance_of_scores(shape, query, g, head.state + SPREAD)
-        raised, own = float32(math.exp(rest[2, g])), float32(BLOCK_ROWS) * (float32(1) + float32(0.25) * variance)
-        weights, factor = scores_address(head, g) + first * 4, splat(own * sums[first // CHUNK_ROWS, 0, g] * raised)
+        raised, weights = float32(math.exp(rest[2, g])), scores_address(head, g) + first * 4
+        factor = splat(float32(BLOCK_ROWS) * sums[first // CHUNK_ROWS, 0, g] * raised)
         for i in range(0, stop, LANES):
             store(weights + i * 4, multiply(load(weights + i * 4), factor))
-        total = sum_floats(weights, stop)
-        expected = rest[1, g] * raised + total * _expected(shape, state, query, head, g) / own
-        rest[1, g] += total
-        rest[2, g] = float32(math.log(expected / rest[1, g])) if expected > 0 else float32(0)
-
-
-@kernel
-def add_leaves(shape, head, state, part, n_parts, values, totals):
-    """Add a share of the leaves that are not looked up: values += weights * mean values, totals += weights.
-
-    Parameters
-    ----------
-    shape, head, state, part, n_parts
-        As in the `estimate` hook.
-    values : int64
-        Address of (group, head_dim) f32.
-    totals : f32 array, shape (group,)
-        Sums of weights.
-    """
-    start, stop = share_of(state.n_leaves, part, n_parts)
-    if start >= stop:
-        return
-    first = first_leaf(head, state) + start
-    weights, listed = scores_address(head, 0) + first * 4, list_address(shape, head) + first * 8
-    add_weighted(shape.of_mean_values, weights, head.scratch_items, listed, stop - start, values)
-    for g in range(shape.group):
-        own = array_at(weights + g * head.scratch_items * 4, (stop - start,), np.float32)
-        totals[g] += own.sum()
+        rest[2, g] = rest[1, g] * raised
+    leave_items(shape, head, query, first, n, stop, 0, head.state + SPREAD)
+    end_items(shape, head, first + stop)

@@ -57,6 +57,19 @@ read_float, write_float = _reader(types.float32), _writer(types.float32)
 
 
 @intrinsic
+def write_half(typing: Any, address: Any, value: Any) -> Any:
+    """Write an f32 as f16. Returns what was written, f32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, value = args
+        half = builder.fptrunc(value, ir.HalfType())
+        builder.store(half, builder.inttoptr(address, half.type.as_pointer())).align = 2
+        return builder.fpext(half, ir.FloatType())
+
+    return types.float32(types.int64, types.float32), generate
+
+
+@intrinsic
 def pointer(typing: Any, address: Any) -> Any:
     """Turn an address into the `void *` that `numba.carray` takes."""
     return types.voidptr(types.int64), lambda context, builder, signature, args: builder.inttoptr(

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import float32, int8, int32, types, uint8
+from numba import float32, int8, int32, uint8
 from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
 from .compile import NIBBLES, Shape, constant_attribute, kernel
-from .memory import stack_floats
+from .memory import stack_floats, write_half
 from .quantised import VNNI_BYTES, quantise
 from .rotation import rotate_row
 from .vector import FLOAT, HALF, INT8, INT16, INT32, Emit
@@ -318,15 +318,15 @@ def pack_row(shape, floats, row):
                 largest, extreme = abs(block[i]), block[i]
             total += block[i] * float32(0)  # 0, or NaN
         place = row + head_dim // 2 + first // NIBBLES * 2
-        scale = _write_half(place, extreme / float32(-8) + total)
+        scale = write_half(place, extreme / float32(-8) + total)
         if total == 0:
             least = _squared_error(block, scale)
             for divisor in DIVISORS:
-                other = _write_half(place, extreme / float32(divisor))
+                other = write_half(place, extreme / float32(divisor))
                 error = _squared_error(block, other)
                 if error < least:
                     least, scale = error, other
-        _write_half(place, scale)
+        write_half(place, scale)
         inverse = _inverse(scale) if total == 0 else float32(0)
         for i in range(half):
             low, high = uint8(_step(block[i] * inverse) + 8), uint8(_step(block[half + i] * inverse) + 8)
@@ -354,16 +354,3 @@ def _squared_error(block, scale):
         error = _step(block[i] * inverse) * scale - block[i]
         total += error * error
     return total
-
-
-@intrinsic
-def _write_half(typing: Any, address: Any, value: Any) -> Any:
-    """Write an f32 as f16. Returns what was written, f32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address, value = args
-        half = builder.fptrunc(value, HALF)
-        builder.store(half, builder.inttoptr(address, HALF.as_pointer())).align = 2
-        return builder.fpext(half, FLOAT)
-
-    return types.float32(types.int64, types.float32), generate

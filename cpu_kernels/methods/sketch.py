@@ -13,8 +13,11 @@ One thread selects for a head, so `score` does what it can before: it leaves exp
 to the chunk's largest score, and a table of these and of the chunks' sums. `select` turns the table into factors of the
 weights, and sets the weights of what is attended exactly to 0.
 
-Selection reads (n_codes + 1) / 2 bytes a row, 2 * head_dim a block, and the codebooks and mean values: 8 * CODES *
-head_dim.
+Of a document whose blocks are leaves, a step looks up the codes of some leaves only, and estimates the others by their
+means (see leaves.py).
+
+Selection reads (n_codes + 1) / 2 bytes of each row that is looked up, 2 * head_dim a block, a mean value of each leaf
+if not all are looked up, and the codebooks and mean values of codes: 8 * CODES * head_dim.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import numpy as np
 from numba import float32, int64
 
 from .. import tail_codes
-from ..cluster_means import variance_of_scores
+from ..cluster_means import add_items, variance_of_scores
 from ..codes import (
     BLOCK_ROWS,
     CODES,
@@ -41,10 +44,10 @@ from ..compile import LANES, kernel
 from ..head import CHUNK_ROWS, count_chunks, head_at, tail_key
 from ..hooks import Hooks
 from ..leaves import (
-    add_leaves,
     block_of,
     candidates,
     choose_leaves,
+    first_leaf,
     leave_leaves,
     name_rows,
     score_leaves,
@@ -143,11 +146,8 @@ def score_codes(shape, head_address, query, part, n_parts):
     if first == stop:
         return 0
     room, floats = stack_tables(shape), stack_floats(shape)
-    fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
-    exact, rest = load_query(shape, query, stack_floats(shape)), rest_of(shape, head)
-    if first == 0:
-        for g in range(shape.group):
-            rest[2, g] = _raise(shape, head, query, g)
+    _fill_tables(shape, head, state, query, room)
+    exact = load_query(shape, query, stack_floats(shape))
     skipped = skipped_rows(state)
     for i in range(first, stop):
         number = i if i == 0 else i + n_of_leaves
@@ -170,7 +170,7 @@ def score_codes(shape, head_address, query, part, n_parts):
 def _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known):
     """Score n_own blocks of a chunk of candidates by their codes.
 
-    `room` is what `fill_tables` filled, `floats` the address of (group, BLOCKS) f32 to work in. The codes of the chunk
+    `room` is what `_fill_tables` filled, `floats` the address of (group, BLOCKS) f32 to work in. The codes of the chunk
     after it are prefetched, as far as the first `known` blocks of candidates go.
     """
     scores, stride = scores_address(head, 0) + place * CHUNK_ROWS * 4, head.scratch_items
@@ -179,9 +179,8 @@ def _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known)
         mean = mean_of(shape, head, block_of(shape, head, state, place * BLOCKS + i))
         dot(shape.of_halves, query, mean, 1, floats + i * 4, BLOCKS)
     for g in range(shape.group):
-        raised = _raise(shape, head, query, g) + factors[1, g]
         for i in range(n_own):
-            offsets[g, i] += raised
+            offsets[g, i] += factors[1, g]
     for i in range(n_own):
         later = place * BLOCKS + i + BLOCKS
         if later < known:  # its memory is elsewhere: nothing else announces it
@@ -192,12 +191,17 @@ def _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known)
 
 
 @kernel
-def _raise(shape, head, query, g):
-    """Return what the mean of exp(q . k) is above exp of what codes say, in logarithms, for a query head.
+def _fill_tables(shape, head, state, query, room):
+    """Make a token's tables, and raise what they say to what exp of the true scores is on average.
 
-    That is half of the variance of the scores' errors.
+    That is half of the variance of the scores' errors above exp of what codes say, in logarithms.
     """
-    return float32(0.5) * variance_of_scores(shape, query, g, head.state + ERRORS)
+    fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
+    factors, rest = factors_of(shape, room), rest_of(shape, head)
+    for g in range(shape.group):
+        raised = float32(0.5) * variance_of_scores(shape, query, g, head.state + ERRORS)
+        factors[1, g] += raised
+        rest[2, g] = raised  # every thread writes the same
 
 
 @kernel
@@ -246,7 +250,7 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
 def _look_up_leaves(shape, head, state, query):
     """Score the rows of the leaves that were chosen by their codes."""
     room, floats = stack_tables(shape), stack_floats(shape)
-    fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
+    _fill_tables(shape, head, state, query, room)
     for place in range(1, state.n_looked_up // BLOCKS + 1):
         _look_up_chunk(shape, head, state, query, room, floats, place, BLOCKS, BLOCKS + state.n_looked_up)
         _sum_chunk(shape, head, place, CHUNK_ROWS)
@@ -377,11 +381,11 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
             values[g, i] = float32(0)
             for code in range(CODES):
                 values[g, i] += sums[g, code] * means[i, code]
-    if skips(state):
-        add_leaves(shape, head, state, part, n_parts, floats, totals)
     for g in range(shape.group):
         if rest[1, g] > 0:
             add_to_partial(shape, partial, g, rest[0, g], totals[g], values[g])
+    if skips(state):
+        add_items(shape, head_address, first_leaf(head, state), state.n_leaves, partial, part, n_parts)
     return 0
 
 
