@@ -6,8 +6,10 @@ The name of our cache folder is therefore a hash of all kernel sources: an edit 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import operator
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,23 @@ from numba.extending import NativeValue, models, overload_attribute, register_mo
 
 #: f32 in a vector: 16 with AVX-512, else 8 (one AVX2 register, or a pair of NEON registers).
 LANES = 16 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 8
+
+#: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+def _may_use_amx() -> bool:
+    """Return whether this CPU multiplies tiles of bf16, and the system lets this process do so."""
+    if not llvmlite.binding.get_host_cpu_features().get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
+
+
+#: Whether kernels may multiply on Intel's AMX tiles.
+HAS_AMX = _may_use_amx()
+
+#: Elements of a row of bf16 in a tile of AMX.
+AMX_DEPTH = 32
 
 #: Sums may be reordered, and multiplications fused into additions. Never "nnan" or "ninf": a NaN in the cache must
 #: reach the output, and -inf masks scores.
@@ -128,6 +147,11 @@ class Shape:
         return self.head_dim + 4 if self.kv_type == Q8_0 else 2 * self.head_dim
 
     @property
+    def on_amx(self) -> bool:
+        """Return whether prefill multiplies on AMX tiles."""
+        return HAS_AMX and self.head_dim % AMX_DEPTH == 0
+
+    @property
     def of_halves(self) -> Shape:
         """Return the shape of rows that are f16 whatever the keys and values are, such as centroids."""
         return Shape(self.head_dim, self.group)
@@ -173,7 +197,7 @@ def constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
         return lambda shape: value
 
 
-for _name in ("head_dim", "group", "row_bytes", "of_halves", "of_pairs"):
+for _name in ("head_dim", "group", "row_bytes", "on_amx", "of_halves", "of_pairs"):
     constant_attribute(_name, operator.attrgetter(_name))
 constant_attribute("quantised", lambda shape: shape.kv_type != F16)
 constant_attribute("rotated", lambda shape: shape.kv_type == Q4_0)

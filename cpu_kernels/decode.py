@@ -30,7 +30,7 @@ from .rotation import rotate_row
 from .rows import add_weighted, dot_listed, load_query, query_bytes
 from .scores import cap_scores
 from .spans import ALL_HEADS, SPAN, spans_at
-from .vector import add, any_above, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
+from .vector import add, any_above, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from .views import array_at
 
 #: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
@@ -234,7 +234,7 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial
             before = splat(new)
         total = load(own_sum)
         for i in range(0, padded, LANES):
-            weight = exp(subtract(load(own_scores + i * 4), before))
+            weight = exp_difference(load(own_scores + i * 4), before)
             store(own_scores + i * 4, weight)
             total = add(total, weight)
         store(own_sum, total)

@@ -14,7 +14,7 @@ from .compile import LANES, kernel
 from .head import CHUNK_ROWS, tail_key
 from .rows import dot
 from .top_k import list_top
-from .vector import add, exp, load, max_of, maximum, multiply, splat, store, subtract, sum_of
+from .vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from .views import array_at
 
 #: Addresses that a list of rows may go on for after its end (see rows.py): 32 ahead, up to a multiple of 8.
@@ -235,7 +235,7 @@ def exp_scores(scores, n):
     highest = max_of(largest)
     largest = splat(highest)
     for i in range(0, n, LANES):
-        store(scores + i * 4, exp(subtract(load(scores + i * 4), largest)))
+        store(scores + i * 4, exp_difference(load(scores + i * 4), largest))
     return highest
 
 
@@ -257,8 +257,8 @@ def exp_rows(scores, n):
     a = b = c = d = splat(float32(0))
     for i in range(0, stop, EXP_STEP):
         at = scores + i * 4
-        w, x = exp(subtract(load(at), largest)), exp(subtract(load(at + LANES * 4), largest))
-        y, z = exp(subtract(load(at + LANES * 8), largest)), exp(subtract(load(at + LANES * 12), largest))
+        w, x = exp_difference(load(at), largest), exp_difference(load(at + LANES * 4), largest)
+        y, z = exp_difference(load(at + LANES * 8), largest), exp_difference(load(at + LANES * 12), largest)
         store(at, w)
         store(at + LANES * 4, x)
         store(at + LANES * 8, y)

@@ -13,6 +13,7 @@ import itertools
 import math
 from typing import Any
 
+import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -30,12 +31,13 @@ CACHE_LINE = 64
 #: Accumulators that leave registers for the operands: a CPU has 32 registers with AVX-512, else 16.
 ACCUMULATORS = 24 if LANES == 16 else 12
 
-#: Below this exp(x) returns 0: the result would be a denormal.
-LOWEST_EXPONENT = -87.0
-
 _LOG2_E = math.log2(math.e)
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # Cody and Waite: n * _LN2_HIGH is exact
-_EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)  # Cephes
+
+_LEAST_POWER, _NO_POWER = -125.0, -200.0  # below the first an f32 is nearly a denormal, below the second 0
+_HAS_SCALEF = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+
+#: 2^x for x from -1/2 to 1/2, from the highest power down, 1 at 0, of least relative error: 9e-8.
+_EXP2_POLYNOMIAL = (0.00132647272, 0.00967151267, 0.0555073374, 0.240222421, 0.693146978, 1.0)
 
 
 class VectorType(types.Type):
@@ -177,24 +179,33 @@ class Emit:
             step //= 2
         return self.builder.extract_element(x, ir.Constant(INT32, 0))
 
-    def exp(self, x: Any) -> Any:
-        """Return exp(x) for x up to 88, to about 2 units in the last place: 0 below LOWEST_EXPONENT, NaN for NaN."""
-        tiny = self.builder.fcmp_ordered("<", x, self.constant(LOWEST_EXPONENT))
-        x = self.builder.select(tiny, self.constant(0.0), x)
-        n = self.call("rint", self.builder.fmul(x, self.constant(_LOG2_E)))
-        remainder = self.fma(n, self.constant(-_LN2_HIGH), x)
-        remainder = self.fma(n, self.constant(-_LN2_LOW), remainder)
-        y = self.constant(_EXP_POLYNOMIAL[0])
-        for coefficient in _EXP_POLYNOMIAL[1:]:
+    def exp_difference(self, x: Any, y: Any) -> Any:
+        """Return exp(x - y) for x up to y + 88: 0 where the result would be a denormal, NaN for NaN."""
+        builder = self.builder
+        power = builder.fmul(builder.fsub(x, y), self.constant(_LOG2_E))
+        tiny = builder.fcmp_ordered("<", power, self.constant(_LEAST_POWER))
+        power = builder.select(tiny, self.constant(_NO_POWER), power)
+        n = self.call("rint", power)
+        remainder = builder.fsub(power, n)
+        y = self.constant(_EXP2_POLYNOMIAL[0])
+        for coefficient in _EXP2_POLYNOMIAL[1:]:
             y = self.fma(y, remainder, self.constant(coefficient))
-        y = self.fma(y, self.builder.fmul(remainder, remainder), self.builder.fadd(remainder, self.constant(1.0)))
-        exponent = self.builder.add(
-            self.builder.fptosi(n, self.integers), ir.Constant(self.integers, [127] * self.lanes)
-        )
-        power = self.builder.bitcast(
-            self.builder.shl(exponent, ir.Constant(self.integers, [23] * self.lanes)), self.vector
-        )
-        return self.builder.select(tiny, self.constant(0.0), self.builder.fmul(y, power))
+        return self._times_power(y, n)
+
+    def _times_power(self, y: Any, n: Any) -> Any:
+        """Return y * 2^n for whole n up to 127: 0 for _NO_POWER."""
+        builder = self.builder
+        if _HAS_SCALEF and self.lanes == 16:
+            types_ = [self.vector, self.vector, self.vector, ir.IntType(16), INT32]
+            function = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(self.vector, types_), "llvm.x86.avx512.mask.scalef.ps.512"
+            )
+            every, rounding = ir.Constant(ir.IntType(16), -1), ir.Constant(INT32, 4)  # as the CPU is set
+            return builder.call(function, [y, n, self.constant(0.0), every, rounding])
+        exponent = builder.add(builder.fptosi(n, self.integers), ir.Constant(self.integers, [127] * self.lanes))
+        power = builder.bitcast(builder.shl(exponent, ir.Constant(self.integers, [23] * self.lanes)), self.vector)
+        tiny = builder.fcmp_ordered("<", n, self.constant(_LEAST_POWER - 1))
+        return builder.select(tiny, self.constant(0.0), builder.fmul(y, power))
 
 
 def constant(value: int) -> Any:
@@ -310,14 +321,19 @@ def multiply(typing: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def maximum(typing: Any, x: Any, y: Any) -> Any:
-    """Return the larger of x and y, lane by lane; of a NaN and a number the number."""
-    return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).call("maxnum", *args)
+    """Return the larger of x and y, lane by lane; x where y is a NaN. It is one instruction, llvm.maxnum three."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, y = args
+        return builder.select(builder.fcmp_ordered("<", x, y), y, x)
+
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 @intrinsic
-def exp(typing: Any, x: Any) -> Any:
-    """Return exp(x) for x up to 88: 0 below LOWEST_EXPONENT, NaN for NaN."""
-    return VECTOR(VECTOR), lambda context, builder, signature, args: Emit(builder).exp(args[0])
+def exp_difference(typing: Any, x: Any, y: Any) -> Any:
+    """Return exp(x - y) for x up to y + 88, to about 1e-7 * (2 + y - x) of it: 0 far below, NaN for NaN."""
+    return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).exp_difference(*args)
 
 
 @intrinsic

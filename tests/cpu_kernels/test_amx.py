@@ -1,0 +1,112 @@
+"""Test the products of AMX tiles, and that they leave no trace."""
+
+import numpy as np
+import pytest
+from helpers.kernel_inputs import Room, address, halves, normal, relative_error
+
+from octavo.cpu_kernels import amx, vector
+from octavo.cpu_kernels.compile import HAS_AMX, Shape, kernel
+
+pytestmark = pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX")
+
+ROWS = 64  # of a block
+SHAPES = [Shape(head_dim, 1) for head_dim in (32, 64, 96, 256)]
+SAME = 6e-5  # relative: 16 of the 24 bits of an f32
+
+
+def of_bf16(words):
+    """f32 of the bits of bf16."""
+    return (words.astype(np.uint32) << 16).view(np.float32)
+
+
+@kernel
+def split_all_pairs(floats, n_rows, highs, lows, by_cutting):
+    for row in range(0, n_rows, 2):
+        source, offset = floats + row * amx.STRIP * 4, row * amx.STRIP * 2
+        even, odd = vector.load(source), vector.load(source + amx.STRIP * 4)
+        if by_cutting:
+            amx.split_weights(even, odd, highs + offset, lows + offset)
+        else:
+            amx.split_pairs(even, odd, highs + offset, lows + offset)
+
+
+@kernel
+def score(shape, floats, keys, queries, scores, configuration):
+    amx.enter_tiles(configuration)
+    for row in range(ROWS):
+        offset = row * shape.head_dim * 2
+        amx.split_keys(shape, floats + 2 * offset, keys + offset, keys + ROWS * shape.head_dim * 2 + offset)
+    amx.score_strip(shape, keys, queries, scores)
+    amx.leave_tiles(configuration)
+
+
+@kernel
+def add(shape, floats, values, weights, n_steps, sums, configuration):
+    amx.enter_tiles(configuration)
+    amx.split_values(shape, floats, values, n_steps)
+    amx.add_strip(shape, values, weights, n_steps, sums)
+    amx.leave_tiles(configuration)
+
+
+@kernel
+def enter_twice(first, second):
+    """Save what the tiles are configured as, before and after kernels configured them."""
+    amx.enter_tiles(first)
+    amx.leave_tiles(first)
+    amx.enter_tiles(second)
+    amx.leave_tiles(second)
+
+
+def split(matrix, by_cutting=False):
+    """The pairs of rows of (n, STRIP) f32 as highs and lows, (2, n / 2, STRIP, 2) bf16."""
+    n_rows = len(matrix)
+    pairs = np.zeros((2, n_rows // 2, amx.STRIP, 2), np.uint16)
+    split_all_pairs(address(matrix), n_rows, address(pairs[0]), address(pairs[1]), by_cutting)
+    return pairs
+
+
+@pytest.mark.parametrize("by_cutting", [False, True])
+def test_pairs_are_two_rows_interleaved_and_add_up_to_them(by_cutting):
+    matrix = normal(np.random.default_rng(0), 8, amx.STRIP)
+    pairs = of_bf16(split(matrix, by_cutting)).sum(axis=0)
+    np.testing.assert_allclose(pairs.transpose(0, 2, 1).reshape(matrix.shape), matrix, rtol=2.0**-15)
+
+
+def test_a_nan_stays_one_whatever_its_bits():
+    bits = np.full((2, amx.STRIP), 0x7FFFFFFF, np.uint32)
+    bits[1] = 0xFFC00000
+    assert np.isnan(of_bf16(split(bits.view(np.float32))[0])).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scores_are_products(shape):
+    rng = np.random.default_rng(1)
+    keys, queries = halves(rng, ROWS, shape.head_dim).astype(np.float32), normal(rng, amx.STRIP, shape.head_dim)
+    places = Room(ROWS * shape.head_dim * 4), Room(ROWS * amx.STRIP * 4), Room(amx.CONFIGURATION_BYTES)
+    pairs = split(np.ascontiguousarray(queries.T))
+    score(shape, address(keys), places[0].address, address(pairs), places[1].address, places[2].address)
+    for room in places:
+        room.check()
+    expected = keys.astype(np.float64) @ queries.T.astype(np.float64)
+    assert relative_error(places[1].floats(ROWS, amx.STRIP), expected) < SAME
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_rows", [32, 64])
+def test_weighted_values_are_added(shape, n_rows):
+    rng = np.random.default_rng(2)
+    values = halves(rng, ROWS, shape.head_dim).astype(np.float32)
+    weights, before = rng.random((ROWS, amx.STRIP), np.float32), normal(rng, shape.head_dim, amx.STRIP)
+    room, sums, saved = Room(values.nbytes), Room(filled=before), Room(amx.CONFIGURATION_BYTES)
+    pairs = split(weights, by_cutting=True)
+    add(shape, address(values), room.address, address(pairs), n_rows // 32, sums.address, saved.address)
+    for each in (room, sums, saved):
+        each.check()
+    expected = before + values[:n_rows].T.astype(np.float64) @ weights[:n_rows].astype(np.float64)
+    assert relative_error(sums.floats(*before.shape), expected) < SAME
+
+
+def test_the_configuration_of_a_thread_is_as_before():
+    first, second = np.full((2, amx.CONFIGURATION_BYTES), 0xA5, np.uint8)
+    enter_twice(address(first), address(second))
+    np.testing.assert_array_equal(first, second)
