@@ -14,6 +14,7 @@ and `leave_tiles` restores it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,20 @@ _ROW_BYTES, CONFIGURATION_BYTES = 64, 64
 
 #: Tiles for sums; those for the operands of one product, of which two take turns on the left.
 _SUMS, _LEFT, _RIGHT = 4, (4, 5), (6, 7)
+
+
+def _if_amx(write: Callable[..., None]) -> Callable[..., Any]:
+    """Return the generator of an intrinsic: `write` takes the builder and the arguments.
+
+    Where there is no AMX it writes nothing, so that kernels which would never call it compile.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if HAS_AMX:
+            write(builder, *args)
+        return context.get_dummy_value()
+
+    return generate
 
 
 def _call(builder: Any, name: str, *arguments: Any) -> None:
@@ -86,31 +101,27 @@ def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right:
 def enter_tiles(typing: Any, saved: Any) -> Any:
     """Configure the tiles of this thread, and save what was before: CONFIGURATION_BYTES at an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if HAS_AMX:
-            settings = np.zeros(CONFIGURATION_BYTES, np.uint8)
-            settings[0] = 1  # the only palette there is
-            settings[16:32].view(np.uint16)[:] = _ROW_BYTES
-            settings[48:56] = STRIP
-            array = ir.Constant(ir.ArrayType(INT8, len(settings)), bytearray(settings.tobytes()))
-            configuration = cgutils.global_constant(builder, "octavo.tiles", array)
-            _call(builder, "sttilecfg", _place(builder, args[0]))
-            _call(builder, "ldtilecfg", builder.bitcast(configuration, cgutils.voidptr_t))
-        return context.get_dummy_value()
+    def write(builder: Any, saved: Any) -> None:
+        settings = np.zeros(CONFIGURATION_BYTES, np.uint8)
+        settings[0] = 1  # the only palette there is
+        settings[16:32].view(np.uint16)[:] = _ROW_BYTES
+        settings[48:56] = STRIP
+        array = ir.Constant(ir.ArrayType(INT8, len(settings)), bytearray(settings.tobytes()))
+        configuration = cgutils.global_constant(builder, "octavo.tiles", array)
+        _call(builder, "sttilecfg", _place(builder, saved))
+        _call(builder, "ldtilecfg", builder.bitcast(configuration, cgutils.voidptr_t))
 
-    return types.void(types.int64), generate
+    return types.void(types.int64), _if_amx(write)
 
 
 @intrinsic
 def leave_tiles(typing: Any, saved: Any) -> Any:
     """Configure the tiles of this thread as they were before `enter_tiles`."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if HAS_AMX:
-            _call(builder, "ldtilecfg", _place(builder, args[0]))
-        return context.get_dummy_value()
+    def write(builder: Any, saved: Any) -> None:
+        _call(builder, "ldtilecfg", _place(builder, saved))
 
-    return types.void(types.int64), generate
+    return types.void(types.int64), _if_amx(write)
 
 
 @intrinsic
@@ -129,25 +140,22 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) -
         Address of (rows of a block, STRIP) f32.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if HAS_AMX:
-            _shape, keys, queries, scores = args
-            head_dim = shape.shape.head_dim
-            step, lows = 2 * head_dim, constant(_SUMS * STRIP * 2 * head_dim)
-            left = [(keys, step, STRIP * step), (builder.add(keys, lows), step, STRIP * step)]
-            for i in range(_SUMS):
-                _call(builder, "tilezero", i)
-            for depth in range(0, head_dim, DEPTH):
-                place = constant(depth * 2 * STRIP)
-                right = builder.add(queries, place)
-                both = (right, builder.add(right, constant(head_dim * 2 * STRIP)))
-                _add_products(builder, _SUMS, left, both, 2 * depth)
-            for i in range(_SUMS):
-                place = _place(builder, scores, i * STRIP * _ROW_BYTES)
-                _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
-        return context.get_dummy_value()
+    def write(builder: Any, _shape: Any, keys: Any, queries: Any, scores: Any) -> None:
+        head_dim = shape.shape.head_dim
+        step, lows = 2 * head_dim, constant(_SUMS * STRIP * 2 * head_dim)
+        left = [(keys, step, STRIP * step), (builder.add(keys, lows), step, STRIP * step)]
+        for i in range(_SUMS):
+            _call(builder, "tilezero", i)
+        for depth in range(0, head_dim, DEPTH):
+            place = constant(depth * 2 * STRIP)
+            right = builder.add(queries, place)
+            both = (right, builder.add(right, constant(head_dim * 2 * STRIP)))
+            _add_products(builder, _SUMS, left, both, 2 * depth)
+        for i in range(_SUMS):
+            place = _place(builder, scores, i * STRIP * _ROW_BYTES)
+            _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
 
-    return types.void(shape, types.int64, types.int64, types.int64), generate
+    return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
 
 
 @intrinsic
@@ -168,29 +176,26 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
         Address of (head_dim, STRIP) f32.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if HAS_AMX:
-            _shape, values, weights, n_steps, sums = args
-            head_dim, rows = shape.shape.head_dim, _SUMS * STRIP
-            step = 2 * rows
-            for tiles in parts(head_dim // STRIP, _SUMS):
-                first = builder.add(values, constant(tiles.start * STRIP * step))
-                own = builder.add(sums, constant(tiles.start * STRIP * _ROW_BYTES))
-                for i in range(len(tiles)):
-                    _load(builder, i, own, i * STRIP * _ROW_BYTES)
-                with cgutils.for_range(builder, n_steps) as loop:
-                    along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
-                    lows = builder.add(along, constant(head_dim * step))
-                    left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
-                    right = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
-                    both = (right, builder.add(right, constant(rows // 2 * _ROW_BYTES)))
-                    _add_products(builder, len(tiles), left, both, 0)
-                for i in range(len(tiles)):
-                    place = _place(builder, own, i * STRIP * _ROW_BYTES)
-                    _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
-        return context.get_dummy_value()
+    def write(builder: Any, _shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any) -> None:
+        head_dim, rows = shape.shape.head_dim, _SUMS * STRIP
+        step = 2 * rows
+        for tiles in parts(head_dim // STRIP, _SUMS):
+            first = builder.add(values, constant(tiles.start * STRIP * step))
+            own = builder.add(sums, constant(tiles.start * STRIP * _ROW_BYTES))
+            for i in range(len(tiles)):
+                _load(builder, i, own, i * STRIP * _ROW_BYTES)
+            with cgutils.for_range(builder, n_steps) as loop:
+                along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
+                lows = builder.add(along, constant(head_dim * step))
+                left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
+                right = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
+                both = (right, builder.add(right, constant(rows // 2 * _ROW_BYTES)))
+                _add_products(builder, len(tiles), left, both, 0)
+            for i in range(len(tiles)):
+                place = _place(builder, own, i * STRIP * _ROW_BYTES)
+                _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.int64), generate
+    return types.void(shape, types.int64, types.int64, types.int64, types.int64), _if_amx(write)
 
 
 def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
@@ -223,8 +228,7 @@ def _store(emit: Emit, value: Any, address: Any, offset: int) -> None:
 def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any) -> Any:
     """Split head_dim f32 into bf16: highs and lows, at addresses."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, floats, highs, lows = args
+    def write(builder: Any, _shape: Any, floats: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
         words = ir.VectorType(INT16, 2 * LANES)
         odd = list(range(1, 4 * LANES, 2))
@@ -233,31 +237,27 @@ def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any) -> A
             for vectors, target in zip(zip(*both, strict=True), (highs, lows), strict=True):
                 x, y = (builder.bitcast(vector, words) for vector in vectors)
                 _store(emit, emit.shuffle(x, y, odd), target, 2 * column)
-        return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64, types.int64), generate
+    return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
 
 
 @intrinsic
 def split_pairs(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
     """Split two vectors of f32 into bf16, and interleave them: highs and lows, at addresses."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        even, odd, *targets = args
+    def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
-        for x, y, target in zip(_split(emit, even), _split(emit, odd), targets, strict=True):
+        for x, y, target in zip(_split(emit, even), _split(emit, odd), (highs, lows), strict=True):
             _store(emit, _paired(emit, x, y), target, 0)
-        return context.get_dummy_value()
 
-    return types.void(VECTOR, VECTOR, types.int64, types.int64), generate
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
 
 
 @intrinsic
 def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
     """Split weights as `split_pairs` does, but cut off what does not fit: a sum of weights cannot hide a NaN."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        even, odd, highs, lows = args
+    def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
         mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
         _store(emit, _paired(emit, even, odd), highs, 0)
@@ -266,9 +266,8 @@ def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> An
             for x in (even, odd)
         ]
         _store(emit, _paired(emit, *left), lows, 0)
-        return context.get_dummy_value()
 
-    return types.void(VECTOR, VECTOR, types.int64, types.int64), generate
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
 
 
 @intrinsic
@@ -287,8 +286,7 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
         Steps of DEPTH rows.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, floats, values, n_steps = args
+    def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any) -> None:
         emit, head_dim, rows = Emit(builder), shape.shape.head_dim, _SUMS * STRIP
         with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, constant(head_dim // LANES)) as at:
             source = builder.add(floats, builder.mul(step.index, constant(DEPTH * head_dim * 4)))
@@ -300,9 +298,8 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
                 pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
                 for i, vector in enumerate(_transposed(emit, pairs)):
                     _store(emit, vector, target, (half * head_dim + i) * 2 * rows)
-        return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64, types.int64), generate
+    return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
 
 
 def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
