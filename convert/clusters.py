@@ -6,7 +6,7 @@ The method is Squeezed Attention's (Hooper et al. 2024, sections 3.1 and 3.3).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,6 +18,10 @@ from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import as_floats
 from ..runtime.cache.tail import Rows
+
+#: Keys that are clustered together, as K-means takes time in proportion to the square; and iterations over them, after
+#: which another finds no better clusters (docs/methods.md).
+_SEGMENT, _ITERATIONS = 2048, 5
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,8 @@ class ClusterSettings:
     coarse_share : float
         Coarse centroids per key; 1 % in the paper.
     keys : str
-        "raw": K-means runs over keys as they are; "normalised": over keys of length 1, as in the paper. Centroids are
-        means of keys as they are in any case.
+        "raw": K-means runs over keys as they are, segment by segment; "normalised": over keys of length 1, and over all
+        of them at once, as in the paper. Centroids are means of keys as they are in any case.
     exact_last : int
         Number of last tokens that are always attended; thresholds are measured on their queries.
     exact_first : int
@@ -41,7 +45,7 @@ class ClusterSettings:
         Length in tokens of the shortest document that is clustered. The tokens that are always attended would take up
         a budget of an eighth of a shorter one, and to attend to all of it is cheap.
     max_iterations : int
-        Most iterations of K-means.
+        Most iterations of K-means over all keys at once.
     seed : int
         Seed of K-means.
     """
@@ -96,6 +100,10 @@ class ClusterSettings:
         """
         return max(1, min(self.exact_last, n_tokens - 1))
 
+    def n_segments(self, n_keys: int) -> int:
+        """Return in how many segments, of nearly equal length, the keys of a head are clustered."""
+        return max(1, -(-n_keys // _SEGMENT)) if self.keys == "raw" else 1
+
     def as_json(self) -> dict[str, Any]:
         """Return the settings as a JSON object. Raw keys are not named, so that earlier indexes are still found."""
         settings = asdict(self)
@@ -147,7 +155,9 @@ class HeadClusters:
 def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
     """Cluster one head's keys by K-means, and then the clusters' mean keys.
 
-    As in the authors' code, each cluster counts once in the second step, however many keys it has.
+    Each segment of the document is clustered on its own, with its share of the clusters, so that the time grows with
+    the document and not with its square. As in the authors' code, each cluster counts once in the second step, however
+    many keys it has.
 
     Parameters
     ----------
@@ -163,9 +173,23 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
     HeadClusters
         The keys in the order of their clusters.
     """
-    labels = _kmeans(as_floats(keys), n_clusters, settings)
+    floats, n_segments = as_floats(keys), min(settings.n_segments(len(keys)), n_coarse)
+    totals = np.array([len(keys), n_clusters, n_coarse])
+    bounds = totals * np.arange(n_segments + 1)[:, None] // n_segments
+    orders, starts, coarse_starts = [], [0], [0]
+    for (first, *_), (end, *_), counts in zip(bounds, bounds[1:], np.diff(bounds, axis=0), strict=False):
+        own = _cluster_segment(floats[first:end], int(counts[1]), int(counts[2]), settings)
+        orders.append(own.order + first)
+        starts.extend(own.starts[1:] + first)
+        coarse_starts.extend(own.coarse_starts[1:] + coarse_starts[-1])
+    return HeadClusters(np.concatenate(orders), np.array(starts, np.int32), np.array(coarse_starts, np.int32))
+
+
+def _cluster_segment(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
+    """Cluster the keys of a segment, (n_keys, head_dim) f32, in both levels."""
+    labels = _kmeans(keys, n_clusters, settings)
     order, starts = _sorted_by(labels, n_clusters)
-    means = mean_keys(keys[order], starts).astype(np.float32)
+    means = _means(keys[order], starts).astype(np.float32)
     by_coarse, coarse_starts = _sorted_by(_kmeans(means, n_coarse, settings), n_coarse)
     order, starts = _sorted_by(np.argsort(by_coarse)[labels], n_clusters)
     return HeadClusters(order, starts, coarse_starts)
@@ -174,16 +198,13 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
 def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> np.ndarray:
     """The cluster of each vector, (n,) int32."""
     from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
 
     if settings.keys == "normalised":
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    with threadpool_limits(1):
-        means = KMeans(
-            n_clusters, init="random", n_init=1, max_iter=settings.max_iterations, random_state=settings.seed
-        ).fit(vectors)
-    labels: np.ndarray = means.labels_
+    n_iterations = _ITERATIONS if settings.keys == "raw" else settings.max_iterations
+    means = KMeans(n_clusters, init="random", n_init=1, max_iter=n_iterations, random_state=settings.seed)
+    labels: np.ndarray = means.fit(vectors).labels_
     return labels
 
 
@@ -226,19 +247,13 @@ def cluster_layers(
     IndexLayer
         Each of the layers, in this order, as soon as it is clustered. Its mass is still to be measured, by `calibrate`.
     """
-    from joblib import Parallel, delayed
-
     rows = rows or cache.rows
     n_tokens = cache.n_tail if n_tokens is None else n_tokens
-    n_clusters, n_coarse = settings.n_clusters(n_tokens), settings.n_coarse(n_tokens)
+    n_clusters = settings.n_clusters(n_tokens)
     keys_clustered = slice(settings.exact_first, n_tokens - settings.exact_last)
     clustered = [i for i in layers if n_clusters and not cache.layers[i].window and len(rows(i)[0])]
-    tasks = (
-        delayed(cluster_keys)(head[keys_clustered], n_clusters, n_coarse, settings)
-        for i in clustered
-        for head in rows(i)[0]
-    )
-    results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks) if clustered else iter(())
+    heads = (head[keys_clustered] for i in clustered for head in rows(i)[0])
+    results = _cluster_heads(heads, n_clusters, settings.n_coarse(n_tokens), settings, n_jobs)
     try:
         for i in layers:
             keys, values = rows(i)
@@ -247,7 +262,24 @@ def cluster_layers(
             else:
                 yield whole_layer(keys, values, cache.layers[i].window, n_tokens)
     finally:
-        if clustered:
+        results.close()
+
+
+def _cluster_heads(
+    heads: Iterable[np.ndarray], n_clusters: int, n_coarse: int, settings: ClusterSettings, n_jobs: int
+) -> Generator[HeadClusters, None, None]:
+    """Cluster the keys of heads, n_jobs at a time, each on a thread of its own; yield them in order."""
+    import sklearn.cluster  # noqa: F401, because only the threads of loaded libraries can be limited
+    from joblib import Parallel, delayed
+    from threadpoolctl import threadpool_limits
+
+    tasks = (delayed(cluster_keys)(keys, n_clusters, n_coarse, settings) for keys in heads)
+    with threadpool_limits(1):
+        results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks)
+        try:
+            for clusters in results:  # noqa: UP028, as `yield from` would close them before `finally`
+                yield clusters
+        finally:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns that an interruption wastes work
                 results.close()
@@ -311,9 +343,13 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     float16 array, shape (n_clusters, head_dim)
         The means; 0 for a cluster without keys.
     """
+    return _means(as_floats(keys[: starts[-1]]), starts)
+
+
+def _means(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Compute the mean of each cluster's rows, (n_rows, head_dim) f32."""
     sizes = np.diff(starts)
     filled = sizes > 0  # fewer distinct keys than clusters leave some empty
-    rows = as_floats(keys[: starts[-1]])
     means = np.zeros((len(sizes), rows.shape[1]), np.float16)
     sums = np.add.reduceat(rows, starts[:-1][filled], axis=0)
     means[filled] = sums / sizes[filled, None]
