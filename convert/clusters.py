@@ -21,7 +21,7 @@ from ..runtime.cache.tail import Rows
 
 #: Keys that are clustered together, as K-means takes time in proportion to the square; and iterations over them, after
 #: which another finds no better clusters (docs/methods.md).
-_SEGMENT, _ITERATIONS = 2048, 5
+_SEGMENT, _ITERATIONS = 2048, 12
 
 
 @dataclass(frozen=True)
