@@ -19,9 +19,6 @@ from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
 from .parameters import parameter
 
-#: Tokens from which on a document is sorted: in a shorter one, to look up all codes takes no longer.
-_FROM = 6000
-
 #: Share of the leaves that a step looks up, besides twice the share of the bytes that it reads.
 _LEAST_LOOKED_UP = 0.125
 
@@ -43,6 +40,9 @@ class Sketch(Method):
         Tokens of a sequence up to which a step reads everything.
     columns : int
         Columns of a key that share a code of 4 bits.
+    leaves : int
+        Tokens of a document from which on its rows are sorted into leaves, so that a step looks up the codes of some
+        only; 0 for never. In a shorter one, to look up all codes takes no longer.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
@@ -50,6 +50,7 @@ class Sketch(Method):
     most: float = parameter(1.0, above=0, most=1)
     dense: int = parameter(0, least=0)
     columns: int = parameter(4, choices=(2, 4, 8))
+    leaves: int = parameter(6000, least=0)
 
     name = "sketch"
     hooks = HOOKS
@@ -72,7 +73,7 @@ class Sketch(Method):
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
         """Return what codes, means and codebooks take of the bytes of all rows."""
-        n_blocks, head_dim, n_leaves = _n_blocks(n_tokens), heads.head_dim, _n_leaves(heads, index)
+        n_blocks, head_dim, n_leaves = _n_blocks(n_tokens), heads.head_dim, self._n_leaves(heads, index)
         n_looked_up = self._n_looked_up(n_leaves)
         n_bytes = (n_blocks - n_leaves + n_looked_up) * BLOCK_ROWS * (head_dim // self.columns + 1) / 2
         n_bytes += n_blocks * 2 * head_dim + (8 * CODES * head_dim if n_blocks else 0)
@@ -86,7 +87,7 @@ class Sketch(Method):
 
     def start(self, heads: Heads, index: Index | None) -> None:
         """Say how many codes a key has, and which blocks are leaves."""
-        n_leaves = _n_leaves(heads, index)
+        n_leaves = self._n_leaves(heads, index)
         heads.state["n_codes"], heads.state["n_leaves"] = heads.head_dim // self.columns, n_leaves
         n_rows = 0 if index is None else ready_blocks(len(index.tokens)) * BLOCK_ROWS
         heads.state["first_trained"] = np.where(n_leaves, n_rows, TRAINED)
@@ -121,16 +122,16 @@ class Sketch(Method):
         n_looked_up: np.ndarray = np.ceil(np.minimum(share, 1.0) * (n_leaves // BLOCKS)).astype(np.int64) * BLOCKS
         return n_looked_up
 
+    def _n_leaves(self, heads: Heads, index: Index | None) -> np.ndarray:
+        """Return how many blocks of a document are leaves in each head: none where a window slides."""
+        n_tokens = 0 if index is None else len(index.tokens)
+        is_sorted = 0 < self.leaves <= n_tokens
+        n_leaves = max(ready_blocks(n_tokens) // BLOCKS - 1, 0) * BLOCKS if is_sorted else 0
+        leaves: np.ndarray = np.where(heads.get("window") > 0, 0, n_leaves)
+        return leaves
+
 
 def _n_blocks(n_tokens: int) -> int:
     """Return the blocks with codes in a step of one token, after which n_tokens tokens are stored."""
     n_blocks = ready_blocks(n_tokens - 1)
     return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0
-
-
-def _n_leaves(heads: Heads, index: Index | None) -> np.ndarray:
-    """Return how many blocks of a document are leaves in each head: none where the window slides, for order matters."""
-    n_tokens = 0 if index is None else len(index.tokens)
-    n_leaves = (ready_blocks(n_tokens) // BLOCKS - 1) * BLOCKS if n_tokens >= _FROM else 0
-    leaves: np.ndarray = np.where(heads.get("window") > 0, 0, n_leaves)
-    return leaves

@@ -8,7 +8,6 @@ from helpers.index_builds import build, library_of, text_of
 import octavo
 from octavo.cpu_kernels.codes import BLOCK_ROWS
 from octavo.cpu_kernels.head import CHUNK_ROWS
-from octavo.runtime.methods import sketch
 from octavo.runtime.store.index_files import open_index
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
@@ -25,12 +24,6 @@ def document(model, tmp_path_factory):
     folder, reading = tmp_path_factory.mktemp("index"), octavo.Llama(model, n_ctx=8192, n_threads=2)
     built = build(reading, folder, text_of(3000))
     return open_index(built, library_of(reading, folder).model_hash)[0]
-
-
-@pytest.fixture
-def sorting(monkeypatch):
-    """Sort documents of this length already."""
-    monkeypatch.setattr(sketch, "_FROM", 1500)
 
 
 def attached(model, document, attention, budget):
@@ -52,8 +45,8 @@ def keys_of_document(llama, document):
     return np.concatenate([keys for keys, _ in llama.context.cache.tails[0].rows(0, len(document.tokens))])
 
 
-def test_leaves_hold_rows_of_the_document_that_are_alike(model, document, sorting):
-    llama = attached(model, document, "sketch", 0.25)
+def test_leaves_hold_rows_of_the_document_that_are_alike(model, document):
+    llama = attached(model, document, "sketch:leaves=1500", 0.25)
     state = llama.context.cache.tails[0].state
     n_leaves = int(state["n_leaves"])
     copied = keys_of_document(llama, document)
@@ -70,13 +63,13 @@ def test_leaves_hold_rows_of_the_document_that_are_alike(model, document, sortin
     assert spread(copied) < 0.9 * spread(in_order)
 
 
-def test_with_all_of_the_budget_a_sorted_document_is_dense(model, document, sorting):
+def test_with_all_of_the_budget_a_sorted_document_is_dense(model, document):
     dense = steps(attached(model, document, "dense", 1.0))
-    np.testing.assert_allclose(steps(attached(model, document, "sketch", 1.0)), dense, atol=SAME)
+    np.testing.assert_allclose(steps(attached(model, document, "sketch:leaves=1500", 1.0)), dense, atol=SAME)
 
 
-@pytest.mark.parametrize("attention", ["sketch:budget=0.25", "sketch:quality=0.9,most=0.3"])
-def test_a_sorted_document_is_near_to_dense(model, document, sorting, attention):
+@pytest.mark.parametrize("attention", ["sketch:budget=0.25,leaves=1500", "sketch:quality=0.9,most=0.3,leaves=1500"])
+def test_a_sorted_document_is_near_to_dense(model, document, attention):
     dense = steps(attached(model, document, "dense", 1.0))
     llama = attached(model, document, attention, 1.0)
     llama.context.bytes_read = 0
@@ -86,16 +79,17 @@ def test_a_sorted_document_is_near_to_dense(model, document, sorting, attention)
     assert np.corrcoef(sketched.ravel(), dense.ravel())[0, 1] > 0.9
 
 
-def test_what_follows_a_sorted_document_can_be_taken_back(model, document, sorting):
-    llama = attached(model, document, "sketch", 0.25)
+def test_what_follows_a_sorted_document_can_be_taken_back(model, document):
+    llama = attached(model, document, "sketch:leaves=1500", 0.25)
     first = steps(llama)
     llama.rewind(len(document.tokens))
     np.testing.assert_array_equal(steps(llama), first)
     assert not llama.context.cache.truncate(len(document.tokens) - 1), "the document itself is sorted"
 
 
-def test_a_short_document_stays_in_order(model, document):
-    llama = attached(model, document, "sketch", 0.25)
+@pytest.mark.parametrize("attention", ["sketch", "sketch:leaves=0", "auto"])
+def test_a_short_document_stays_in_order_and_one_that_is_not_to_be_sorted(model, document, attention):
+    llama = attached(model, document, attention, 0.25)
     in_order = document.layers[0].keys[0][document.layers[0].positions(0).argsort()]
     assert llama.context.cache.tails[0].state["n_leaves"] == 0
     assert (keys_of_document(llama, document) == in_order).all()
