@@ -1,7 +1,8 @@
 """Compile kernels: the decorators, their flags, the cache folder, and the sizes that a kernel is compiled for.
 
 Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
-The name of our cache folder is therefore a hash of all kernel sources: an edit anywhere makes a new folder.
+The name of our cache folder is therefore a hash of all kernel sources: an edit anywhere makes a new folder. Numba
+notices another CPU, but not that the system forbids a part of it: so that is in the hash, too.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
 @cache
 def cache_folder() -> Path:
-    """Return the folder of the kernels that were compiled from exactly these sources.
+    """Return the folder of the kernels that were compiled from exactly these sources, for what this process may use.
 
     Returns
     -------
@@ -61,7 +62,8 @@ def cache_folder() -> Path:
     package = Path(__file__).parent.parent
     folders = package / "cpu_kernels", package / "runtime" / "graph"
     sources = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    contents = [path.read_bytes() for path in sources]
+    digest = hashlib.sha256(b"".join([*contents, str(HAS_AMX).encode()])).hexdigest()[:16]
     return Path(platformdirs.user_cache_dir("octavo")) / "kernels" / digest
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.kernel_inputs import SAME_IN_BATCHES as SAME
 from helpers.kernel_inputs import Room, address, halves, normal, relative_error
 
 from octavo.cpu_kernels import amx, vector
@@ -11,7 +12,6 @@ pytestmark = pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX")
 
 ROWS = 64  # of a block
 SHAPES = [Shape(head_dim, 1) for head_dim in (32, 64, 96, 256)]
-SAME = 6e-5  # relative: 16 of the 24 bits of an f32
 
 
 def of_bf16(words):

@@ -39,7 +39,7 @@ TWO_LEVELS = ["append_rows", "score_items", "narrow_items", "score_narrowed", *D
     ("attention", "steps"),
     [
         ("dense", [DECODE] * 3),
-        ("streaming:positions=sequence", [DECODE] * 3),
+        ("streaming:positions=sequence,tokens=200", [DECODE] * 3),
         ("quest", [SCORES] * 3),
         ("quest:dense_layers=2", [DECODE, DECODE, SCORES]),
         ("sparq", [SCORES] * 3),
