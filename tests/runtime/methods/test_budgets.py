@@ -258,9 +258,10 @@ def kept_rows(model):
 @pytest.mark.parametrize("attention", ["plan+h2o", "plan+streaming", "plan+window"])
 @pytest.mark.parametrize("budget", [0.2, 0.5])
 def test_a_plan_scales_the_rows_that_are_kept_and_their_sum_stays(attention, budget):
-    rows = kept_rows(Model(attention, budget, 64, F16, 4000))
-    assert rows.sum() == pytest.approx(budget * 4000 * N_LAYERS, abs=N_LAYERS / 2)
-    assert set(rows[:3].tolist()) == {min(4000, round(SCALE[0] * budget * 4000))}
+    depth = 63 * 64  # windows grow at multiples of 64
+    rows = kept_rows(Model(attention, budget, 64, F16, depth))
+    assert rows.sum() == pytest.approx(budget * depth * N_LAYERS, abs=N_LAYERS / 2)
+    assert set(rows[:3].tolist()) == {min(depth, round(SCALE[0] * budget * depth))}
     assert len(set(rows[3:].tolist())) == 1
     assert rows[3] >= 256
 
