@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -227,7 +228,7 @@ bool run_grid() {
 
 // ---- One launch
 
-bool run_guarded() {
+bool run_in_guard() {
     Guard guard(launch->timeout_seconds, [] { return current != nullptr; });
     int number = sigsetjmp(escape, 1);
     if (number == 0) return run_grid();
@@ -237,6 +238,14 @@ bool run_guarded() {
     return fail("the kernel stopped: %s (thread %ld of threadgroup %u, %u, %u; last seen at %s:%d); the sanitizers "
                 "name the line", what, thread, group_position[0], group_position[1], group_position[2],
                 fibers[thread].site.file ? fibers[thread].site.file : "its beginning", fibers[thread].site.line);
+}
+
+// A jump out of a signal handler loses registers that the kernel of the system cleared for the handler: with AMX, the
+// configuration of the tiles, which llama.cpp sets once in each thread. So a launch has a thread of its own.
+bool run_guarded() {
+    bool good = false;
+    std::thread([&] { good = run_in_guard(); }).join();
+    return good;
 }
 
 void wait_at(State state, const char *operation, msl_site site) {
