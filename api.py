@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .convert.documents import attach_document, index_document
+from .convert.pipeline import PREFILL_AUTO
 from .convert.progress import Progress, Silent
 from .convert.texts import read_document
 from .errors import OctavoError
@@ -66,6 +67,7 @@ def open_document(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
+    prefill: str = PREFILL_AUTO,
     max_tokens: int | None = None,
     temperature: float = 0.8,
     top_p: float = 0.95,
@@ -110,6 +112,9 @@ def open_document(
         How far to stretch them: 2 doubles the context.
     index_dir : path, optional
         Folder for indexes; by default that of the model.
+    prefill : {"auto", "dense"}
+        How the document is read the first time: "auto" leaves out, in a document of 4,096 tokens or more, keys that
+        hold 3 % of a batch's attention; "dense" reads everything (docs/methods.md).
     max_tokens : int, optional
         Most tokens of an answer; by default as many as fit the context.
     temperature, top_p, top_k
@@ -154,7 +159,7 @@ def open_document(
         notice=notice,
     )
     try:
-        attach_document(llama, library, path, progress or Silent(), n_threads, notice)
+        attach_document(llama, library, path, progress or Silent(), n_threads, notice, prefill)
         if (budget is not None or attention != DEFAULT_ATTENTION) and (
             shortfall := llama.context.cache.shortfall(llama.n_tokens)
         ):
@@ -241,6 +246,7 @@ def index_documents(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
+    prefill: str = PREFILL_AUTO,
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> list[Path]:
@@ -253,7 +259,7 @@ def index_documents(
     attention : str
         The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
         the number of centroids, make another.
-    model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir
+    model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir, prefill
         As in `open_document`.
     progress, notice
         As in `open_document`.
@@ -292,7 +298,7 @@ def index_documents(
     folders = []
     try:
         for path in paths:
-            folders.append(index_document(llama, library, path, progress, n_threads, notice))
+            folders.append(index_document(llama, library, path, progress, n_threads, notice, prefill))
             notice(f"The index of {Path(path).name} is {folders[-1]}")
     finally:
         llama.close()

@@ -24,6 +24,7 @@ def open_session(
 
     settings = {**model_options.arguments(), **attention_options.arguments(), **sampling_options.arguments()}
     if document is None:
+        del settings["prefill"]
         return api.open_session(**settings, notice=notice)
     with resumable(), TaskProgress() as progress:
         return api.open_document(document, **settings, progress=progress, notice=notice)

@@ -18,6 +18,7 @@ from .render import TaskProgress, notice, print_json, resumable, size, table
 @options.attention
 @options.plan
 @options.retrieval_heads
+@options.prefill
 @options.model_options
 def index(
     documents: tuple[Path, ...],

@@ -89,6 +89,7 @@ class AttentionOptions:
     quality: float | None
     plan: Path | None
     retrieval_heads: float | None
+    prefill: str
 
     def arguments(self) -> dict[str, Any]:
         """Return the same for the functions of octavo/api.py.
@@ -260,6 +261,14 @@ plan = option(
     help="The model's plan, for duo and plan, or a TSV file of gates in the format of DuoAttention's authors.  "
     "[default: the plan that `octavo profile` wrote]",
 )
+prefill = option(
+    "--prefill",
+    env="PREFILL",
+    type=click.Choice(["auto", "dense"]),
+    default="auto",
+    show_default=True,
+    help="How a document is read, once: auto leaves out, where it is long, keys that get little attention.",
+)
 retrieval_heads = option(
     "--retrieval-heads",
     env="RETRIEVAL_HEADS",
@@ -302,8 +311,8 @@ def model_options(command: Function) -> Function:
 
 
 def attention_options(command: Function) -> Function:
-    """Add --attention, --budget, --quality, --plan and --retrieval-heads, as one argument `attention_options`."""
-    chosen = (attention, budget, quality, plan, retrieval_heads)
+    """Add --attention, --budget, --quality, --plan, --retrieval-heads, --prefill, as one `attention_options`."""
+    chosen = (attention, budget, quality, plan, retrieval_heads, prefill)
     return _grouped(command, "attention_options", AttentionOptions, *chosen)
 
 

@@ -12,6 +12,7 @@ from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
+from .pipeline import covers_by
 from .progress import Progress
 from .texts import read_document
 
@@ -23,6 +24,7 @@ def index_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
+    prefill: str,
 ) -> Path:
     """Make the index of a document unless it is there already, with what the model's attention needs of it.
 
@@ -40,6 +42,8 @@ def index_document(
         Threads that cluster.
     notice : callable
         Receives a sentence that says what happens to the document.
+    prefill : str
+        How the document is read, one of PREFILLS (pipeline.py). An index of a dense reading serves any.
 
     Returns
     -------
@@ -51,11 +55,12 @@ def index_document(
     OctavoError
         The document cannot be read or is too long, or disk or memory do not suffice.
     """
-    text, path = _locate(llama, library, document_path)
+    covers = covers_by(prefill, llama)
+    text, path = _locate(llama, library, document_path, covers)
     if path.exists():
         notice(f"{Path(document_path).name} is indexed already: {path}")
     else:
-        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
+        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
     for assignment in llama.context.cache.assignments:
         assignment.method.measure(index)
@@ -69,12 +74,13 @@ def attach_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
+    prefill: str,
 ) -> None:
     """Attach a document's index to a model, and make the index first if there is none.
 
     Parameters
     ----------
-    llama, library, document_path, progress, n_jobs, notice
+    llama, library, document_path, progress, n_jobs, notice, prefill
         As in `index_document`. The model holds the document afterwards.
 
     Raises
@@ -82,9 +88,10 @@ def attach_document(
     OctavoError
         The index cannot be made or opened.
     """
-    text, path = _locate(llama, library, document_path)
+    covers = covers_by(prefill, llama)
+    text, path = _locate(llama, library, document_path, covers)
     if not path.exists():
-        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice)
+        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
     llama.attach(index)
 
@@ -94,10 +101,11 @@ def _settings(llama: Llama) -> ClusterSettings:
     return settings_for(llama.context.kv_type, llama.composition.clustering)
 
 
-def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str]) -> tuple[str, Path]:
-    """A document's text, and where its index lies or will lie."""
-    text = read_document(document_path)
-    return text, library.index_path(document_path, text, identity(llama, _settings(llama)))
+def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str], covers: float) -> tuple[str, Path]:
+    """A document's text, and where its index lies or will lie. One of a dense reading serves any."""
+    text, settings = read_document(document_path), _settings(llama)
+    dense = library.index_path(document_path, text, identity(llama, settings))
+    return text, dense if dense.exists() else library.index_path(document_path, text, identity(llama, settings, covers))
 
 
 def _build(
@@ -109,6 +117,7 @@ def _build(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
+    covers: float,
 ) -> None:
     """Make an index. Meanwhile all heads attend densely, but those that stream by `duo`."""
     documents = [manifest["document"] for _, manifest in library.indexes()]
@@ -119,7 +128,7 @@ def _build(
     duo = llama.composition.duo
     llama.set_attention(duo.words if duo else DENSE)
     try:
-        IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs).build()
+        IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs, covers).build()
     finally:
         llama.reset()
         llama.set_attention(attention, budget)

@@ -44,7 +44,7 @@ from .progress import Progress
 _PIECE = 1024
 
 
-def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
+def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> dict[str, Any]:
     """Return what an index depends on besides the model file and the text.
 
     Parameters
@@ -53,11 +53,14 @@ def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
         The model as it was loaded: its prompt, positions, and type of keys and values.
     settings : ClusterSettings
         How documents are clustered.
+    covers : float
+        Share of its attention that a batch covers that is read; 0 if everything is.
 
     Returns
     -------
     dict
-        Entries of the manifest. F16 is not named, so that indexes from before q8_0 are still found.
+        Entries of the manifest. What indexes from before q8_0 and sparse reading have is not named, so that they are
+        still found.
     """
     kv_type = llama.context.kv_type
     return {
@@ -66,6 +69,7 @@ def identity(llama: Llama, settings: ClusterSettings) -> dict[str, Any]:
         "clustering": settings.as_json(),
         "rope": rope_settings(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),
+        **({"prefill_covers": covers} if covers else {}),
         **streaming_heads(llama),
     }
 
@@ -128,6 +132,8 @@ class IndexBuilder:
         Is told how far the work is.
     n_jobs : int
         Threads that cluster.
+    covers : float
+        Share of its attention that a batch must cover; 0 to read everything.
 
     Raises
     ------
@@ -145,9 +151,10 @@ class IndexBuilder:
         settings: ClusterSettings,
         progress: Progress,
         n_jobs: int,
+        covers: float = 0.0,
     ) -> None:
         self.llama, self.library, self.path, self.name, self.text = llama, library, path, name, text
-        self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
+        self.settings, self.progress, self.n_jobs, self.covers = settings, progress, n_jobs, covers
         self.folder = path.with_name(path.name + ".partial")
         self.tokens = document_tokens(llama, name, text)
         if llama.n_batch < settings.exact_last:
@@ -200,7 +207,7 @@ class IndexBuilder:
         self.progress.start(f"Reading {self.name}", n_tokens, "tokens", done)
         for end in ends:
             n_queries = end - done if end == n_tokens else 0
-            queries = read(llama, self.tokens[done:end], self.progress, n_queries)
+            queries = read(llama, self.tokens[done:end], self.progress, n_queries, self.covers)
             self._write_piece(done, end, queries)
             done = end
         return self._queries()
@@ -212,7 +219,7 @@ class IndexBuilder:
         if not path.exists():
             llama.reset()
             self.progress.start(f"Reading {self.name}", n_tokens, "tokens")
-            queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens))
+            queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.covers)
             arrays = {f"queries.{i}": array for i, array in enumerate(queries)}
             for i in range(len(cache.layers)):
                 (keys, values), streaming = cache.document_rows(i)
@@ -267,7 +274,7 @@ class IndexBuilder:
             "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "dtype": self.llama.context.kv_type,
-            **identity(self.llama, self.settings),
+            **identity(self.llama, self.settings, self.covers),
         }
         write_manifest(self.folder, len(layers), entries)
         with disk_errors(self.path):

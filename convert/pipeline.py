@@ -14,10 +14,18 @@ from ..errors import OctavoError
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.tail import Rows
+from ..runtime.devices import CPU
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from .clusters import ClusterSettings, cluster_layers, whole_layer
 from .progress import Progress
+
+#: Ways to read a document: a batch reads everything, or the keys that hold most of its attention.
+PREFILL_DENSE, PREFILL_AUTO = "dense", "auto"
+PREFILLS = (PREFILL_AUTO, PREFILL_DENSE)
+
+#: The share of a batch's attention that these keys must hold (cpu_kernels/blocks.py), where documents are long.
+COVERS = 0.97
 
 
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
@@ -75,7 +83,29 @@ def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[ra
             yield range(first, min(first + n_batch, end))
 
 
-def read(llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int = 0) -> list[np.ndarray]:
+def covers_by(prefill: str, llama: Llama) -> float:
+    """Return what share of its attention a batch of a document must cover; 0 to read everything.
+
+    Parameters
+    ----------
+    prefill : str
+        How documents are read, one of PREFILLS.
+    llama : Llama
+        The model that reads. Metal always reads everything.
+
+    Raises
+    ------
+    OctavoError
+        There is no such way.
+    """
+    if prefill not in PREFILLS:
+        raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{prefill}'.")
+    return COVERS if prefill == PREFILL_AUTO and llama.context.device.name == CPU else 0.0
+
+
+def read(
+    llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int = 0, covers: float = 0.0
+) -> list[np.ndarray]:
     """Evaluate tokens that follow what the model holds, and capture the queries of the last ones.
 
     Parameters
@@ -88,6 +118,8 @@ def read(llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int
         Is told of each batch; its task has started.
     n_queries : int
         Number of last tokens whose queries are captured, at most one batch; 0 for none.
+    covers : float
+        Share of its attention that a batch must cover; 0 to read everything.
 
     Returns
     -------
@@ -95,13 +127,14 @@ def read(llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int
         The scaled queries in each attention node; an empty list if none are captured.
     """
     queries: list[np.ndarray] = []
-    for batch in batches(0, len(tokens), llama.n_batch, n_queries):
-        if n_queries and batch.stop == len(tokens):
-            with llama.context.captured_queries(len(batch)) as queries:
+    with llama.context.covering(covers):
+        for batch in batches(0, len(tokens), llama.n_batch, n_queries):
+            if n_queries and batch.stop == len(tokens):
+                with llama.context.captured_queries(len(batch)) as queries:
+                    llama.eval(tokens[batch.start : batch.stop])
+            else:
                 llama.eval(tokens[batch.start : batch.stop])
-        else:
-            llama.eval(tokens[batch.start : batch.stop])
-        progress.advance(len(batch))
+            progress.advance(len(batch))
     return queries
 
 

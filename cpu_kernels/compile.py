@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import operator
-import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,11 +33,7 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 def _may_use_amx() -> bool:
-    """Return whether this CPU multiplies tiles of bf16, the user wants it, and the system lets this process do so."""
-    if (
-        os.environ.get("OCTAVO_AMX") != "1"
-    ):  # off: a process once ended with an illegal instruction (cpu_kernels/README.md)
-        return False
+    """Return whether this CPU multiplies tiles of bf16, and the system lets this process do so."""
     if not llvmlite.binding.get_host_cpu_features().get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)

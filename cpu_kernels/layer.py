@@ -13,6 +13,7 @@ import numpy as np
 from numba import int64
 
 from .append import append_rows
+from .blocks import FEWEST_BLOCKS, choose_blocks, count_blocks, count_groups, count_samples, sample_tile
 from .compile import Shape, kernel
 from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .head import HEAD, head_at
@@ -36,6 +37,15 @@ WORK = np.dtype(
         ("partials", "i8"),  # (n_threads, n_kv_head) partial results
         ("scratch", "i8"),  # (n_threads, scratch_bytes)
         ("scratch_bytes", "i8"),
+        # Of a batch that reads only the blocks of keys that hold most of its attention (blocks.py).
+        ("covers", "f8"),  # share of the attention that they must hold; 0 to read everything
+        ("next_sample", "i8"),  # tile of sampled queries that no thread has taken yet
+        ("n_blocks", "i8"),  # (n_kv_head,) int64; 0 for a head that reads everything
+        ("most_blocks", "i8"),  # blocks that there is room for
+        ("samples", "i8"),  # (n_kv_head, sample_bytes)
+        ("sample_bytes", "i8"),
+        ("chosen", "i8"),  # (n_kv_head, most groups, most_blocks) bytes
+        ("chosen_bytes", "i8"),  # of one head
     ],
     align=True,
 )
@@ -44,7 +54,7 @@ WORK = np.dtype(
 SHORT = 256
 
 _HEAD_BYTES, _SPAN_BYTES = HEAD.itemsize, SPAN.itemsize
-_NEXT_TILE = 8  # where `next_tile` lies in WORK
+_NEXT_TILE, _NEXT_SAMPLE = (WORK.fields[name][1] for name in ("next_tile", "next_sample"))  # where they lie
 
 
 def scratch_bytes(shape: Shape) -> int:
@@ -102,7 +112,7 @@ def attend_layer(
     """
     work = record_at(work_address, WORK)
     if ith == 0:
-        work.next_tile = 0
+        work.next_tile = work.next_sample = 0
     if n_tokens == 1 and _any_scores(heads, n_kv_head):
         barrier(work_address, n_threads)
         for i in range(n_kv_head):
@@ -118,6 +128,8 @@ def attend_layer(
     if n_tokens == 1:
         _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
     else:
+        if work.covers > 0:
+            _choose(shape, heads, n_kv_head, n_tokens, softcap, work_address, ith, n_threads)
         _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith)
 
 
@@ -135,6 +147,10 @@ def _select(shape, n_tokens, i, heads, work):
         n_rows += spans[s].n_rows
     write_int64(work.n_spans + i * 8, n_spans)
     write_int64(work.n_rows + i * 8, n_rows)
+    if n_tokens > 1 and work.covers > 0:
+        n_blocks = count_blocks(spans, n_spans)
+        sparse = FEWEST_BLOCKS <= n_blocks <= work.most_blocks and spans[0].queries == 0
+        write_int64(work.n_blocks + i * 8, n_blocks if sparse else 0)
     head.bytes_read += n_rows * 2 * shape.row_bytes
 
 
@@ -173,6 +189,62 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
 
 
 @kernel
+def _choose(shape, heads, n_kv_head, n_tokens, softcap, work_address, ith, n_threads):
+    """Choose the blocks that a batch reads, in every head that has enough of them."""
+    work = record_at(work_address, WORK)
+    newest = head_at(heads)
+    n_groups = count_groups(newest.tail_position + newest.n_tail - n_tokens, n_tokens)
+    n_tiles = count_samples(shape, n_groups)
+    while True:
+        item = fetch_add(work_address + _NEXT_SAMPLE, 1)
+        if item >= n_tiles * n_kv_head:
+            break
+        i, tile = item % n_kv_head, item // n_kv_head
+        n_blocks, n_spans = read_int64(work.n_blocks + i * 8), read_int64(work.n_spans + i * 8)
+        if n_blocks > 0:
+            sample_tile(
+                shape,
+                tile,
+                n_tokens,
+                work.queries + i * n_tokens * shape.group * shape.head_dim * 4,
+                _first_position(heads, i, n_tokens),
+                spans_at(work.spans + i * work.span_capacity * _SPAN_BYTES, n_spans),
+                n_spans,
+                softcap,
+                work.scratch + ith * work.scratch_bytes,
+                work.samples + i * work.sample_bytes,
+                n_tiles,
+                n_blocks,
+            )
+    barrier(work_address, n_threads)
+    for item in range(ith, n_groups * n_kv_head, n_threads):
+        i, group = item % n_kv_head, item // n_kv_head
+        n_blocks, n_spans = read_int64(work.n_blocks + i * 8), read_int64(work.n_spans + i * 8)
+        if n_blocks > 0:
+            choose_blocks(
+                shape,
+                group,
+                n_tokens,
+                _first_position(heads, i, n_tokens),
+                spans_at(work.spans + i * work.span_capacity * _SPAN_BYTES, n_spans),
+                n_spans,
+                work.covers,
+                work.samples + i * work.sample_bytes,
+                n_tiles,
+                n_blocks,
+                work.chosen + i * work.chosen_bytes + group * n_blocks,
+            )
+    barrier(work_address, n_threads)
+
+
+@kernel
+def _first_position(heads, i, n_tokens):
+    """Return the position of a step's first token, in the rows of head i."""
+    head = head_at(heads + i * _HEAD_BYTES)
+    return head.tail_position + head.n_tail - n_tokens
+
+
+@kernel
 def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith):
     work = record_at(work_address, WORK)
     tiles, group = n_tiles(shape, n_tokens), shape.group
@@ -181,16 +253,19 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, ou
         if item >= tiles * n_kv_head:
             break
         i, tile = item % n_kv_head, tiles - 1 - item // n_kv_head
-        head = head_at(heads + i * _HEAD_BYTES)
-        n_spans = read_int64(work.n_spans + i * 8)
+        n_spans, n_blocks = read_int64(work.n_spans + i * 8), 0
+        if work.covers > 0:
+            n_blocks = read_int64(work.n_blocks + i * 8)
         attend_tile(
             shape,
             tile,
             n_tokens,
             work.queries + i * n_tokens * group * shape.head_dim * 4,
-            head.tail_position + head.n_tail - n_tokens,
+            _first_position(heads, i, n_tokens),
             spans_at(work.spans + i * work.span_capacity * _SPAN_BYTES, n_spans),
             n_spans,
+            work.chosen + i * work.chosen_bytes if n_blocks > 0 else 0,
+            n_blocks,
             softcap,
             sinks + i * group * 4 if sinks != 0 else 0,
             work.scratch + ith * work.scratch_bytes,

@@ -16,6 +16,7 @@ import numpy as np
 from numba import float32
 
 from .amx import enter_tiles, leave_tiles
+from .blocks import any_chosen, group_of
 from .compile import Shape, kernel
 from .head import ANY_ORDER
 from .memory import read_float
@@ -77,7 +78,21 @@ def n_tiles(shape, n_tokens):
 
 @kernel
 def attend_tile(
-    shape, tile, n_tokens, query, position, spans, n_spans, softcap, sinks, scratch, out, token_step, head_step
+    shape,
+    tile,
+    n_tokens,
+    query,
+    position,
+    spans,
+    n_spans,
+    chosen,
+    n_blocks,
+    softcap,
+    sinks,
+    scratch,
+    out,
+    token_step,
+    head_step,
 ):
     """Compute softmax(query . keys) . values for one tile of queries, each over the rows that its token sees.
 
@@ -97,6 +112,10 @@ def attend_tile(
         What the KV head attends. Spans with positions are sorted by position.
     n_spans : int64
         Number of spans.
+    chosen : int64
+        Address of n_blocks bytes for each group of tokens: whether it reads a block (blocks.py). 0 if all are read.
+    n_blocks : int64
+        Number of blocks of all spans, where `chosen` is not 0.
     softcap : float32
         Soft cap of the scores, 0 for none.
     sinks : int64
@@ -114,32 +133,38 @@ def attend_tile(
     n_rows = min(size, n_tokens * group - first_row)
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
+    first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
     start_softmax(shape, first_row, n_rows, position, room)
     if shape.on_amx:
         enter_tiles(room.configuration)
 
-    loaded = 0
+    loaded, first_block = 0, 0
     for i in range(n_spans):
         span = spans[i]
         own = span.queries if span.queries != 0 else query
         if own != loaded:
             load_queries(shape, own + first_row * head_dim * 4, n_rows, room)
             loaded = own
-        window, row = span.window, 0
-        while row < span.n_rows:
-            n = min(BLOCK, span.n_rows - row)
-            masked = False
+        window = span.window
+        for row in range(0, span.n_rows, BLOCK):
+            n, number, masked = min(BLOCK, span.n_rows - row), first_block + row // BLOCK, False
             if span.position != ANY_ORDER:
                 block = span.position + row
                 if block > last_token:
                     break
                 if window > 0 and block + n - 1 <= first_token - window:
-                    row += n
                     continue
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
+            if not any_chosen(chosen, n_blocks, first_group, last_group, number):
+                continue
             load_keys(shape, span.keys, span.rows, row, n, room)
             load_values(shape, span.values, span.rows, row, n, room)
             for strip in range(0, n_rows, strip_queries(shape)):
+                last_row = min(strip + strip_queries(shape), n_rows) - 1
+                first = group_of(position, (first_row + strip) // group)
+                last = group_of(position, (first_row + last_row) // group)
+                if not any_chosen(chosen, n_blocks, first, last, number):
+                    continue
                 score_block(shape, strip, n, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
@@ -147,7 +172,7 @@ def attend_tile(
                 if weigh_strip(shape, strip, n, room):
                     shrink_strip(shape, strip, room)
                 add_values(shape, strip, n, n_rows, room)
-            row += n
+        first_block += -(-span.n_rows // BLOCK)
 
     if shape.on_amx:
         leave_tiles(room.configuration)

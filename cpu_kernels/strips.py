@@ -257,6 +257,20 @@ def _weigh_on_amx(shape, strip, n, room):
 
 
 @kernel
+def sum_strip(shape, n, room, largest_address, sums_address):
+    """Store the largest of each query's scores with n rows, and the sum of exp(score - largest)."""
+    width = strip_queries(shape)
+    for q in range(0, width, LANES):
+        largest, total = splat(float32(LOWEST_SCORE)), splat(float32(0))
+        for r in range(n):
+            largest = maximum(largest, load(room.scores + (r * width + q) * 4))
+        for r in range(n):
+            total = add(total, exp_difference(load(room.scores + (r * width + q) * 4), largest))
+        store(largest_address + q * 4, largest)
+        store(sums_address + q * 4, total)
+
+
+@kernel
 def shrink_strip(shape, strip, room):
     """Scale the weighted values to the new largest scores."""
     width, head_dim = strip_queries(shape), shape.head_dim

@@ -51,8 +51,8 @@ class Reader:
         self._checkpoint: Checkpoint | None = None
         self._attending: tuple[Index, str, float] | None = None
 
-    def read(self, tokens: list[int], clusterings: Sequence[Mapping[str, Any]]) -> list[Index]:
-        """Read a text densely, and make indexes in memory.
+    def read(self, tokens: list[int], clusterings: Sequence[Mapping[str, Any]], covers: float = 0.0) -> list[Index]:
+        """Read a text, and make indexes in memory.
 
         Parameters
         ----------
@@ -60,6 +60,8 @@ class Reader:
             The text.
         clusterings : sequence of mapping
             How the keys are to be clustered, each time other than usual (`Composition.clustering`).
+        covers : float
+            Share of its attention that a batch must cover; 0 to read everything.
 
         Returns
         -------
@@ -74,7 +76,7 @@ class Reader:
         all_settings = [settings_for(llama.context.kv_type, each) for each in clusterings]
         usual = settings_for(llama.context.kv_type)
         n_queries = [settings.n_queries(len(tokens)) for settings in [*all_settings, usual]]
-        queries = read(llama, tokens, self.progress, max(n_queries))
+        queries = read(llama, tokens, self.progress, max(n_queries), covers)
 
         def indexed(layers: Iterable[IndexLayer], settings: ClusterSettings) -> Index:
             last = [captured[:, -settings.n_queries(len(tokens)) :] for captured in queries]

@@ -70,7 +70,7 @@ class Context(internals.LlamaContext):
         self._exit_stack = ExitStack()  # the base class's; `close` needs it even where this is interrupted
         self.nodes = nodes
         self.kv_type, self.device = kv_type, device
-        self._n_ctx = n_ctx
+        self._n_ctx, self._covers = n_ctx, 0.0
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
@@ -165,7 +165,7 @@ class Context(internals.LlamaContext):
         np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
         llama_cpp.llama_memory_clear(self.memory, False)
         try:
-            self._executor.start(n_tokens)
+            self._executor.start(n_tokens, self._covers)
             code = self._run(batch, interruptible=n_tokens >= self._executor.interruptible)
             self._executor.finish()
             if code:
@@ -320,6 +320,18 @@ class Context(internals.LlamaContext):
             step["observer"] = 0
         if problems:
             raise problems[0]
+
+    @contextmanager
+    def covering(self, share: float) -> Iterator[None]:
+        """Have batches read, of a long sequence, only the keys that hold a share of their attention; 0 for all.
+
+        Devices other than the CPU always read all.
+        """
+        self._covers = share
+        try:
+            yield
+        finally:
+            self._covers = 0.0
 
     @contextmanager
     def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:

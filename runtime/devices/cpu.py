@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...cpu_kernels.blocks import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.layer import WORK, scratch_bytes, step_alone
 from ...cpu_kernels.partials import partial_size
 from ...cpu_kernels.spans import SPAN
+from ...cpu_kernels.strips import BLOCK
 from ...errors import OctavoError
 from ..cache.kv_cache import KVCache
 from ..cache.memory import CpuMemory, Memory
@@ -77,7 +79,7 @@ class CpuExecutor:
         n_ubatch: int,
         n_threads: int,
     ) -> None:
-        self._cache, self._nodes = cache, nodes
+        self._cache, self._nodes, self._n_ubatch = cache, nodes, n_ubatch
         self._shapes = [node.shape(kv_type) for node in nodes]
         self._n_kv_head = max(node.n_kv_head for node in nodes)
         self.step = hook.new_step(len(nodes))
@@ -95,6 +97,7 @@ class CpuExecutor:
             "queries": np.empty(n_ubatch * max(node.n_head * node.head_dim for node in self._nodes), np.float32),
             "n_spans": np.zeros(self._n_kv_head, np.int64),
             "n_rows": np.zeros(self._n_kv_head, np.int64),
+            "n_blocks": np.zeros(self._n_kv_head, np.int64),
             "partials": np.empty(n_threads * self._n_kv_head * partial, np.uint8),
             "scratch": np.empty((n_threads, -(-scratch // 64) * 64), np.uint8),
         }
@@ -116,12 +119,29 @@ class CpuExecutor:
         """Follow the cache: its methods serve other heads."""
         self._scratch.forget()
 
-    def start(self, n_tokens: int) -> None:
+    def start(self, n_tokens: int, covers: float = 0.0) -> None:
         """Begin with the first node."""
         if self._scratch.make_room():
             self._spans = np.empty((self._n_kv_head, self._scratch.n_spans), SPAN)
             self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
+        n_rows = self._cache.n_tokens + n_tokens
+        self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
+        if self._work["covers"][0] > 0:
+            self._make_room_for_blocks(n_rows // BLOCK + self._spans.shape[1])
         self._work["arrived"] = self.step["next_layer"] = 0
+
+    def _make_room_for_blocks(self, n_blocks: int) -> None:
+        """Make room for choosing among so many blocks of keys in each head, and among some to come."""
+        if n_blocks <= self._work["most_blocks"][0]:
+            return
+        n_blocks += n_blocks // 4
+        size = max(sample_bytes(shape, self._n_ubatch, n_blocks) for shape in self._shapes)
+        self._samples = np.empty((self._n_kv_head, size), np.uint8)
+        self._chosen = np.empty((self._n_kv_head, most_groups(self._n_ubatch) * n_blocks), np.uint8)
+        self._work["most_blocks"] = n_blocks
+        for name, array in (("sample", self._samples), ("chosen", self._chosen)):
+            self._work[f"{name}_bytes"] = array.shape[1]
+        self._work["samples"], self._work["chosen"] = self._samples.ctypes.data, self._chosen.ctypes.data
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, on this thread alone."""

@@ -167,7 +167,7 @@ class MetalExecutor:
         """Leave copies of the scaled queries in these arrays."""
         self._captured = arrays
 
-    def start(self, n_tokens: int) -> None:
+    def start(self, n_tokens: int, covers: float = 0.0) -> None:
         """Give the GPU the records of all heads as they are now."""
         cache, self._problem = self._cache, None
         self.memory.tidy()

@@ -43,8 +43,11 @@ class Executor(Protocol):
     def interruptible(self) -> int:
         """Return the smallest batch, in tokens, that can be interrupted between two nodes of the graph."""
 
-    def start(self, n_tokens: int) -> None:
-        """Prepare a batch of n_tokens tokens, for which the cache has reserved room."""
+    def start(self, n_tokens: int, covers: float = 0.0) -> None:
+        """Prepare a batch of n_tokens tokens, for which the cache has reserved room.
+
+        Above 0, `covers` is the share of the attention that the rows must hold that the batch reads.
+        """
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, without llama.cpp, between `start` and `finish`: for the doctor.

@@ -8,7 +8,7 @@ from helpers.kernel_inputs import Room, address, halves, normal, relative_error
 from octavo.cpu_kernels import amx, vector
 from octavo.cpu_kernels.compile import HAS_AMX, Shape, kernel
 
-pytestmark = pytest.mark.skipif(not HAS_AMX, reason="no AMX, or OCTAVO_AMX=1 is not set")
+pytestmark = pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX")
 
 ROWS = 64  # of a block
 SHAPES = [Shape(head_dim, 1) for head_dim in (32, 64, 96, 256)]

@@ -216,3 +216,11 @@ def unpack(stored, head_dim):
         codes = stored[:, first // 2 : min(first + 32, head_dim) // 2]
         parts.append((np.hstack([codes & 15, codes >> 4]) - 8.0) * scales[:, block : block + 1])
     return np.hstack(parts)
+
+
+def block_shares(queries, keys, visible, block, softcap=0.0):
+    """The share of each block of rows in the attention of queries: (n_queries, n_blocks)."""
+    scores = np.where(visible, capped(queries.astype(np.float64) @ keys.astype(np.float64).T, softcap), -np.inf)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return np.add.reduceat(weights, np.arange(0, weights.shape[1], block), axis=1)

@@ -1,0 +1,262 @@
+"""Choose the blocks of keys that a batch reads: those that hold most of its attention, as a sample of it says.
+
+The tokens of a batch lie in groups of QUERY_TOKENS. Every SAMPLE_STEP-th of them is scored with all keys, exactly. A
+group then reads the blocks with the largest shares of its sampled attention, until they hold the share that is asked
+for; and in any case the first block, which holds the sink tokens, and those nearest to it. MInference (Jiang et al.
+2024, section 3.2) and XAttention (Xu et al. 2025, section 2.1) choose blocks by a sample of the scores, too: of the
+last queries for all others, and of scores along antidiagonals.
+
+Groups begin at multiples of QUERY_TOKENS in the sequence. So what a token reads does not depend on its batch, if
+batches begin there. In other batches a strip of queries may lie in two groups, and reads the blocks of both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, int64
+from numba.extending import register_jitable
+
+from .amx import enter_tiles, leave_tiles
+from .compile import LANES, Shape, kernel
+from .head import ANY_ORDER
+from .memory import copy_bytes
+from .partials import LOWEST_SCORE
+from .scores import cap_scores, fill
+from .strips import (
+    BLOCK,
+    load_keys,
+    load_queries,
+    mask_strip,
+    score_block,
+    scratch_parts,
+    strip_queries,
+    sum_strip,
+    tile_queries,
+)
+from .vector import add, exp_difference, load, maximum, multiply, splat, store
+from .views import array_at
+
+#: Tokens of a group that reads the same blocks, tokens from one sampled token to the next, and sampled tokens.
+QUERY_TOKENS, SAMPLE_STEP = 64, 8
+_SAMPLES = QUERY_TOKENS // SAMPLE_STEP
+
+#: Blocks of keys below which a head reads all of them: a sample would cost more than it saves.
+FEWEST_BLOCKS = 64
+
+#: Halvings of the interval in which the least share of a chosen block is searched.
+_HALVINGS = 30
+
+
+def most_groups(n_tokens: int) -> int:
+    """Return the most groups that a batch of n_tokens tokens may lie in."""
+    return (n_tokens - 2) // QUERY_TOKENS + 2 if n_tokens > 1 else 1
+
+
+def sample_bytes(shape: Shape, n_tokens: int, n_blocks: int) -> int:
+    """Return the memory of the sample of a KV head.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    n_tokens : int
+        Most tokens of the batch.
+    n_blocks : int
+        Most blocks of keys.
+    """
+    size = int(tile_queries(shape))
+    n_rows = most_groups(n_tokens) * _SAMPLES * shape.group
+    return 2 * 4 * n_blocks * -(-n_rows // size) * size
+
+
+@register_jitable
+def group_of(position, token):
+    """Return the group of a token of a batch that begins at a position, counted from the batch's first."""
+    return (position + token) // QUERY_TOKENS - position // QUERY_TOKENS
+
+
+@kernel
+def count_groups(position, n_tokens):
+    """Return how many groups a batch of n_tokens tokens lies in that begins at a position."""
+    return group_of(position, n_tokens - 1) + 1
+
+
+@kernel
+def count_blocks(spans, n_spans):
+    """Return how many blocks of keys some spans have, each beginning a new one."""
+    n_blocks = 0
+    for i in range(n_spans):
+        n_blocks += -(-spans[i].n_rows // BLOCK)
+    return n_blocks
+
+
+@kernel
+def count_samples(shape, n_groups):
+    """Return how many tiles of queries the sample of n_groups groups has."""
+    return -(-n_groups * _SAMPLES * shape.group // tile_queries(shape))
+
+
+@register_jitable
+def _sampled_token(position, n_tokens, number):
+    """Return a sampled token of a batch: counted back from the last one of its group, and none before its first."""
+    group, back = number // _SAMPLES, number % _SAMPLES
+    start = (position // QUERY_TOKENS + group) * QUERY_TOKENS - position
+    stop = min(start + QUERY_TOKENS, n_tokens)
+    return max(stop - 1 - back * SAMPLE_STEP, start, 0)
+
+
+@kernel
+def sample_tile(shape, tile, n_tokens, query, position, spans, n_spans, softcap, scratch, sample, n_tiles, n_blocks):
+    """Compute the share of each block in the attention of a tile of sampled queries.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    tile : int64
+        Number of the tile, of the sampled queries.
+    n_tokens, query, position, spans, n_spans, softcap, scratch
+        As in `attend_tile` (prefill.py).
+    sample : int64
+        Address of (2, n_blocks, rows of n_tiles tiles) f32. Receives the shares in its first half.
+    n_tiles : int64
+        Number of tiles of the sample.
+    n_blocks : int64
+        What `count_blocks` returns for the spans.
+    """
+    room, size, head_dim, group = scratch_parts(shape, scratch), tile_queries(shape), shape.head_dim, shape.group
+    step, half = n_tiles * size * 4, n_blocks * n_tiles * size * 4
+    n_rows = min(size, count_groups(position, n_tokens) * _SAMPLES * group - tile * size)
+    newest = array_at(room.newest, (size,), np.float32)
+    for r in range(size):
+        row = tile * size + min(r, n_rows - 1)
+        token = _sampled_token(position, n_tokens, row // group)
+        newest[r] = float32(position + token)
+        copy_bytes(room.sums + r * head_dim * 4, query + (token * group + row % group) * head_dim * 4, head_dim * 4)
+    if shape.on_amx:
+        enter_tiles(room.configuration)
+    load_queries(shape, room.sums, n_rows, room)
+    first_token, last_token = int64(newest[0]), int64(newest[0])
+    for r in range(n_rows):
+        first_token, last_token = min(first_token, int64(newest[r])), max(last_token, int64(newest[r]))
+
+    shares, number = sample + tile * size * 4, 0
+    for i in range(n_spans):
+        span = spans[i]
+        window = span.window
+        for row in range(0, span.n_rows, BLOCK):
+            n, place = min(BLOCK, span.n_rows - row), shares + number * step
+            number += 1
+            masked, block = False, span.position + row
+            if span.position != ANY_ORDER:
+                if block > last_token or (window > 0 and block + n - 1 <= first_token - window):
+                    fill(place, 0, size, float32(0))
+                    fill(place + half, 0, size, float32(LOWEST_SCORE))
+                    continue
+                masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
+            load_keys(shape, span.keys, span.rows, row, n, room)
+            for strip in range(0, n_rows, strip_queries(shape)):
+                score_block(shape, strip, n, room)
+                cap_scores(room.scores, n * strip_queries(shape), softcap)
+                if masked:
+                    mask_strip(shape, strip, n, block, window, room)
+                sum_strip(shape, n, room, place + half + strip * 4, place + strip * 4)
+    if shape.on_amx:
+        leave_tiles(room.configuration)
+    for strip in range(0, -(-n_rows // LANES) * LANES, LANES):
+        _normalise(shares + strip * 4, half, step, n_blocks, room.shrinks)
+
+
+@kernel
+def _normalise(sums, half, step, n_blocks, totals):
+    """Turn sums of exp(score - largest) of blocks into shares, for LANES queries; `totals` is an address to work at."""
+    highest = splat(float32(LOWEST_SCORE))
+    for i in range(n_blocks):
+        highest = maximum(highest, load(sums + half + i * step))
+    total = splat(float32(0))
+    for i in range(n_blocks):
+        place = sums + i * step
+        weight = multiply(load(place), exp_difference(load(place + half), highest))
+        store(place, weight)
+        total = add(total, weight)
+    store(totals, total)
+    factors = array_at(totals, (LANES,), np.float32)
+    for q in range(LANES):
+        factors[q] = float32(1) / factors[q]
+    factor = load(totals)
+    for i in range(n_blocks):
+        store(sums + i * step, multiply(load(sums + i * step), factor))
+
+
+@kernel
+def choose_blocks(
+    shape, group_number, n_tokens, position, spans, n_spans, covers, sample, n_tiles, n_blocks, chosen_address
+):
+    """Choose the blocks that a group of tokens reads.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    group_number : int64
+        Which group of the batch.
+    n_tokens, position, spans, n_spans, sample, n_tiles, n_blocks
+        As in `sample_tile`, which has sampled all tiles.
+    covers : float64
+        Share of the sampled attention that the blocks must hold.
+    chosen_address : int64
+        Address of n_blocks bytes, which become 1 for a block that is read and 0 for another.
+    """
+    n_rows, width = _SAMPLES * shape.group, n_tiles * tile_queries(shape)
+    start = (position // QUERY_TOKENS + group_number) * QUERY_TOKENS
+    sampled, chosen = array_at(sample, (n_blocks, width), np.float32), array_at(chosen_address, (n_blocks,), np.uint8)
+    # The largest scores are not needed any more: the columns of the group's first two queries get the shares.
+    shares = array_at(sample + n_blocks * width * 4, (n_blocks, width), np.float32)[:, group_number * n_rows :]
+    number, covered = 0, float32(0)
+    for i in range(n_spans):
+        span = spans[i]
+        for row in range(0, span.n_rows, BLOCK):
+            for half in range(2):
+                total = float32(0)
+                for number_of_token in range(half, _SAMPLES, 2):
+                    first = group_number * n_rows + number_of_token * shape.group
+                    for r in range(first, first + shape.group):
+                        total += sampled[number, r]
+                shares[number, half] = 2 * total / float32(n_rows)
+            newest = span.position + min(row + BLOCK, span.n_rows) - 1
+            near = span.position != ANY_ORDER and newest >= start - QUERY_TOKENS
+            chosen[number] = near or number == 0
+            if chosen[number]:
+                covered += (shares[number, 0] + shares[number, 1]) / 2
+            number += 1
+    if covered >= covers:
+        return
+
+    low, high = float32(0), float32(1)
+    for _ in range(_HALVINGS):
+        middle, total = (low + high) / 2, float32(0)
+        for i in range(n_blocks):
+            if chosen[i] == 0:
+                if shares[i, 0] >= middle:
+                    total += shares[i, 1]
+                if shares[i, 1] >= middle:
+                    total += shares[i, 0]
+        if covered + total / 2 >= covers:
+            low = middle
+        else:
+            high = middle
+    for i in range(n_blocks):
+        if not (shares[i, 0] < low and shares[i, 1] < low):  # a NaN, too, must reach the output
+            chosen[i] = 1
+
+
+@register_jitable
+def any_chosen(chosen, n_blocks, first_group, last_group, number):
+    """Return whether any group of some reads a block; all do if `chosen` is 0."""
+    if chosen == 0:
+        return True
+    bits = array_at(chosen, (last_group + 1, n_blocks), np.uint8)
+    for group in range(first_group, last_group + 1):  # noqa: SIM110, as Numba compiles no generator here
+        if bits[group, number] != 0:
+            return True
+    return False
