@@ -29,6 +29,7 @@ WORK = np.dtype(
     [
         ("arrived", "i8"),  # threads that came to a barrier in this step
         ("next_tile", "i8"),  # prefill tile that no thread has taken yet
+        ("next_sample", "i8"),  # tile of sampled queries that no thread has taken yet
         ("queries", "i8"),  # (n_kv_head, n_tokens * group, head_dim) f32, scaled
         ("spans", "i8"),  # (n_kv_head, span_capacity) SPANs
         ("span_capacity", "i8"),
@@ -39,7 +40,6 @@ WORK = np.dtype(
         ("scratch_bytes", "i8"),
         # Of a batch that reads only the blocks of keys that hold most of its attention (blocks.py).
         ("covers", "f8"),  # share of the attention that they must hold; 0 to read everything
-        ("next_sample", "i8"),  # tile of sampled queries that no thread has taken yet
         ("n_blocks", "i8"),  # (n_kv_head,) int64; 0 for a head that reads everything
         ("most_blocks", "i8"),  # blocks that there is room for
         ("samples", "i8"),  # (n_kv_head, sample_bytes)
@@ -54,7 +54,7 @@ WORK = np.dtype(
 SHORT = 256
 
 _HEAD_BYTES, _SPAN_BYTES = HEAD.itemsize, SPAN.itemsize
-_NEXT_TILE, _NEXT_SAMPLE = (WORK.fields[name][1] for name in ("next_tile", "next_sample"))  # where they lie
+_NEXT_TILE, _NEXT_SAMPLE = 8, 16  # where they lie in WORK
 
 
 def scratch_bytes(shape: Shape) -> int:
