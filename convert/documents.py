@@ -12,7 +12,7 @@ from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
-from .pipeline import covers_by
+from .pipeline import PREFILL_AUTO, covers_by
 from .progress import Progress
 from .texts import read_document
 
@@ -24,7 +24,7 @@ def index_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
-    prefill: str,
+    prefill: str = PREFILL_AUTO,
 ) -> Path:
     """Make the index of a document unless it is there already, with what the model's attention needs of it.
 
@@ -74,7 +74,7 @@ def attach_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
-    prefill: str,
+    prefill: str = PREFILL_AUTO,
 ) -> None:
     """Attach a document's index to a model, and make the index first if there is none.
 

@@ -68,8 +68,10 @@ def test_tools_are_called(both):
         )["choices"][0]["message"]["tool_calls"][0]["function"]
         for model in (ours, theirs)
     ]
-    assert calls[0] == calls[1]
-    assert "size" in json.loads(calls[0]["arguments"])
+    arguments = [json.loads(call["arguments"]) for call in calls]  # a blank may differ: its logits lie close together
+    assert calls[0]["name"] == calls[1]["name"] == "find"
+    assert arguments[0] == arguments[1]
+    assert "size" in arguments[0]
 
 
 def test_logprobs_are_close(both):
