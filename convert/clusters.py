@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..cpu_kernels.compile import F16, Q4_0, Q8_0
 from ..cpu_kernels.head import ANY_ORDER
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.cache.rows import as_floats
+from ..runtime.cache.rows import as_floats, mean_rows
 from ..runtime.cache.tail import Rows
 
 #: Keys that are clustered together, as K-means takes time in proportion to the square; and iterations over them, after
@@ -189,7 +189,7 @@ def _cluster_segment(keys: np.ndarray, n_clusters: int, n_coarse: int, settings:
     """Cluster the keys of a segment, (n_keys, head_dim) f32, in both levels."""
     labels = _kmeans(keys, n_clusters, settings)
     order, starts = _sorted_by(labels, n_clusters)
-    means = _means(keys[order], starts).astype(np.float32)
+    means = mean_rows(keys[order], starts)
     by_coarse, coarse_starts = _sorted_by(_kmeans(means, n_coarse, settings), n_coarse)
     order, starts = _sorted_by(np.argsort(by_coarse)[labels], n_clusters)
     return HeadClusters(order, starts, coarse_starts)
@@ -250,82 +250,96 @@ def cluster_layers(
     rows = rows or cache.rows
     n_tokens = cache.n_tail if n_tokens is None else n_tokens
     n_clusters = settings.n_clusters(n_tokens)
-    keys_clustered = slice(settings.exact_first, n_tokens - settings.exact_last)
     clustered = [i for i in layers if n_clusters and not cache.layers[i].window and len(rows(i)[0])]
-    heads = (head[keys_clustered] for i in clustered for head in rows(i)[0])
-    results = _cluster_heads(heads, n_clusters, settings.n_coarse(n_tokens), settings, n_jobs)
+    heads = (head for i in clustered for head in zip(*rows(i), strict=True))
+    results = _sort_heads(heads, n_clusters, settings.n_coarse(n_tokens), settings, n_jobs)
     try:
         for i in layers:
             keys, values = rows(i)
             if i in clustered:
-                yield sort_layer(keys, values, [next(results) for _ in keys], settings)
+                yield _layer_of([next(results) for _ in keys])
             else:
                 yield whole_layer(keys, values, cache.layers[i].window, n_tokens)
     finally:
         results.close()
 
 
-def _cluster_heads(
-    heads: Iterable[np.ndarray], n_clusters: int, n_coarse: int, settings: ClusterSettings, n_jobs: int
-) -> Generator[HeadClusters, None, None]:
-    """Cluster the keys of heads, n_jobs at a time, each on a thread of its own; yield them in order."""
+def _sort_heads(
+    heads: Iterable[Rows], n_clusters: int, n_coarse: int, settings: ClusterSettings, n_jobs: int
+) -> Generator[SortedHead, None, None]:
+    """Cluster heads and sort their rows, n_jobs at a time, each on a thread of its own; yield them in order."""
     import sklearn.cluster  # noqa: F401, because only the threads of loaded libraries can be limited
     from joblib import Parallel, delayed
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
-    tasks = (delayed(cluster_keys)(keys, n_clusters, n_coarse, settings) for keys in heads)
-    with threadpool_limits(1):
+    libraries = ThreadpoolController()
+    openmp, blas = (libraries.select(user_api=each) for each in ("openmp", "blas"))
+
+    def cluster_and_sort(keys: np.ndarray, values: np.ndarray) -> SortedHead:
+        clustered = keys[settings.exact_first : len(keys) - settings.exact_last]
+        with openmp.limit(limits=1):  # OpenMP's limit is the calling thread's own
+            return sort_head(keys, values, cluster_keys(clustered, n_clusters, n_coarse, settings), settings)
+
+    with blas.limit(limits=1):
+        tasks = (delayed(cluster_and_sort)(*head) for head in heads)
         results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(tasks)
         try:
-            for clusters in results:  # noqa: UP028, as `yield from` would close them before `finally`
-                yield clusters
+            for head in results:  # noqa: UP028, as `yield from` would close them before `finally`
+                yield head
         finally:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns that an interruption wastes work
                 results.close()
 
 
-def sort_layer(
-    keys: np.ndarray, values: np.ndarray, clusters: list[HeadClusters], settings: ClusterSettings
-) -> IndexLayer:
-    """Sort the rows of one layer by cluster, with the rows that are always exact last.
+class SortedHead(NamedTuple):
+    """One KV head of an `IndexLayer`: arrays of its fields, without their first axis."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    centroids: np.ndarray
+    cluster_starts: np.ndarray
+    coarse_centroids: np.ndarray
+    coarse_starts: np.ndarray
+    order: np.ndarray
+
+
+def sort_head(keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, settings: ClusterSettings) -> SortedHead:
+    """Sort the rows of one head by cluster, with the rows that are always exact last.
 
     Parameters
     ----------
-    keys, values : array, shape (n_kv_head, n_tokens, ...)
+    keys, values : array, shape (n_tokens, ...)
         Stored rows, in the order of the document.
-    clusters : list of HeadClusters
-        The clusters of each KV head.
+    clusters : HeadClusters
+        The head's clusters.
     settings : ClusterSettings
         Which rows are always exact.
 
     Returns
     -------
-    IndexLayer
+    SortedHead
         The sorted rows, and the mean keys of clusters in both levels.
     """
-    n_tokens = keys.shape[1]
-    last = n_tokens - settings.exact_last
-    exact = np.concatenate([np.arange(settings.exact_first), np.arange(last, n_tokens)])
-    sorted_keys, sorted_values = np.empty_like(keys), np.empty_like(values)
-    order = np.empty(keys.shape[:2], np.int32)
-    centroids, coarse_centroids = [], []
-    for head, of_head in enumerate(clusters):
-        order[head] = np.concatenate([of_head.order + settings.exact_first, exact])
-        sorted_keys[head], sorted_values[head] = keys[head, order[head]], values[head, order[head]]
-        centroids.append(mean_keys(sorted_keys[head], of_head.starts))
-        coarse_centroids.append(mean_keys(sorted_keys[head], of_head.starts[of_head.coarse_starts]))
-    return IndexLayer(
-        sorted_keys,
-        sorted_values,
-        ANY_ORDER,
-        np.stack(centroids),
-        np.stack([each.starts for each in clusters]),
-        np.stack(coarse_centroids),
-        np.stack([each.coarse_starts for each in clusters]),
+    n_tokens = len(keys)
+    exact = np.concatenate([np.arange(settings.exact_first), np.arange(n_tokens - settings.exact_last, n_tokens)])
+    order = np.concatenate([clusters.order + settings.exact_first, exact]).astype(np.int32)
+    keys, values = keys[order], values[order]
+    return SortedHead(
+        keys,
+        values,
+        mean_keys(keys, clusters.starts),
+        clusters.starts,
+        mean_keys(keys, clusters.starts[clusters.coarse_starts]),
+        clusters.coarse_starts,
         order,
-        no_mass(keys),
     )
+
+
+def _layer_of(heads: list[SortedHead]) -> IndexLayer:
+    """Return the layer of these heads. Its mass is not measured yet."""
+    arrays = SortedHead(*(np.stack(each) for each in zip(*heads, strict=True)))
+    return IndexLayer(position=ANY_ORDER, mass=no_mass(arrays.keys), **arrays._asdict())
 
 
 def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -343,17 +357,7 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     float16 array, shape (n_clusters, head_dim)
         The means; 0 for a cluster without keys.
     """
-    return _means(as_floats(keys[: starts[-1]]), starts)
-
-
-def _means(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Compute the mean of each cluster's rows, (n_rows, head_dim) f32."""
-    sizes = np.diff(starts)
-    filled = sizes > 0  # fewer distinct keys than clusters leave some empty
-    means = np.zeros((len(sizes), rows.shape[1]), np.float16)
-    sums = np.add.reduceat(rows, starts[:-1][filled], axis=0)
-    means[filled] = sums / sizes[filled, None]
-    return means
+    return mean_rows(keys, starts).astype(np.float16)
 
 
 def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int | None = None) -> IndexLayer:

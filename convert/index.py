@@ -7,7 +7,9 @@ there, the folder gets its manifest and its name.
 
 from __future__ import annotations
 
+import importlib
 import shutil
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -169,6 +171,7 @@ class IndexBuilder:
             Disk or memory do not suffice.
         """
         self._check_space()
+        threading.Thread(target=importlib.import_module, args=("sklearn.cluster",)).start()  # takes a second
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for unfinished in self.folder.glob("*.tmp"):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cpu_kernels.compile import Q8_0
-from .rows import as_floats, row_format, write_floats
+from .rows import as_floats, mean_rows, row_format, write_floats
 
 
 class ClusterMeans(NamedTuple):
@@ -61,16 +61,8 @@ def _of_head(keys: np.ndarray, values: np.ndarray, starts: np.ndarray, head_dim:
     if n_rows == 0:
         return rows, np.zeros(head_dim, np.float32)
     with np.errstate(invalid="ignore", over="ignore"):  # rows may hold what is no number
-        write_floats(rows, _means(as_floats(values[:n_rows]), starts, sizes))
+        write_floats(rows, mean_rows(values[:n_rows], starts))
         stored = as_floats(keys[:n_rows])
-        stored -= np.repeat(_means(stored, starts, sizes), sizes, axis=0)
+        stored -= np.repeat(mean_rows(keys[:n_rows], starts), sizes, axis=0)
         spread: np.ndarray = np.square(stored, out=stored).mean(axis=0)
     return rows, spread
-
-
-def _means(rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the mean of each cluster's rows, 0 for an empty one: (n_clusters, head_dim) f32."""
-    filled = sizes > 0
-    means = np.zeros((len(sizes), rows.shape[1]), np.float32)
-    means[filled] = np.add.reduceat(rows, starts[:-1][filled], axis=0) / sizes[filled, None]
-    return means

@@ -14,6 +14,7 @@ import numpy as np
 from ...cpu_kernels.compile import F16, NIBBLES, Q4_0, Q8_0, Shape
 from ...cpu_kernels.nibbles import DIVISORS, nibble_blocks
 from ...cpu_kernels.rotation import rotation_block
+from ...cpu_kernels.runs import mean_of_runs
 
 #: The type of an array tells how its rows are stored.
 _DTYPES: dict[str, np.dtype] = {F16: np.dtype(np.float16), Q8_0: np.dtype(np.uint8), Q4_0: np.dtype(np.uint16)}
@@ -46,6 +47,27 @@ def as_floats(rows: np.ndarray) -> np.ndarray:
     scales = rows[..., -_SCALE_BYTES:].view(np.float32)
     floats: np.ndarray = rows[..., :-_SCALE_BYTES].view(np.int8) * scales
     return floats
+
+
+def mean_rows(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Compute the mean of each run of rows.
+
+    Parameters
+    ----------
+    rows : array, shape (n_rows, ...)
+        Stored rows, or f32.
+    starts : int32 array, shape (n_runs + 1,)
+        Where runs start and stop.
+
+    Returns
+    -------
+    float32 array, shape (n_runs, head_dim)
+        The means; 0 for an empty run.
+    """
+    floats = rows if rows.dtype == np.float32 else as_floats(rows[: starts[-1]])
+    means = np.empty((len(starts) - 1, floats.shape[1]), np.float32)
+    mean_of_runs(floats, starts.astype(np.int32), means)
+    return means
 
 
 def write_floats(rows: np.ndarray, floats: np.ndarray) -> None:

@@ -18,7 +18,7 @@ from helpers.index_builds import (
     thresholds_of,
 )
 
-from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_layer
+from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_head
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.index import Calibration, ThresholdCurve
@@ -202,12 +202,12 @@ def test_fewer_directions_than_clusters_leave_some_empty():
     keys = np.ones((30, 64), np.float16)
     with pytest.warns(UserWarning, match="distinct clusters"):
         clusters = cluster_keys(keys, 4, 3, SETTINGS)
-    layer = sort_layer(keys[None], keys[None], [clusters], ClusterSettings(exact_first=0, exact_last=0))
+    head = sort_head(keys, keys, clusters, ClusterSettings(exact_first=0, exact_last=0))
     sizes, coarse_sizes = np.diff(clusters.starts), np.diff(clusters.starts[clusters.coarse_starts])
     assert sorted(sizes) == [0, 0, 0, 30]
     assert sorted(coarse_sizes) == [0, 0, 30]
-    np.testing.assert_array_equal(layer.centroids[0], np.where(sizes[:, None] > 0, 1, 0) * np.ones(64))
-    np.testing.assert_array_equal(layer.coarse_centroids[0], np.where(coarse_sizes[:, None] > 0, 1, 0) * np.ones(64))
+    np.testing.assert_array_equal(head.centroids, np.where(sizes[:, None] > 0, 1, 0) * np.ones(64))
+    np.testing.assert_array_equal(head.coarse_centroids, np.where(coarse_sizes[:, None] > 0, 1, 0) * np.ones(64))
 
 
 def test_the_prompt_head_is_a_part_of_the_index(llama, index, model_hash, tokens):
