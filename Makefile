@@ -47,6 +47,8 @@ $(VENV)/ready: pyproject.toml Makefile
 	$(PIP_INSTALL) --editable ".[demo,dev]"
 	$(BIN)/python -m octavo.runtime.selftest || $(MAKE) rebuild-llama.cpp || \
 		$(MAKE) rebuild-llama.cpp CMAKE_ARGS="$$CMAKE_ARGS -DGGML_NATIVE=OFF"
+	@echo "Compiling kernels for this CPU: half a minute."
+	$(BIN)/python -m octavo.runtime.compile_kernels
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
 	touch $@
 

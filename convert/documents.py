@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ..cpu_kernels import ahead
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.store.index_files import open_index
@@ -124,11 +125,13 @@ def _build(
     indexed = {document["sha256"] for document in documents if document["name"] == name}
     changed = indexed and hash_text(text) not in indexed  # the index of another cache type or model is no change
     notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
-    attention, budget, settings = llama.attention, llama.budget, _settings(llama)
-    duo = llama.composition.duo
+    attention, budget, duo = llama.attention, llama.budget, llama.composition.duo
+    builder = IndexBuilder(llama, library, path, name, text, _settings(llama), progress, n_jobs, covers)
+    llama.compile_ahead(len(builder.tokens))
     llama.set_attention(duo.words if duo else DENSE)
     try:
-        IndexBuilder(llama, library, path, name, text, settings, progress, n_jobs, covers).build()
+        builder.build()
+        ahead.wait()
     finally:
         llama.reset()
         llama.set_attention(attention, budget)

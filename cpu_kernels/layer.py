@@ -40,6 +40,9 @@ WORK = np.dtype(
         ("scratch_bytes", "i8"),
         # Of a batch that reads only the blocks of keys that hold most of its attention (blocks.py).
         ("covers", "f8"),  # share of the attention that they must hold; 0 to read everything
+        ("n_kv_head", "i8"),  # these three are of the layer that chooses
+        ("n_tokens", "i8"),
+        ("softcap", "f4"),
         ("n_blocks", "i8"),  # (n_kv_head,) int64; 0 for a head that reads everything
         ("most_blocks", "i8"),  # blocks that there is room for
         ("samples", "i8"),  # (n_kv_head, sample_bytes)
@@ -63,13 +66,13 @@ def scratch_bytes(shape: Shape) -> int:
 
 
 @kernel
-def threads_for(heads, n_kv_head, n_tokens, n_threads):
-    """Return how many of n_threads threads a layer is worth: one, while little is stored."""
+def threads_for(heads, n_kv_head, n_threads):
+    """Return how many of n_threads threads a token is worth in a layer: one, while little is stored."""
     n_rows = 0
     for i in range(n_kv_head):
         head = head_at(heads + i * _HEAD_BYTES)
         n_rows += head.n_document + head.n_tail
-    return 1 if n_tokens == 1 and n_rows < SHORT else n_threads
+    return 1 if n_rows < SHORT else n_threads
 
 
 @kernel
@@ -87,7 +90,8 @@ def attend_layer(
 ):
     """Compute one thread's part of a layer's attention.
 
-    The scaled queries of head i, and its new rows, must be in place when thread i % n_threads calls this.
+    The scaled queries of head i, and its new rows, must be in place when thread i % n_threads calls this. llama.cpp's
+    graph calls `attend_token` or `attend_batch`, which compile apart.
 
     Parameters
     ----------
@@ -110,10 +114,18 @@ def attend_layer(
     ith, n_threads : int64
         Which thread this is, and how many there are.
     """
+    if n_tokens == 1:
+        attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
+    else:
+        steps = token_step, head_step
+        attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, 0, sinks, out, steps, ith, n_threads)
+
+
+@kernel
+def attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads):
+    """Compute one thread's part of a layer's attention for one token; the parameters are those of `attend_layer`."""
     work = record_at(work_address, WORK)
-    if ith == 0:
-        work.next_tile = work.next_sample = 0
-    if n_tokens == 1 and _any_scores(heads, n_kv_head):
+    if _any_scores(heads, n_kv_head):
         barrier(work_address, n_threads)
         for i in range(n_kv_head):
             head_address = heads + i * _HEAD_BYTES
@@ -123,14 +135,38 @@ def attend_layer(
                 call_native(score, head_address, query, ith, n_threads)
         barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
-        _select(shape, n_tokens, i, heads, work)
+        _select(shape, 1, i, heads, work)
     barrier(work_address, n_threads)
-    if n_tokens == 1:
-        _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
-    else:
-        if work.covers > 0:
-            _choose(shape, heads, n_kv_head, n_tokens, softcap, work_address, ith, n_threads)
-        _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith)
+    _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
+
+
+@kernel
+def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choose, sinks, out, steps, ith, n_threads):
+    """Compute one thread's part of a layer's attention for a batch.
+
+    Parameters
+    ----------
+    shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, ith, n_threads
+        As in `attend_layer`.
+    choose : int64
+        Address of the native `choose_in_layer`, by which the batch reads the blocks of keys that hold most of its
+        attention; or 0 to read everything.
+    steps : tuple of two int64
+        `token_step` and `head_step` of `attend_layer`.
+    """
+    work = record_at(work_address, WORK)
+    sparse = choose != 0 and work.covers > 0
+    if ith == 0:
+        work.next_tile = work.next_sample = 0
+        work.n_kv_head, work.n_tokens, work.softcap = n_kv_head, n_tokens, softcap
+    for i in range(ith, n_kv_head, n_threads):
+        _select(shape, n_tokens, i, heads, work)
+        if sparse:
+            _count_blocks(i, work)
+    barrier(work_address, n_threads)
+    if sparse:
+        call_native(choose, heads, work_address, ith, n_threads)
+    _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith)
 
 
 @kernel
@@ -147,11 +183,17 @@ def _select(shape, n_tokens, i, heads, work):
         n_rows += spans[s].n_rows
     write_int64(work.n_spans + i * 8, n_spans)
     write_int64(work.n_rows + i * 8, n_rows)
-    if n_tokens > 1 and work.covers > 0:
-        n_blocks = count_blocks(spans, n_spans)
-        sparse = FEWEST_BLOCKS <= n_blocks <= work.most_blocks and spans[0].queries == 0
-        write_int64(work.n_blocks + i * 8, n_blocks if sparse else 0)
     head.bytes_read += n_rows * 2 * shape.row_bytes
+
+
+@kernel
+def _count_blocks(i, work):
+    """Count the blocks that a KV head's batch chooses from; none if it reads everything."""
+    n_spans = read_int64(work.n_spans + i * 8)
+    spans = spans_at(work.spans + i * work.span_capacity * _SPAN_BYTES, n_spans)
+    n_blocks = count_blocks(spans, n_spans)
+    sparse = FEWEST_BLOCKS <= n_blocks <= work.most_blocks and spans[0].queries == 0
+    write_int64(work.n_blocks + i * 8, n_blocks if sparse else 0)
 
 
 @kernel
@@ -189,11 +231,24 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
 
 
 @kernel
-def _choose(shape, heads, n_kv_head, n_tokens, softcap, work_address, ith, n_threads):
-    """Choose the blocks that a batch reads, in every head that has enough of them."""
+def choose_in_layer(shape, heads, work_address, ith, n_threads):
+    """Choose the blocks that a batch reads, in every head that has enough of them. All threads call it together.
+
+    It is called by address, because a document is read for some time before it is needed: it may compile meanwhile.
+
+    Parameters
+    ----------
+    shape, heads, work_address, ith, n_threads
+        As in `attend_layer`.
+
+    Returns
+    -------
+    int64
+        0.
+    """
     work = record_at(work_address, WORK)
-    newest = head_at(heads)
-    n_groups = count_groups(newest.tail_position + newest.n_tail - n_tokens, n_tokens)
+    n_kv_head, n_tokens, softcap = work.n_kv_head, work.n_tokens, work.softcap
+    n_groups = count_groups(_first_position(heads, 0, n_tokens), n_tokens)
     n_tiles = count_samples(shape, n_groups)
     while True:
         item = fetch_add(work_address + _NEXT_SAMPLE, 1)
@@ -235,6 +290,7 @@ def _choose(shape, heads, n_kv_head, n_tokens, softcap, work_address, ith, n_thr
                 work.chosen + i * work.chosen_bytes + group * n_blocks,
             )
     barrier(work_address, n_threads)
+    return 0
 
 
 @kernel
@@ -245,7 +301,8 @@ def _first_position(heads, i, n_tokens):
 
 
 @kernel
-def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, token_step, head_step, ith):
+def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith):
+    token_step, head_step = steps
     work = record_at(work_address, WORK)
     tiles, group = n_tiles(shape, n_tokens), shape.group
     while True:
@@ -254,7 +311,7 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, ou
             break
         i, tile = item % n_kv_head, tiles - 1 - item // n_kv_head
         n_spans, n_blocks = read_int64(work.n_spans + i * 8), 0
-        if work.covers > 0:
+        if sparse:
             n_blocks = read_int64(work.n_blocks + i * 8)
         attend_tile(
             shape,

@@ -277,6 +277,14 @@ class Llama(llama_cpp.Llama):
     def _assign(self, words: str, layers: Sequence[CacheLayer]) -> list[Assignment]:
         return assign(words, self.budget, layers, self.plan, self.retrieval_heads)
 
+    def compile_ahead(self, n_tokens: int) -> None:
+        """Compile, in the background, what attends to a document of n_tokens tokens."""
+        auto, context = self.composition.auto, self.context
+        words = self.attention
+        if auto:
+            words = auto.choose_for(n_tokens, self.plan is not None, self._on_metal, context.kv_type)
+        context.device.compile_ahead(self._assign(words, context.cache.layers), context.shapes)
+
     @property
     def longest(self) -> int:
         """Return the most tokens of a sequence."""

@@ -84,7 +84,9 @@ def load_model(
     if cache_type not in GGML_TYPES:
         raise OctavoError(f"Keys and values are stored as {', '.join(GGML_TYPES)}: not as '{cache_type}'.")
     if not cache_folder().exists():
-        notice("Compiling kernels for this CPU, once: 10 to 20 seconds.")
+        notice(
+            "Compiling kernels for this CPU, once: up to half a minute, and less where a document is read meanwhile."
+        )
     return Llama(
         path,
         **attention,

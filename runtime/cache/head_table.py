@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.hooks import Hooks
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
 from .tail import CacheLayer
@@ -61,10 +63,11 @@ class HeadTable:
         self.n_ctx = n_ctx
         self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3), np.int64)
         self.generation = 0
+        self._unconnected: list[tuple[Hooks, Shape, list[int]]] = []
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
         """Have these methods serve the heads, each of which is in one assignment. Clears all records."""
-        self.assignments = list(assignments)
+        self.assignments, self._unconnected = list(assignments), []
         self.heads[:] = 0
         for name in ("window", "softcap"):
             self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self._layer_of]
@@ -87,10 +90,16 @@ class HeadTable:
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
         for shape in set(shapes):
             own = [number for number, each in zip(numbers, shapes, strict=True) if each == shape]
-            for name, address in method.hooks.addresses(shape).items():
-                self.heads[name][own] = address
+            self._unconnected.append((method.hooks, shape, own))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
+
+    def connect(self) -> None:
+        """Compile the methods' hooks, and point the heads' records at them: before the first step that needs them."""
+        for hooks, shape, numbers in self._unconnected:
+            for name, address in hooks.addresses(shape).items():
+                self.heads[name][numbers] = address
+        self._unconnected = []
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:
@@ -103,8 +112,10 @@ class HeadTable:
         numbers : sequence of int
             The heads.
         """
+        self.connect()
         before = {name: self.heads[name].copy() for name in OF_THE_METHOD}
         served = self._serve(method, np.array(numbers, int), np.ones(len(numbers)))
+        self.connect()
         for name in ("append", "after_step"):
             self.heads[name] = before[name]
         self.served.append(served)

@@ -172,6 +172,7 @@ class KVCache(HeadTable):
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
+        self.connect()
         share_out(self.assigned, self.n_tokens + n_new, self.document)
         for each in self.served:
             prepare = each.method.before_step if n_new == 1 else each.method.before_batch

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...cpu_kernels.ahead import compile_ahead
 from ...cpu_kernels.blocks import FEWEST_BLOCKS, most_groups, sample_bytes
-from ...cpu_kernels.layer import WORK, scratch_bytes, step_alone
+from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.hooks import native
+from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.partials import partial_size
 from ...cpu_kernels.spans import SPAN
 from ...cpu_kernels.strips import BLOCK
@@ -21,6 +24,11 @@ from ..methods.method import Assignment
 from . import CPU
 from .protocol import Interruption
 from .scratch import Scratch
+
+
+def choose_by_shape(shape: Shape) -> Any:
+    """Compile for one shape what chooses the blocks of keys that a batch reads."""
+    return native(choose_in_layer, shape)
 
 
 class CpuDevice:
@@ -46,6 +54,11 @@ class CpuDevice:
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return them as they are: all are supported."""
         return list(assignments)
+
+    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+        """Compile the methods' hooks, and what else a document needs after its first tokens."""
+        hooks = {own for each in assignments for own in each.method.hooks if own is not None}
+        compile_ahead([choose_in_layer, hook.compiled_token, *hooks], shapes)
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""
@@ -108,9 +121,8 @@ class CpuExecutor:
         for name, array in self._buffers.items():
             self._work[name] = array.ctypes.data
         self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
-        for layer, node, shape in zip(self._layers, self._nodes, self._shapes, strict=True):
+        for layer, node in zip(self._layers, self._nodes, strict=True):
             layer["work"] = self._work.ctypes.data
-            layer["run"] = hook.compiled_layer(shape).address
             layer["heads"] = self._cache.layer_heads(node.kv_layer).ctypes.data
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
             layer["scale"], layer["softcap"] = node.scale, node.softcap
@@ -128,7 +140,14 @@ class CpuExecutor:
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + self._spans.shape[1])
+            self._connect("choose", choose_by_shape)
+        self._connect(*(("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)))
         self._work["arrived"] = self.step["next_layer"] = 0
+
+    def _connect(self, name: str, compiled: Callable[[Shape], Any]) -> None:
+        """Give the layers the address of a function, compiled for the shape of each, where they need it first."""
+        if not self._layers[name].any():
+            self._layers[name] = [compiled(shape).address for shape in self._shapes]
 
     def _make_room_for_blocks(self, n_blocks: int) -> None:
         """Make room for choosing among so many blocks of keys in each head, and among some to come."""

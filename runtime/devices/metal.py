@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
@@ -76,6 +77,9 @@ class MetalDevice:
             if assignment.by_prompt is not None:
                 raise OctavoError("On Metal no prompt decides the layers' budgets: load the model with --device cpu.")
         return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
+
+    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+        """Do nothing: shaders are compiled."""
 
     def new_memory(self) -> SharedMemory:
         """Return memory for one context that CPU and GPU share."""

@@ -16,6 +16,7 @@ from ...errors import OctavoError
 from ..cache.memory import Memory
 
 if TYPE_CHECKING:
+    from ...cpu_kernels.compile import Shape
     from ..cache.kv_cache import KVCache
     from ..graph.nodes import AttentionNode
     from ..methods.method import Assignment
@@ -96,6 +97,9 @@ class Device(Protocol):
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return them with what it computes of their methods. Raise OctavoError for methods that it does not have."""
+
+    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+        """Compile, in the background, what these methods need for these shapes, if anything."""
 
     def new_memory(self) -> Memory:
         """Return memory for one context."""

@@ -5,8 +5,8 @@ public callback `cb_eval` twice a node: before it computes the node, to ask whet
 after it computed a node that the callback needs.
 
 On the CPU, the callback is a native function. Asked about an attention node, it turns the node into a GGML_OP_CUSTOM
-node that calls `run_layer`, and answers that it needs nothing. The graph still runs in one piece, on ggml's own
-threads, and these run our kernels: there is no second thread pool, and no Python inside a step.
+node that calls `run_token` or `run_batch`, and answers that it needs nothing. The graph still runs in one piece, on
+ggml's own threads, and these run our kernels: there is no second thread pool, and no Python inside a step.
 
 On another device (`STEP.attend`), the callback answers that it needs the node. llama.cpp computes the graph up to and
 including the node, attention over the batch alone, and calls back. Then the device computes the node anew and
@@ -32,7 +32,7 @@ from numba import int64, types
 from ...cpu_kernels.append import append_rows
 from ...cpu_kernels.compile import Shape, kernel, native_callback
 from ...cpu_kernels.head import HEAD
-from ...cpu_kernels.layer import WORK, attend_layer, threads_for
+from ...cpu_kernels.layer import WORK, attend_batch, attend_token, threads_for
 from ...cpu_kernels.memory import address_of, call_native, copy_bytes
 from ...cpu_kernels.views import array_at, record_at
 from . import ggml
@@ -57,11 +57,13 @@ STEP = np.dtype(
     align=True,
 )
 
-#: What a replaced attention node computes: its `run_layer` gets the address of such a record.
+#: What a replaced attention node computes: its `run_token` or `run_batch` gets the address of such a record.
 LAYER = np.dtype(
     [
         ("work", "i8"),  # address of the WORK record that all layers share (see layer.py)
-        ("run", "i8"),  # address of the native `run_layer` for its shape
+        ("run_token", "i8"),  # address of the native `run_token` for its shape
+        ("run_batch", "i8"),  # and of `run_batch`
+        ("choose", "i8"),  # of the native `choose_in_layer` (layer.py), or 0
         ("heads", "i8"),  # address of n_kv_head HEAD records
         ("n_kv_head", "i8"),
         ("appends", "i8"),  # 0 if it reads the keys and values that another layer stores
@@ -132,7 +134,8 @@ def replace_attention(node_pointer, ask, step_pointer):
         if step.next_layer < step.n_layers and step.attend == 0:
             layer_address = step.layers + step.next_layer * _LAYER_BYTES
             node.op = step.custom
-            node.custom_function = record_at(layer_address, LAYER).run
+            layer, n_tokens = record_at(layer_address, LAYER), record_at(node.src[0], TENSOR).ne[1]
+            node.custom_function = layer.run_token if n_tokens == 1 else layer.run_batch
             node.custom_n_tasks = ALL_THREADS
             node.custom_user_data = layer_address
         step.next_layer += 1
@@ -146,8 +149,8 @@ def replace_attention(node_pointer, ask, step_pointer):
 
 
 @cache
-def compiled_layer(shape: Shape) -> Any:
-    """Compile `run_layer` for one shape.
+def compiled_token(shape: Shape) -> Any:
+    """Compile `run_token` for one shape.
 
     Parameters
     ----------
@@ -161,15 +164,26 @@ def compiled_layer(shape: Shape) -> Any:
     """
 
     @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
-    def run(node, ith, n_threads, layer):
-        run_layer(shape, address_of(node), ith, n_threads, address_of(layer))
+    def token(node, ith, n_threads, layer):
+        run_token(shape, address_of(node), ith, n_threads, address_of(layer))
 
-    return run
+    return token
+
+
+@cache
+def compiled_batch(shape: Shape) -> Any:
+    """Compile `run_batch` for one shape, as `compiled_token` does."""
+
+    @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
+    def batch(node, ith, n_threads, layer):
+        run_batch(shape, address_of(node), ith, n_threads, address_of(layer))
+
+    return batch
 
 
 @kernel
-def run_layer(shape, node_address, ith, n_threads, layer_address):
-    """Compute one layer's attention: on one of several threads, which all call this together.
+def run_token(shape, node_address, ith, n_threads, layer_address):
+    """Compute one layer's attention for one token: on one of several threads, which all call this together.
 
     Parameters
     ----------
@@ -183,26 +197,26 @@ def run_layer(shape, node_address, ith, n_threads, layer_address):
         Address of the LAYER record.
     """
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
-    n_tokens = record_at(node.src[0], TENSOR).ne[1]
-    n_threads = threads_for(layer.heads, layer.n_kv_head, n_tokens, n_threads)
+    n_threads = threads_for(layer.heads, layer.n_kv_head, n_threads)
     if ith >= n_threads:
         return
     for i in range(ith, layer.n_kv_head, n_threads):
+        _load_head(shape, node, 1, i, layer)
+    sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
+    rest = sinks, node.data, node.nb[1], ith, n_threads
+    attend_token(shape, layer.heads, layer.n_kv_head, layer.softcap, layer.work, *rest)
+
+
+@kernel
+def run_batch(shape, node_address, ith, n_threads, layer_address):
+    """Compute one layer's attention for a batch; the parameters are those of `run_token`."""
+    layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
+    n_tokens = record_at(node.src[0], TENSOR).ne[1]
+    for i in range(ith, layer.n_kv_head, n_threads):
         _load_head(shape, node, n_tokens, i, layer)
-    attend_layer(
-        shape,
-        layer.heads,
-        layer.n_kv_head,
-        n_tokens,
-        layer.softcap,
-        layer.work,
-        record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0,
-        node.data,
-        node.nb[2],
-        node.nb[1],
-        ith,
-        n_threads,
-    )
+    sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
+    rest = layer.choose, sinks, node.data, (node.nb[2], node.nb[1]), ith, n_threads
+    attend_batch(shape, layer.heads, layer.n_kv_head, n_tokens, layer.softcap, layer.work, *rest)
 
 
 @kernel

@@ -17,7 +17,8 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.blocks import FEWEST_BLOCKS, QUERY_TOKENS, SAMPLE_STEP, most_groups, sample_bytes
-from octavo.cpu_kernels.layer import WORK, attend_layer, scratch_bytes
+from octavo.cpu_kernels.hooks import native
+from octavo.cpu_kernels.layer import WORK, attend_batch, choose_in_layer, scratch_bytes
 from octavo.cpu_kernels.methods import dense
 from octavo.cpu_kernels.partials import partial_size
 from octavo.cpu_kernels.spans import SPAN
@@ -77,9 +78,12 @@ class Batch:
         rooms["out"] = out
         steps = n_heads * shape.head_dim * 4, shape.head_dim * 4
 
+        choose = native(choose_in_layer, shape).address
+
         def attend(ith):
-            arguments = np.float32(self.softcap), address(work), 0, out.address, *steps, ith, n_threads
-            attend_layer(shape, address(records), N_KV_HEAD, n_tokens, *arguments)
+            places = address(work), choose, 0, out.address
+            layer = address(records), N_KV_HEAD, n_tokens, np.float32(self.softcap)
+            attend_batch(shape, *layer, *places, steps, ith, n_threads)
 
         in_threads(n_threads, attend)
         for room in (*rooms.values(), *(head.scratch for head in self.heads)):
