@@ -1,10 +1,15 @@
 """Choose the blocks of keys that a batch reads: those that hold most of its attention, as a sample of it says.
 
-The tokens of a batch lie in groups of QUERY_TOKENS. Every SAMPLE_STEP-th of them is scored with all keys, exactly. A
-group then reads the blocks with the largest shares of its sampled attention, until they hold the share that is asked
-for; and in any case the first block, which holds the sink tokens, and those nearest to it. MInference (Jiang et al.
-2024, section 3.2) and XAttention (Xu et al. 2025, section 2.1) choose blocks by a sample of the scores, too: of the
-last queries for all others, and of scores along antidiagonals.
+The tokens of a batch lie in groups of QUERY_TOKENS. Every SAMPLE_STEP-th of them is scored with all keys, exactly. The
+sampled tokens take turns in two halves, and each half chooses for the other: a block is read if it has at least a
+certain share of the attention of either half, and that share is the largest with which the blocks that one half chose
+hold the share that is asked for of the other half's attention. So where tokens attend to places of their own, which no
+sample foresees, the halves disagree, and the group reads more, if need be everything. The first block, which holds the
+sink tokens, and those nearest to a group are read in any case.
+
+MInference (Jiang et al. 2024, arXiv 2407.02490) and XAttention (Xu et al. 2025, arXiv 2503.16428) choose blocks by a
+sample of the scores, too: of the last queries for all others, and of scores along antidiagonals. That the choice is
+checked on queries that did not choose is ours.
 
 Groups begin at multiples of QUERY_TOKENS in the sequence. So what a token reads does not depend on its batch, if
 batches begin there. In other batches a strip of queries may lie in two groups, and reads the blocks of both.
@@ -36,11 +41,11 @@ from .strips import (
 from .vector import add, exp_difference, load, maximum, multiply, splat, store
 from .views import array_at
 
-#: Tokens of a group that reads the same blocks, tokens from one sampled token to the next, and sampled tokens.
+#: Tokens of a group, which reads the same blocks; tokens from one sampled token to the next; and sampled tokens.
 QUERY_TOKENS, SAMPLE_STEP = 64, 8
 _SAMPLES = QUERY_TOKENS // SAMPLE_STEP
 
-#: Blocks of keys below which a head reads all of them: a sample would cost more than it saves.
+#: Blocks of keys before a group below which it reads all of them: a sample would cost more than it saves.
 FEWEST_BLOCKS = 64
 
 #: Halvings of the interval in which the least share of a chosen block is searched.
@@ -192,7 +197,7 @@ def _normalise(sums, half, step, n_blocks, totals):
 def choose_blocks(
     shape, group_number, n_tokens, position, spans, n_spans, covers, sample, n_tiles, n_blocks, chosen_address
 ):
-    """Choose the blocks that a group of tokens reads.
+    """Choose the blocks that a group of tokens reads (see this file's head).
 
     Parameters
     ----------
@@ -210,6 +215,9 @@ def choose_blocks(
     n_rows, width = _SAMPLES * shape.group, n_tiles * tile_queries(shape)
     start = (position // QUERY_TOKENS + group_number) * QUERY_TOKENS
     sampled, chosen = array_at(sample, (n_blocks, width), np.float32), array_at(chosen_address, (n_blocks,), np.uint8)
+    if start < FEWEST_BLOCKS * BLOCK:
+        chosen[:] = 1
+        return
     # The largest scores are not needed any more: the columns of the group's first two queries get the shares.
     shares = array_at(sample + n_blocks * width * 4, (n_blocks, width), np.float32)[:, group_number * n_rows :]
     number, covered = 0, float32(0)

@@ -1,4 +1,4 @@
-"""Compile the kernels of the default model and attention: `python -m octavo.runtime.compile_kernels`, once installed."""
+"""Compile the kernels of the default model and attention, once: `python -m octavo.runtime.compile_kernels`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""Measure what reading a document takes, by its length: the weights, attention, and clustering.
+
+    python benchmarks/reading.py TEXT.txt [--depths 2000,8000] [-m MODEL] [-t THREADS]
+
+"Weights" is the time of as many batches that have nothing before them; what reading takes beyond that is attention. A
+row of "dense" reads everything, a row of "auto" the keys that hold most of the attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from octavo.cli.render import markdown_table
+from octavo.convert.clusters import settings_for
+from octavo.convert.pipeline import PREFILLS, cluster, covers_by, read
+from octavo.convert.progress import Silent
+from octavo.cpu_kernels.machine import cpu_name
+from octavo.runtime.llama import Llama
+from octavo.runtime.models import default_model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--depths", default="2000,4000,8000")
+    parser.add_argument("-m", "--model", type=Path)
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    depths = [int(depth) for depth in arguments.depths.split(",")]
+    sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads, "n_ctx": max(depths) + 1}
+    llama = Llama(arguments.model or default_model(), attention="dense", **sizes)
+    tokens = llama.tokenize(arguments.text.read_bytes())
+    rows = []
+    for depth in depths:
+        weights_s = read_apart(llama, tokens[:depth])
+        for prefill in PREFILLS:
+            rows.append([f"{depth:,}", prefill, *figures(llama, tokens[:depth], prefill, weights_s, arguments.threads)])
+    print(f"{cpu_name()}, {arguments.threads} threads")
+    names = ["tokens", "prefill", "weights s", "attention s", "clustering s", "sum / weights", "tokens/s"]
+    print(markdown_table(names, rows))
+
+
+def read_apart(llama: Llama, tokens: Sequence[int]) -> float:
+    """Return the seconds that batches take which see nothing before them."""
+    seconds = 0.0
+    for first in range(0, len(tokens), llama.n_batch):
+        llama.reset()
+        start = time.perf_counter()
+        llama.eval(tokens[first : first + llama.n_batch])
+        seconds += time.perf_counter() - start
+    return seconds
+
+
+def figures(llama: Llama, tokens: Sequence[int], prefill: str, weights_s: float, n_jobs: int) -> list[str]:
+    """Return the rest of a row."""
+    llama.reset()
+    start = time.perf_counter()
+    read(llama, tokens, Silent(), covers=covers_by(prefill, llama))
+    reading_s = time.perf_counter() - start
+    start = time.perf_counter()
+    for layer in cluster(llama.context.cache, settings_for(llama.context.kv_type), Silent(), n_jobs):
+        _ = layer.means
+    clustering_s = time.perf_counter() - start
+    total_s = reading_s + clustering_s
+    seconds = (weights_s, reading_s - weights_s, clustering_s)
+    return [*(f"{each:.1f}" for each in seconds), f"{total_s / weights_s:.2f}", f"{len(tokens) / total_s:.0f}"]
+
+
+if __name__ == "__main__":
+    main()

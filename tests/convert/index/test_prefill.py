@@ -1,0 +1,64 @@
+"""How documents are read: everything, or the keys that hold most of a batch's attention."""
+
+import numpy as np
+import pytest
+from helpers.index_builds import NAME, library_of, text_of
+
+import octavo
+from octavo.convert.documents import index_document
+from octavo.convert.pipeline import COVERS, PREFILLS, covers_by
+from octavo.convert.progress import Silent
+from octavo.runtime.cache.rows import as_floats
+from octavo.runtime.store.index_files import open_index
+
+N_DENSE = 4096  # tokens up to which everything is read
+
+
+@pytest.fixture
+def llama(tiny_model):
+    return octavo.Llama(tiny_model, n_ctx=8192, n_threads=2, attention="dense")
+
+
+def index(llama, folder, prefill, n_characters=5200, notices=None):
+    """The index of a document, with rows in the order of the text, and its manifest."""
+    document = folder / NAME
+    document.write_text(text_of(n_characters))
+    notice = (notices if notices is not None else []).append
+    path = index_document(llama, library_of(llama, folder), document, Silent(), 2, notice, prefill)
+    return *open_index(path, library_of(llama, folder).model_hash), path
+
+
+def in_order(layer):
+    """Keys and values in the order of the text, as numbers."""
+    order = np.argsort(layer.order, axis=1)[..., None]
+    return [np.take_along_axis(as_floats(rows), order, axis=1) for rows in (layer.keys, layer.values)]
+
+
+def test_a_long_document_is_read_by_blocks(llama, tmp_path):
+    """The keys of the first layer follow from the tokens. Those of the next ones change where something is left out."""
+    for prefill in PREFILLS:
+        (tmp_path / prefill).mkdir()
+    (sparse, manifest, _), (dense, dense_manifest, _) = (index(llama, tmp_path / each, each) for each in PREFILLS)
+    assert manifest["prefill_covers"] == COVERS
+    assert "prefill_covers" not in dense_manifest
+    first, *others = zip(sparse.layers, dense.layers, strict=True)
+    for own, expected in zip(*map(in_order, first), strict=True):
+        np.testing.assert_array_equal(own, expected)
+    for pair in others:
+        for own, expected in zip(*map(in_order, pair), strict=True):
+            np.testing.assert_array_equal(own[:, :N_DENSE], expected[:, :N_DENSE])
+            late = own[:, N_DENSE + 512 :], expected[:, N_DENSE + 512 :]
+            assert 0 < np.linalg.norm(late[0] - late[1]) / np.linalg.norm(late[1]) < 0.1
+
+
+def test_an_index_of_a_dense_reading_serves_any(llama, tmp_path):
+    notices = []
+    *_, dense = index(llama, tmp_path, "dense", notices=notices)
+    *_, found = index(llama, tmp_path, "auto", notices=notices)
+    assert dense == found
+    assert notices[-1].startswith(f"{NAME} is indexed already")
+
+
+def test_another_way_is_refused(llama):
+    with pytest.raises(octavo.OctavoError, match=r"read auto or dense: not 'sparse'"):
+        covers_by("sparse", llama)
