@@ -8,13 +8,14 @@ notices another CPU, but not that the system forbids a part of it: so that is in
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import operator
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import llvmlite.binding
 import numba
 import platformdirs
 from numba import types
+from numba.core.caching import IndexDataCacheFile
 from numba.core.imputils import lower_constant
 from numba.extending import NativeValue, models, overload_attribute, register_model, typeof_impl, unbox
 
@@ -76,6 +78,29 @@ def _numba_cache_folder() -> Iterator[None]:
         yield
     finally:
         numba.config.CACHE_DIR = before
+
+
+def _in_turn(save: Callable[..., None]) -> Callable[..., None]:
+    """Have processes save one after another what they compile of our functions.
+
+    Numba reads the index file of a function, chooses a free name for the code of a signature, and writes both. Two
+    processes that do so at once may choose the same name, and then the index leads to the code of another signature.
+    """
+
+    @wraps(save)
+    def save_in_turn(file: Any, key: Any, data: Any) -> None:
+        if not Path(file._cache_path).is_relative_to(cache_folder()):
+            save(file, key, data)
+            return
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with (cache_folder() / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            save(file, key, data)
+
+    return save_in_turn
+
+
+IndexDataCacheFile.save = _in_turn(IndexDataCacheFile.save)
 
 
 def kernel(function: Callable[..., Any]) -> Any:

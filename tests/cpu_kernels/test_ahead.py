@@ -1,6 +1,11 @@
 """Test that kernels are compiled in a process of their own, once."""
 
+import subprocess
+import sys
+import time
+
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 from octavo.cpu_kernels import ahead
 from octavo.cpu_kernels.compile import Shape, cache_folder
@@ -33,3 +38,31 @@ def test_what_failed_is_tried_again(folder, monkeypatch):
         ahead.compile_ahead([select_all], [Shape(8, 1)])
         assert ahead._running
         ahead.wait()
+
+
+#: Saves 20 signatures of one function as soon as there is a file `go`.
+SAVING = """
+import sys, time
+from pathlib import Path
+from octavo.cpu_kernels import compile
+from numba.core.caching import IndexDataCacheFile
+folder, number = compile.cache_folder(), sys.argv[1]
+(folder / f"ready-{number}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+for i in range(20):
+    IndexDataCacheFile(str(folder), "function", "stamp").save((number, i), f"{number}, {i}")
+"""
+
+
+def test_what_processes_save_at_once_is_all_there(folder):
+    folder.mkdir(parents=True)
+    saving = [subprocess.Popen([sys.executable, "-c", SAVING, str(number)]) for number in range(3)]
+    while sum(1 for _ in folder.glob("ready-*")) < len(saving):
+        assert all(each.poll() is None for each in saving)
+        time.sleep(0.01)
+    (folder / "go").touch()
+    assert [each.wait(60) for each in saving] == [0] * len(saving)
+    saved = IndexDataCacheFile(str(folder), "function", "stamp")
+    for number in range(len(saving)):
+        assert [saved.load((str(number), i)) for i in range(20)] == [f"{number}, {i}" for i in range(20)]
