@@ -10,6 +10,7 @@ import numpy as np
 from ...cpu_kernels.ahead import compile_ahead
 from ...cpu_kernels.blocks import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.compile import Shape
+from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.hooks import native
 from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.partials import partial_size
@@ -139,7 +140,7 @@ class CpuExecutor:
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
-            self._make_room_for_blocks(n_rows // BLOCK + self._spans.shape[1])
+            self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short one
             self._connect("choose", choose_by_shape)
         self._connect(*(("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)))
         self._work["arrived"] = self.step["next_layer"] = 0
