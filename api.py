@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .convert.documents import attach_document, index_document
-from .convert.pipeline import PREFILL_AUTO
 from .convert.progress import Progress, Silent
 from .convert.texts import read_document
 from .errors import OctavoError
@@ -67,7 +66,7 @@ def open_document(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
-    prefill: str = PREFILL_AUTO,
+    prefill: str | None = None,
     max_tokens: int | None = None,
     temperature: float = 0.8,
     top_p: float = 0.95,
@@ -112,9 +111,9 @@ def open_document(
         How far to stretch them: 2 doubles the context.
     index_dir : path, optional
         Folder for indexes; by default that of the model.
-    prefill : {"auto", "dense"}
-        How the document is read the first time: "auto" leaves out, in a document of 4,096 tokens or more, keys that
-        hold 3 % of a batch's attention; "dense" reads everything (docs/methods.md).
+    prefill : {"dense", "sparse"}, optional
+        How the document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on,
+        keys that hold 2 % of a batch's attention (docs/methods.md). By default "dense", unless there is an index.
     max_tokens : int, optional
         Most tokens of an answer; by default as many as fit the context.
     temperature, top_p, top_k
@@ -246,7 +245,7 @@ def index_documents(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
-    prefill: str = PREFILL_AUTO,
+    prefill: str | None = None,
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> list[Path]:

@@ -3,7 +3,7 @@
     python benchmarks/reading.py TEXT.txt [--depths 2000,8000] [-m MODEL] [-t THREADS]
 
 "Weights" is the time of as many batches that have nothing before them; what reading takes beyond that is attention. A
-row of "dense" reads everything, a row of "auto" the keys that hold most of the attention.
+row of "dense" reads everything, a row of "sparse" the keys that hold most of the attention.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class AttentionOptions:
     quality: float | None
     plan: Path | None
     retrieval_heads: float | None
-    prefill: str
+    prefill: str | None
 
     def arguments(self) -> dict[str, Any]:
         """Return the same for the functions of octavo/api.py.
@@ -264,10 +264,9 @@ plan = option(
 prefill = option(
     "--prefill",
     env="PREFILL",
-    type=click.Choice(["auto", "dense"]),
-    default="auto",
-    show_default=True,
-    help="How a document is read, once: auto leaves out, where it is long, keys that get little attention.",
+    type=click.Choice(["dense", "sparse"]),
+    show_default="dense, unless there is an index",
+    help="How a document is read, once: sparse leaves out, where it is long, keys that get little attention.",
 )
 retrieval_heads = option(
     "--retrieval-heads",

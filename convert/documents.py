@@ -13,7 +13,7 @@ from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
-from .pipeline import PREFILL_AUTO, covers_by
+from .pipeline import PREFILL_DENSE, PREFILL_SPARSE, covers_by
 from .progress import Progress
 from .texts import read_document
 
@@ -25,7 +25,7 @@ def index_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
-    prefill: str = PREFILL_AUTO,
+    prefill: str | None = None,
 ) -> Path:
     """Make the index of a document unless it is there already, with what the model's attention needs of it.
 
@@ -43,8 +43,9 @@ def index_document(
         Threads that cluster.
     notice : callable
         Receives a sentence that says what happens to the document.
-    prefill : str
-        How the document is read, one of PREFILLS (pipeline.py). An index of a dense reading serves any.
+    prefill : str, optional
+        How the document is read, one of PREFILLS (pipeline.py); by default densely, unless there is an index already.
+        An index of a dense reading serves any.
 
     Returns
     -------
@@ -56,8 +57,7 @@ def index_document(
     OctavoError
         The document cannot be read or is too long, or disk or memory do not suffice.
     """
-    covers = covers_by(prefill, llama)
-    text, path = _locate(llama, library, document_path, covers)
+    text, path, covers = _locate(llama, library, document_path, prefill)
     if path.exists():
         notice(f"{Path(document_path).name} is indexed already: {path}")
     else:
@@ -75,7 +75,7 @@ def attach_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
-    prefill: str = PREFILL_AUTO,
+    prefill: str | None = None,
 ) -> None:
     """Attach a document's index to a model, and make the index first if there is none.
 
@@ -89,8 +89,7 @@ def attach_document(
     OctavoError
         The index cannot be made or opened.
     """
-    covers = covers_by(prefill, llama)
-    text, path = _locate(llama, library, document_path, covers)
+    text, path, covers = _locate(llama, library, document_path, prefill)
     if not path.exists():
         _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
@@ -102,11 +101,16 @@ def _settings(llama: Llama) -> ClusterSettings:
     return settings_for(llama.context.kv_type, llama.composition.clustering)
 
 
-def _locate(llama: Llama, library: Library, document_path: str | os.PathLike[str], covers: float) -> tuple[str, Path]:
-    """A document's text, and where its index lies or will lie. One of a dense reading serves any."""
-    text, settings = read_document(document_path), _settings(llama)
-    dense = library.index_path(document_path, text, identity(llama, settings))
-    return text, dense if dense.exists() else library.index_path(document_path, text, identity(llama, settings, covers))
+def _locate(
+    llama: Llama, library: Library, document_path: str | os.PathLike[str], prefill: str | None
+) -> tuple[str, Path, float]:
+    """A document's text, where its index lies or will lie, and what share of its attention a batch covers."""
+    text, settings, shares = read_document(document_path), _settings(llama), [covers_by(PREFILL_DENSE, llama)]
+    if prefill != PREFILL_DENSE:
+        shares.append(covers_by(prefill or PREFILL_SPARSE, llama))
+    found = [(library.index_path(document_path, text, identity(llama, settings, each)), each) for each in shares]
+    wanted = found[0] if prefill is None else found[-1]
+    return text, *next((each for each in found if each[0].exists()), wanted)
 
 
 def _build(

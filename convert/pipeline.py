@@ -21,11 +21,10 @@ from .clusters import ClusterSettings, cluster_layers, whole_layer
 from .progress import Progress
 
 #: Ways to read a document: a batch reads everything, or the keys that hold most of its attention.
-PREFILL_DENSE, PREFILL_AUTO = "dense", "auto"
-PREFILLS = (PREFILL_AUTO, PREFILL_DENSE)
+PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
 #: The share of a batch's attention that these keys must hold (cpu_kernels/blocks.py), where documents are long.
-COVERS = 0.97
+COVERS = 0.98
 
 
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
@@ -100,7 +99,7 @@ def covers_by(prefill: str, llama: Llama) -> float:
     """
     if prefill not in PREFILLS:
         raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{prefill}'.")
-    return COVERS if prefill == PREFILL_AUTO and llama.context.device.name == CPU else 0.0
+    return COVERS if prefill == PREFILL_SPARSE and llama.context.device.name == CPU else 0.0
 
 
 def read(

@@ -38,7 +38,7 @@ def test_a_long_document_is_read_by_blocks(llama, tmp_path):
     """The keys of the first layer follow from the tokens. Those of the next ones change where something is left out."""
     for prefill in PREFILLS:
         (tmp_path / prefill).mkdir()
-    (sparse, manifest, _), (dense, dense_manifest, _) = (index(llama, tmp_path / each, each) for each in PREFILLS)
+    (dense, dense_manifest, _), (sparse, manifest, _) = (index(llama, tmp_path / each, each) for each in PREFILLS)
     assert manifest["prefill_covers"] == COVERS
     assert "prefill_covers" not in dense_manifest
     first, *others = zip(sparse.layers, dense.layers, strict=True)
@@ -54,11 +54,24 @@ def test_a_long_document_is_read_by_blocks(llama, tmp_path):
 def test_an_index_of_a_dense_reading_serves_any(llama, tmp_path):
     notices = []
     *_, dense = index(llama, tmp_path, "dense", notices=notices)
-    *_, found = index(llama, tmp_path, "auto", notices=notices)
+    *_, found = index(llama, tmp_path, "sparse", notices=notices)
     assert dense == found
     assert notices[-1].startswith(f"{NAME} is indexed already")
 
 
+def test_without_a_wish_the_index_that_is_there_serves(llama, tmp_path):
+    notices = []
+    *_, sparse = index(llama, tmp_path, "sparse", notices=notices)
+    *_, found = index(llama, tmp_path, None, notices=notices)
+    *_, dense = index(llama, tmp_path, "dense", notices=notices)
+    assert sparse == found != dense
+    assert [notice.split(",")[0] for notice in notices] == [
+        f"Indexing {NAME}",
+        f"{NAME} is indexed already: {sparse}",
+        f"Indexing {NAME}",
+    ]
+
+
 def test_another_way_is_refused(llama):
-    with pytest.raises(octavo.OctavoError, match=r"read auto or dense: not 'sparse'"):
-        covers_by("sparse", llama)
+    with pytest.raises(octavo.OctavoError, match=r"read dense or sparse: not 'auto'"):
+        covers_by("auto", llama)
