@@ -139,6 +139,7 @@ class Layers:
         heads = np.arange(self.count * N_KV_HEAD)
         assignment = Assignment(new_method(case.method, 1.0), heads, np.ones(len(heads)))
         self.cache = KVCache([layer] * self.count, case.rows + case.tokens, [assignment])
+        self.cache.connect()
         dtype, n_elements = row_format(shape.head_dim, shape.kv_type)
         n_bytes = 2 * self.count * N_KV_HEAD * case.rows * shape.row_bytes
         rows = memory.view(np.uint8)[:n_bytes].view(dtype)

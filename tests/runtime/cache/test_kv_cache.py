@@ -229,6 +229,7 @@ def test_a_method_takes_in_the_arrays_of_a_document_that_it_declares(kv_type):
 
 
 def test_detach_forgets_the_document(cache):
+    cache.connect()
     fresh = cache.heads.copy()
     cache.attach(random_document(cache))
     cache.reserve(5)
