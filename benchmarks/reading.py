@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def read_apart(llama: Llama, tokens: Sequence[int]) -> float:
-    """Return the seconds that batches take which see nothing before them."""
+    """Return the seconds that batches take if nothing comes before them."""
     seconds = 0.0
     for first in range(0, len(tokens), llama.n_batch):
         llama.reset()
