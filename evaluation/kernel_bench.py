@@ -24,9 +24,11 @@ from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
 from ..cpu_kernels.partials import partial_size
 from ..cpu_kernels.scores import padded, selection_scratch_bytes
 from ..cpu_kernels.spans import SPAN
+from ..cpu_kernels.vector import CACHE_LINE
 from ..runtime.cache.cluster_means import ClusterMeans
 from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import KVCache
+from ..runtime.cache.memory import CpuMemory
 from ..runtime.cache.rows import row_format
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.methods import DENSE, METHODS, method_class
@@ -198,7 +200,8 @@ class Layers:
 
     def _make_work(self, n_threads: int) -> None:
         """Make what threads share, and the scratch that heads select in."""
-        shape, heads = self.case.shape, self.cache.heads
+        shape, heads, memory = self.case.shape, self.cache.heads, CpuMemory()
+        thread_bytes = -(-scratch_bytes(shape) // CACHE_LINE) * CACHE_LINE
         n_items, n_spans = padded(self.cache.max_items), self.cache.max_spans
         scratch = np.zeros((N_KV_HEAD, selection_scratch_bytes(shape.group, n_items)), np.uint8)
         heads["scratch"] = np.tile(scratch.ctypes.data + np.arange(N_KV_HEAD) * scratch.strides[0], self.count)
@@ -211,7 +214,7 @@ class Layers:
             "n_spans": np.empty(N_KV_HEAD, np.int64),
             "n_rows": self.n_rows,
             "partials": np.empty((n_threads, N_KV_HEAD, partial_size(shape)), np.float32),
-            "scratch": np.empty((n_threads, -(-scratch_bytes(shape) // 64) * 64), np.uint8),
+            "scratch": memory.allocate(n_threads * thread_bytes).reshape(n_threads, thread_bytes),
         }
         for name, array in self._buffers.items():
             self.work[name] = array.ctypes.data

@@ -1,0 +1,24 @@
+"""The memory that threads of the CPU work in."""
+
+import pytest
+
+from octavo.cpu_kernels.vector import CACHE_LINE
+from octavo.runtime.cache.kv_cache import KVCache
+from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.devices.cpu import CpuDevice
+from octavo.runtime.devices.protocol import Interruption
+from octavo.runtime.graph.nodes import AttentionNode
+from octavo.runtime.methods.compose import assign
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+@pytest.mark.parametrize("head_dim", [64, 80, 256])
+def test_each_thread_works_from_a_cache_line_on(head_dim, n_threads):
+    device, layers = CpuDevice(), [CacheLayer(1, head_dim, 0, "f16", 3)]
+    memory = device.new_memory()
+    cache = KVCache(layers, 64, assign("dense", 1.0, layers, None), memory)
+    nodes = [AttentionNode(head_dim, 3, 1, 0, 1.0, 0.0, 0, True)]
+    executor = device.new_executor(cache, memory, nodes, "f16", 512, n_threads, Interruption())
+    work = executor._work[0]
+    for name in ("queries", "partials", "scratch", "scratch_bytes"):
+        assert work[name] % CACHE_LINE == 0
