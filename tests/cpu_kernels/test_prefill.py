@@ -147,7 +147,7 @@ def test_prefill_with_sinks_above_and_below_all_scores(shape, sink):
 def test_prefill_does_not_hide_a_nan_and_does_not_spread_it_far(shape, kind):
     """The mask hides a key's NaN from earlier tokens. A value's NaN reaches each tile that reads its block: 0 * NaN."""
     rng = np.random.default_rng(17)
-    n_tokens, bad = 190, 170
+    n_tokens, bad = 320, 300
     rows = {kind: halves(rng, 5 + n_tokens, 64) for kind in ("keys", "values")}
     rows[kind][5 + bad, 3] = np.nan
     prefill = Prefill(shape, normal(rng, n_tokens, 3, 64, spread=0.3), rows["keys"], rows["values"])
