@@ -66,7 +66,7 @@ def open_document(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
-    prefill: str | None = None,
+    prefill: str = "sparse",
     max_tokens: int | None = None,
     temperature: float = 0.8,
     top_p: float = 0.95,
@@ -111,9 +111,9 @@ def open_document(
         How far to stretch them: 2 doubles the context.
     index_dir : path, optional
         Folder for indexes; by default that of the model.
-    prefill : {"dense", "sparse"}, optional
+    prefill : {"sparse", "dense"}
         How the document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on,
-        keys that hold 2 % of a batch's attention (docs/methods.md). By default "dense", unless there is an index.
+        keys that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
     max_tokens : int, optional
         Most tokens of an answer; by default as many as fit the context.
     temperature, top_p, top_k
@@ -245,7 +245,7 @@ def index_documents(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
-    prefill: str | None = None,
+    prefill: str = "sparse",
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> list[Path]:

@@ -89,7 +89,7 @@ class AttentionOptions:
     quality: float | None
     plan: Path | None
     retrieval_heads: float | None
-    prefill: str | None
+    prefill: str
 
     def arguments(self) -> dict[str, Any]:
         """Return the same for the functions of octavo/api.py.
@@ -265,7 +265,8 @@ prefill = option(
     "--prefill",
     env="PREFILL",
     type=click.Choice(["dense", "sparse"]),
-    show_default="dense, unless there is an index",
+    default="sparse",
+    show_default=True,
     help="How a document is read, once: sparse leaves out, where it is long, keys that get little attention.",
 )
 retrieval_heads = option(

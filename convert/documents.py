@@ -13,7 +13,7 @@ from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
-from .pipeline import PREFILL_DENSE, PREFILL_SPARSE, covers_by
+from .pipeline import PREFILL_SPARSE, covers_by
 from .progress import Progress
 from .texts import read_document
 
@@ -25,7 +25,7 @@ def index_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
-    prefill: str | None = None,
+    prefill: str = PREFILL_SPARSE,
 ) -> Path:
     """Make the index of a document unless it is there already, with what the model's attention needs of it.
 
@@ -43,9 +43,8 @@ def index_document(
         Threads that cluster.
     notice : callable
         Receives a sentence that says what happens to the document.
-    prefill : str, optional
-        How the document is read, one of PREFILLS (pipeline.py); by default densely, unless there is an index already.
-        An index of a dense reading serves any.
+    prefill : str
+        How the document is read, one of PREFILLS (pipeline.py). An index of a dense reading serves any.
 
     Returns
     -------
@@ -75,7 +74,7 @@ def attach_document(
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
-    prefill: str | None = None,
+    prefill: str = PREFILL_SPARSE,
 ) -> None:
     """Attach a document's index to a model, and make the index first if there is none.
 
@@ -102,15 +101,12 @@ def _settings(llama: Llama) -> ClusterSettings:
 
 
 def _locate(
-    llama: Llama, library: Library, document_path: str | os.PathLike[str], prefill: str | None
+    llama: Llama, library: Library, document_path: str | os.PathLike[str], prefill: str
 ) -> tuple[str, Path, float]:
     """A document's text, where its index lies or will lie, and what share of its attention a batch covers."""
-    text, settings, shares = read_document(document_path), _settings(llama), [covers_by(PREFILL_DENSE, llama)]
-    if prefill != PREFILL_DENSE:
-        shares.append(covers_by(prefill or PREFILL_SPARSE, llama))
+    text, settings, shares = read_document(document_path), _settings(llama), (0.0, covers_by(prefill, llama))
     found = [(library.index_path(document_path, text, identity(llama, settings, each)), each) for each in shares]
-    wanted = found[0] if prefill is None else found[-1]
-    return text, *next((each for each in found if each[0].exists()), wanted)
+    return text, *next((each for each in found if each[0].exists()), found[-1])
 
 
 def _build(

@@ -24,7 +24,7 @@ from .progress import Progress
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
 #: The share of a batch's attention that these keys must hold (cpu_kernels/blocks.py), where documents are long.
-COVERS = 0.98
+COVERS = 0.99
 
 
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:

@@ -5,8 +5,9 @@ import pytest
 from helpers.index_builds import NAME, library_of, text_of
 
 import octavo
+from octavo.convert import pipeline
 from octavo.convert.documents import index_document
-from octavo.convert.pipeline import COVERS, PREFILLS, covers_by
+from octavo.convert.pipeline import PREFILLS, covers_by
 from octavo.convert.progress import Silent
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.store.index_files import open_index
@@ -34,12 +35,16 @@ def in_order(layer):
     return [np.take_along_axis(as_floats(rows), order, axis=1) for rows in (layer.keys, layer.values)]
 
 
-def test_a_long_document_is_read_by_blocks(llama, tmp_path):
-    """The keys of the first layer follow from the tokens. Those of the next ones change where something is left out."""
+def test_a_long_document_is_read_by_blocks(llama, tmp_path, monkeypatch):
+    """The keys of the first layer follow from the tokens. Those of the next ones change where something is left out.
+
+    The random weights of the model attend to nearly all of the text, so this leaves out more than usual.
+    """
+    monkeypatch.setattr(pipeline, "COVERS", 0.97)
     for prefill in PREFILLS:
         (tmp_path / prefill).mkdir()
     (dense, dense_manifest, _), (sparse, manifest, _) = (index(llama, tmp_path / each, each) for each in PREFILLS)
-    assert manifest["prefill_covers"] == COVERS
+    assert manifest["prefill_covers"] == 0.97
     assert "prefill_covers" not in dense_manifest
     first, *others = zip(sparse.layers, dense.layers, strict=True)
     for own, expected in zip(*map(in_order, first), strict=True):
@@ -59,16 +64,16 @@ def test_an_index_of_a_dense_reading_serves_any(llama, tmp_path):
     assert notices[-1].startswith(f"{NAME} is indexed already")
 
 
-def test_without_a_wish_the_index_that_is_there_serves(llama, tmp_path):
+def test_an_index_of_a_sparse_reading_does_not_serve_who_wants_everything_read(llama, tmp_path):
     notices = []
     *_, sparse = index(llama, tmp_path, "sparse", notices=notices)
-    *_, found = index(llama, tmp_path, None, notices=notices)
     *_, dense = index(llama, tmp_path, "dense", notices=notices)
-    assert sparse == found != dense
+    *_, found = index(llama, tmp_path, "sparse", notices=notices)
+    assert sparse != dense == found
     assert [notice.split(",")[0] for notice in notices] == [
         f"Indexing {NAME}",
-        f"{NAME} is indexed already: {sparse}",
         f"Indexing {NAME}",
+        f"{NAME} is indexed already: {dense}",
     ]
 
 
