@@ -22,6 +22,10 @@ from octavo.runtime.llama import Llama
 from octavo.runtime.models import default_model
 
 
+#: Tokens that are read before anything is timed, so that all kernels are compiled.
+_WARM_UP = 4608
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
@@ -30,9 +34,11 @@ def main() -> None:
     parser.add_argument("-t", "--threads", type=int, default=2)
     arguments = parser.parse_args()
     depths = [int(depth) for depth in arguments.depths.split(",")]
-    sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads, "n_ctx": max(depths) + 1}
+    sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads, "n_ctx": max(*depths, _WARM_UP) + 1}
     llama = Llama(arguments.model or default_model(), attention="dense", **sizes)
     tokens = llama.tokenize(arguments.text.read_bytes())
+    for prefill in PREFILLS:
+        figures(llama, tokens[:_WARM_UP], prefill, 1.0, arguments.threads)
     rows = []
     for depth in depths:
         weights_s = read_apart(llama, tokens[:depth])
