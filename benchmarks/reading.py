@@ -21,7 +21,6 @@ from octavo.cpu_kernels.machine import cpu_name
 from octavo.runtime.llama import Llama
 from octavo.runtime.models import default_model
 
-
 #: Tokens that are read before anything is timed, so that all kernels are compiled.
 _WARM_UP = 4608
 
