@@ -1,9 +1,8 @@
-"""Multiply the matrices of prefill on Intel's AMX tiles.
+"""Multiply the matrices of prefill on Intel's AMX tiles, at the accuracy of f32.
 
-AMX multiplies bf16 and sums in f32. A bf16 has 8 of the 24 bits of an f32. So keys, queries and values are split into
-two: `high`, the upper half of a number, and `low`, what is left of it. Three products of halves make a score; the
-fourth, of both lows, is too small to count. Weights are rounded, as their errors average out: on real rows this changes
-an output by .0005 of it, as much as the f16 of llama.cpp's queries does (.0006).
+AMX multiplies bf16 and sums in f32. A bf16 has 8 of the 24 bits of an f32. So each number is split into two: `high`,
+its upper half, and `low`, what is left of it. Three products of halves make one product of numbers; the fourth, of both
+lows, is too small to count.
 
 A tile is 16 rows of 64 bytes. It adds left . right, where `left` is (16, 32) bf16, and `right` is (32, 16) bf16 with
 pairs of rows interleaved: (16, 16, 2). Queries are columns: a strip of STRIP queries is as wide as a tile, and as a
@@ -26,7 +25,7 @@ from numba.extending import intrinsic
 
 from .compile import AMX_DEPTH as DEPTH
 from .compile import HAS_AMX, LANES
-from .vector import INT8, INT16, LOG2_E, VECTOR, Emit, constant, parts
+from .vector import INT8, INT16, VECTOR, Emit, constant, parts
 
 #: Queries of a strip, and rows of a tile.
 STRIP = 16
@@ -34,15 +33,8 @@ STRIP = 16
 #: Bytes of a row of a tile, and of the configuration of all tiles.
 _ROW_BYTES, CONFIGURATION_BYTES = 64, 64
 
-#: Rows of a block.
-_BLOCK = 64
-
 #: Tiles for sums; those for the operands of one product, of which two take turns on the left.
 _SUMS, _LEFT, _RIGHT = 4, (4, 5), (6, 7)
-
-
-#: 2^x for x from 0 to 1, from the highest power down, of least relative error: 7.5e-5, a fiftieth of a bf16's.
-_EXP2_POLYNOMIAL = (0.07802452, 0.22606716, 0.69583354, 0.99992522)
 
 
 def _if_amx(write: Callable[..., None]) -> Callable[..., Any]:
@@ -76,8 +68,8 @@ def _load(builder: Any, tile: int, address: Any, offset: int, step: int = _ROW_B
     _call(builder, "tileloadd64", tile, _place(builder, address, offset), constant(step))
 
 
-def _add_products(builder: Any, n: int, left: list[Any], step: int, right: list[Any]) -> None:
-    """Add to n sums the products of n tiles on the left, as halves, with one on the right, as halves or rounded.
+def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right: tuple[Any, Any], depth: int) -> None:
+    """Add to n sums the products of n tiles on the left with one on the right, all of them as halves.
 
     Sums take turns, so that no product waits for the one before.
 
@@ -87,20 +79,21 @@ def _add_products(builder: Any, n: int, left: list[Any], step: int, right: list[
         Builder of the function.
     n : int
         Sums, at most _SUMS.
-    left : list of LLVM int64
-        Addresses of the first of the tiles: highs, and lows.
-    step : int
-        Bytes from one row of a tile on the left to the next.
-    right : list of LLVM int64
-        Address of the tile on the right: highs and lows, or what is rounded.
+    left : list of (LLVM int64, int, int)
+        Address of the matrix of highs and of that of lows; bytes from one row to the next, and to the next tile's rows.
+    right : (LLVM int64, LLVM int64)
+        Addresses of the tile of highs and of that of lows.
+    depth : int
+        Bytes to the columns of the tiles on the left.
     """
-    for tile, address in zip(_RIGHT, right, strict=False):
+    (highs, step, next_tile), (lows, *_) = left
+    for tile, address in zip(_RIGHT, right, strict=True):
         _load(builder, tile, address, 0)
     turn = 0
-    for mine, other in ((0, 0), (1, 0), (0, 1))[: 1 + len(right)]:
+    for matrix, tile in ((highs, _RIGHT[0]), (highs, _RIGHT[1]), (lows, _RIGHT[0])):
         for i in range(n):
-            _load(builder, _LEFT[turn], left[mine], i * STRIP * step, step)
-            _call(builder, "tdpbf16ps", i, _LEFT[turn], _RIGHT[other])
+            _load(builder, _LEFT[turn], matrix, i * next_tile + depth, step)
+            _call(builder, "tdpbf16ps", i, _LEFT[turn], tile)
             turn = 1 - turn
 
 
@@ -149,13 +142,15 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) -
 
     def write(builder: Any, _shape: Any, keys: Any, queries: Any, scores: Any) -> None:
         head_dim = shape.shape.head_dim
-        step = 2 * head_dim
+        step, lows = 2 * head_dim, constant(_SUMS * STRIP * 2 * head_dim)
+        left = [(keys, step, STRIP * step), (builder.add(keys, lows), step, STRIP * step)]
         for i in range(_SUMS):
             _call(builder, "tilezero", i)
         for depth in range(0, head_dim, DEPTH):
-            left = [builder.add(keys, constant(2 * depth + half * _BLOCK * step)) for half in range(2)]
-            right = [builder.add(queries, constant((depth + half * head_dim) * 2 * STRIP)) for half in range(2)]
-            _add_products(builder, _SUMS, left, step, right)
+            place = constant(depth * 2 * STRIP)
+            right = builder.add(queries, place)
+            both = (right, builder.add(right, constant(head_dim * 2 * STRIP)))
+            _add_products(builder, _SUMS, left, both, 2 * depth)
         for i in range(_SUMS):
             place = _place(builder, scores, i * STRIP * _ROW_BYTES)
             _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
@@ -174,7 +169,7 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
     values : int64
         Address of (2, head_dim, rows of a block) bf16, highs and lows (see `split_values`).
     weights : int64
-        Address of (rows of a block / 2, STRIP, 2) bf16 (see `round_pairs`).
+        Address of (2, rows of a block / 2, STRIP, 2) bf16, highs and lows (see `split_pairs`).
     n_steps : int64
         Steps of DEPTH rows.
     sums : int64
@@ -182,7 +177,8 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
     """
 
     def write(builder: Any, _shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any) -> None:
-        head_dim, step = shape.shape.head_dim, 2 * _BLOCK
+        head_dim, rows = shape.shape.head_dim, _SUMS * STRIP
+        step = 2 * rows
         for tiles in parts(head_dim // STRIP, _SUMS):
             first = builder.add(values, constant(tiles.start * STRIP * step))
             own = builder.add(sums, constant(tiles.start * STRIP * _ROW_BYTES))
@@ -190,9 +186,11 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
                 _load(builder, i, own, i * STRIP * _ROW_BYTES)
             with cgutils.for_range(builder, n_steps) as loop:
                 along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
-                left = [builder.add(along, constant(half * head_dim * step)) for half in range(2)]
+                lows = builder.add(along, constant(head_dim * step))
+                left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
                 right = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
-                _add_products(builder, len(tiles), left, step, [right])
+                both = (right, builder.add(right, constant(rows // 2 * _ROW_BYTES)))
+                _add_products(builder, len(tiles), left, both, 0)
             for i in range(len(tiles)):
                 place = _place(builder, own, i * STRIP * _ROW_BYTES)
                 _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
@@ -256,43 +254,20 @@ def split_pairs(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
 
 
 @intrinsic
-def weight(typing: Any, score: Any, largest: Any) -> Any:
-    """Return exp(score - largest), to 1e-4 of it, as it will be rounded: 0 far below, NaN for NaN.
+def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
+    """Split weights as `split_pairs` does, but cut off what does not fit: a sum of weights cannot hide a NaN."""
 
-    Parameters
-    ----------
-    score : vector
-        Scores.
-    largest : vector
-        The largest of them, times log2(e).
-
-    Returns
-    -------
-    vector
-        The weights.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if not HAS_AMX:
-            return args[0]  # never called
+    def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
-        power = emit.fma(args[0], emit.constant(LOG2_E), builder.fneg(args[1]))
-        return emit.times_power(emit.polynomial(_EXP2_POLYNOMIAL, emit.fraction(power)), power)
+        mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
+        _store(emit, _paired(emit, even, odd), highs, 0)
+        left = [
+            builder.fsub(x, builder.bitcast(builder.and_(builder.bitcast(x, emit.integers), mask), emit.vector))
+            for x in (even, odd)
+        ]
+        _store(emit, _paired(emit, *left), lows, 0)
 
-    return VECTOR(VECTOR, VECTOR), generate
-
-
-@intrinsic
-def round_pairs(typing: Any, even: Any, odd: Any, pairs: Any) -> Any:
-    """Round two vectors of weights to bf16, and interleave them at an address. It may make a number of a NaN."""
-
-    def write(builder: Any, even: Any, odd: Any, pairs: Any) -> None:
-        emit = Emit(builder)
-        half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)
-        rounded = (builder.add(builder.bitcast(x, emit.integers), half) for x in (even, odd))
-        _store(emit, _paired(emit, *rounded), pairs, 0)
-
-    return types.void(VECTOR, VECTOR, types.int64), _if_amx(write)
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
 
 
 @intrinsic
@@ -312,17 +287,17 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
     """
 
     def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any) -> None:
-        emit, head_dim = Emit(builder), shape.shape.head_dim
+        emit, head_dim, rows = Emit(builder), shape.shape.head_dim, _SUMS * STRIP
         with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, constant(head_dim // LANES)) as at:
             source = builder.add(floats, builder.mul(step.index, constant(DEPTH * head_dim * 4)))
             source = builder.add(source, builder.mul(at.index, constant(LANES * 4)))
-            target = builder.add(values, builder.mul(at.index, constant(LANES * 2 * _BLOCK)))
+            target = builder.add(values, builder.mul(at.index, constant(LANES * 2 * rows)))
             target = builder.add(target, builder.mul(step.index, constant(2 * DEPTH)))
             split = [_split(emit, emit.load_float(source, row * head_dim)) for row in range(DEPTH)]
-            for half in range(2):
+            for half in range(2):  # highs, then lows
                 pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
                 for i, vector in enumerate(_transposed(emit, pairs)):
-                    _store(emit, vector, target, (half * head_dim + i) * 2 * _BLOCK)
+                    _store(emit, vector, target, (half * head_dim + i) * 2 * rows)
 
     return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
 

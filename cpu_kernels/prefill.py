@@ -4,8 +4,8 @@ A tile is some query rows (tokens times group) of one KV head. Keys and values a
 queries of the tile. These are multiplied with them strip by strip (strips.py). Rows of q4_0 stay rotated: the queries
 of the tile are rotated before, and its output afterwards.
 
-The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX a score takes
-three products of bf16 and a weighted value two, and exp takes as long as either matrix product.
+The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX each takes
+three products of bf16, and exp takes as long as either matrix product.
 """
 
 from __future__ import annotations

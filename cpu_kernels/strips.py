@@ -17,12 +17,11 @@ from .amx import (
     CONFIGURATION_BYTES,
     STRIP,
     add_strip,
-    round_pairs,
     score_strip,
     split_keys,
     split_pairs,
     split_values,
-    weight,
+    split_weights,
 )
 from .compile import AMX_DEPTH, LANES, kernel
 from .partials import LOWEST_SCORE
@@ -30,7 +29,7 @@ from .rotation import rotate_row
 from .rows import widen_stored_row
 from .scores import fill
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
-from .vector import LOG2_E, add, any_above, exp_difference, keep_at_most, load, maximum, multiply, splat, store
+from .vector import add, any_above, exp_difference, keep_at_most, load, maximum, multiply, splat, store
 from .views import array_at
 
 #: Rows of a block of keys.
@@ -61,7 +60,7 @@ class _Scratch(NamedTuple):
     widened: int  # (BLOCK, head_dim): rows to split for AMX
     sums: int  # strip by strip (strip, head_dim): weighted values of each query; with AMX (head_dim, strip)
     scores: int  # (BLOCK, strip): of a block's keys with the queries of a strip, then weights
-    weights: int  # (BLOCK, strip) bf16: weights that are rounded for AMX
+    weights: int  # (BLOCK, strip): weights that are split for AMX
     largest: int  # (tile,): the largest score of each query so far
     totals: int  # (tile,): its sum of weights
     newest: int  # (tile,): the position of its token, the newest that it sees
@@ -82,7 +81,7 @@ def scratch_parts(shape, scratch):
     sums = widened + block_bytes
     scores = sums + matrix_bytes
     weights = scores + strip_bytes
-    largest = weights + strip_bytes // 2
+    largest = weights + strip_bytes
     totals = largest + row_bytes
     newest = totals + row_bytes
     shrinks = newest + row_bytes
@@ -202,7 +201,7 @@ def mask_strip(shape, strip, n, position, window, room):
 def weigh_strip(shape, strip, n, room):
     """Turn scores into weights relative to the largest score so far. Return whether any largest score rose.
 
-    With AMX the weights are rounded at once, up to a step of AMX's depth, with 0 for rows that there are not.
+    With AMX the weights are split at once, up to a step of AMX's depth, with 0 for rows that there are not.
     """
     if shape.on_amx:
         return _weigh_on_amx(shape, strip, n, room)
@@ -234,7 +233,7 @@ def _weigh_on_amx(shape, strip, n, room):
     """Do what `weigh_strip` does with AMX, with several sums and maxima, so that none waits for the one before."""
     stop, step = -(-n // AMX_DEPTH) * AMX_DEPTH, STRIP * 4
     fill(room.scores, n * STRIP, stop * STRIP, float32(-np.inf))
-    highest, totals = room.largest + strip * 4, room.totals + strip * 4
+    highest, totals, lows = room.largest + strip * 4, room.totals + strip * 4, room.weights + BLOCK * STRIP * 2
     before = load(highest)
     a = b = c = d = before
     for r in range(0, stop, 4):
@@ -246,13 +245,12 @@ def _weigh_on_amx(shape, strip, n, room):
     store(room.shrinks, shrink)
     store(highest, largest)
     a, b = multiply(load(totals), shrink), splat(float32(0))
-    shift = multiply(largest, splat(float32(LOG2_E)))
     for r in range(0, stop, 4):
         own, target = room.scores + r * step, r * STRIP * 2
-        w, x = weight(load(own), shift), weight(load(own + step), shift)
-        y, z = weight(load(own + 2 * step), shift), weight(load(own + 3 * step), shift)
-        round_pairs(w, x, room.weights + target)
-        round_pairs(y, z, room.weights + target + step)
+        w, x = exp_difference(load(own), largest), exp_difference(load(own + step), largest)
+        y, z = exp_difference(load(own + 2 * step), largest), exp_difference(load(own + 3 * step), largest)
+        split_weights(w, x, room.weights + target, lows + target)
+        split_weights(y, z, room.weights + target + step, lows + target + step)
         a, b = add(a, add(w, x)), add(b, add(y, z))
     store(totals, add(a, b))
     return any_above(largest, before)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding
@@ -32,7 +31,7 @@ CACHE_LINE = 64
 #: Accumulators that leave registers for the operands: a CPU has 32 registers with AVX-512, else 16.
 ACCUMULATORS = 24 if LANES == 16 else 12
 
-LOG2_E = math.log2(math.e)
+_LOG2_E = math.log2(math.e)
 
 _LEAST_POWER = -125.0  # below it an f32 is nearly a denormal
 _HAS_SCALEF = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
@@ -183,41 +182,29 @@ class Emit:
     def exp_difference(self, x: Any, y: Any) -> Any:
         """Return exp(x - y) for x up to y + 88: 0 where the result would be a denormal, NaN for NaN."""
         builder = self.builder
-        power = builder.fmul(builder.fsub(x, y), self.constant(LOG2_E))
+        power = builder.fmul(builder.fsub(x, y), self.constant(_LOG2_E))
         n = self.call("rint", power)
         remainder = builder.fsub(power, n)
-        return self.times_power(self.polynomial(_EXP2_POLYNOMIAL, remainder), n)
+        y = self.constant(_EXP2_POLYNOMIAL[0])
+        for coefficient in _EXP2_POLYNOMIAL[1:]:
+            y = self.fma(y, remainder, self.constant(coefficient))
+        return self._times_power(y, n)
 
-    def polynomial(self, coefficients: Sequence[float], x: Any) -> Any:
-        """Return the polynomial of x with these coefficients, from the highest power down."""
-        y = self.constant(coefficients[0])
-        for coefficient in coefficients[1:]:
-            y = self.fma(y, x, self.constant(coefficient))
-        return y
-
-    def fraction(self, x: Any) -> Any:
-        """Return x less the whole number below it, by AVX-512."""
-        floor = ir.Constant(INT32, 9)  # rounds down, and reports nothing
-        return self._of_avx512("reduce", x, floor)
-
-    def times_power(self, y: Any, n: Any) -> Any:
-        """Return y * 2^n for n up to 127, whole or, with AVX-512, rounded down; 0 below _LEAST_POWER, whatever y is."""
+    def _times_power(self, y: Any, n: Any) -> Any:
+        """Return y * 2^n for whole n up to 127; 0 for n below _LEAST_POWER, whatever y is."""
         builder = self.builder
         normal = builder.fcmp_unordered(">=", n, self.constant(_LEAST_POWER))  # a NaN stays one
         if _HAS_SCALEF and self.lanes == 16:
+            types_ = [self.vector, self.vector, self.vector, ir.IntType(16), INT32]
+            function = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(self.vector, types_), "llvm.x86.avx512.mask.scalef.ps.512"
+            )
             # A lane that underflows would take a hundred times as long: it is left out.
-            return self._of_avx512("scalef", y, n, lanes=builder.bitcast(normal, ir.IntType(16)))
+            lanes, rounding = builder.bitcast(normal, ir.IntType(16)), ir.Constant(INT32, 4)  # as the CPU is set
+            return builder.call(function, [y, n, self.constant(0.0), lanes, rounding])
         exponent = builder.add(builder.fptosi(n, self.integers), ir.Constant(self.integers, [127] * self.lanes))
         power = builder.bitcast(builder.shl(exponent, ir.Constant(self.integers, [23] * self.lanes)), self.vector)
         return builder.select(normal, builder.fmul(y, power), self.constant(0.0))
-
-    def _of_avx512(self, name: str, *arguments: Any, lanes: Any = None) -> Any:
-        """Call an intrinsic of AVX-512, which rounds as the CPU is set. In other lanes, int16, than these it is 0."""
-        lanes = ir.Constant(ir.IntType(16), -1) if lanes is None else lanes
-        values = [*arguments, self.constant(0.0), lanes, ir.Constant(INT32, 4)]
-        signature = ir.FunctionType(self.vector, [value.type for value in values])
-        full_name = f"llvm.x86.avx512.mask.{name}.ps.512"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, signature, full_name), values)
 
 
 def constant(value: int) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+#: Tokens of a document that is long enough for every kernel to be needed.
+_DOCUMENT = 8192
+
 
 def main() -> None:
-    """Evaluate a batch and a token."""
+    """Compile what reads a document in this process, and what questions need in another one."""
+    from ..cpu_kernels import ahead
     from .llama import Llama
-    from .methods import DEFAULT_ATTENTION
+    from .methods import DEFAULT_ATTENTION, DENSE
     from .models import default_model
 
-    llama = Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64)
-    llama.eval([1, 2, 3])
-    llama.eval([4])
+    Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64).compile_ahead(_DOCUMENT)
+    Llama(default_model(), attention=DENSE, n_ctx=64).read([1, 2, 3])
+    ahead.wait()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.kernel_inputs import SAME_IN_BATCHES as SAME
 from helpers.kernel_inputs import Room, address, halves, normal, relative_error
 
 from octavo.cpu_kernels import amx, vector
@@ -10,7 +11,6 @@ from octavo.cpu_kernels.compile import HAS_AMX, Shape, kernel
 pytestmark = pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX")
 
 ROWS = 64  # of a block
-SAME = 6e-5  # halves have 16 of the 24 bits of an f32
 SHAPES = [Shape(head_dim, 1) for head_dim in (32, 64, 96, 256)]
 
 
@@ -20,24 +20,14 @@ def of_bf16(words):
 
 
 @kernel
-def split_all_pairs(floats, n_rows, highs, lows):
+def split_all_pairs(floats, n_rows, highs, lows, by_cutting):
     for row in range(0, n_rows, 2):
         source, offset = floats + row * amx.STRIP * 4, row * amx.STRIP * 2
-        amx.split_pairs(vector.load(source), vector.load(source + amx.STRIP * 4), highs + offset, lows + offset)
-
-
-@kernel
-def round_all_pairs(floats, n_rows, pairs):
-    for row in range(0, n_rows, 2):
-        source = floats + row * amx.STRIP * 4
-        amx.round_pairs(vector.load(source), vector.load(source + amx.STRIP * 4), pairs + row * amx.STRIP * 2)
-
-
-@kernel
-def weigh_all(scores, n, largest, weights):
-    for i in range(0, n, amx.STRIP):
-        shift = vector.splat(np.float32(largest * vector.LOG2_E))
-        vector.store(weights + 4 * i, amx.weight(vector.load(scores + 4 * i), shift))
+        even, odd = vector.load(source), vector.load(source + amx.STRIP * 4)
+        if by_cutting:
+            amx.split_weights(even, odd, highs + offset, lows + offset)
+        else:
+            amx.split_pairs(even, odd, highs + offset, lows + offset)
 
 
 @kernel
@@ -67,54 +57,19 @@ def enter_twice(first, second):
     amx.leave_tiles(second)
 
 
-def split(matrix):
+def split(matrix, by_cutting=False):
     """The pairs of rows of (n, STRIP) f32 as highs and lows, (2, n / 2, STRIP, 2) bf16."""
     n_rows = len(matrix)
     pairs = np.zeros((2, n_rows // 2, amx.STRIP, 2), np.uint16)
-    split_all_pairs(address(matrix), n_rows, address(pairs[0]), address(pairs[1]))
+    split_all_pairs(address(matrix), n_rows, address(pairs[0]), address(pairs[1]), by_cutting)
     return pairs
 
 
-def rounded(matrix):
-    """The pairs of rows of (n, STRIP) f32, (n / 2, STRIP, 2) bf16."""
-    pairs = np.zeros((len(matrix) // 2, amx.STRIP, 2), np.uint16)
-    round_all_pairs(address(matrix), len(matrix), address(pairs))
-    return pairs
-
-
-def as_rows(pairs):
-    """Rows of f32 (n, STRIP) from pairs of bf16."""
-    return of_bf16(pairs).transpose(0, 2, 1).reshape(-1, amx.STRIP)
-
-
-def test_pairs_are_two_rows_interleaved_and_add_up_to_them():
+@pytest.mark.parametrize("by_cutting", [False, True])
+def test_pairs_are_two_rows_interleaved_and_add_up_to_them(by_cutting):
     matrix = normal(np.random.default_rng(0), 8, amx.STRIP)
-    highs, lows = split(matrix)
-    np.testing.assert_allclose(as_rows(highs) + as_rows(lows), matrix, rtol=2.0**-15)
-
-
-def test_weights_are_rounded_to_the_nearest():
-    weights = np.random.default_rng(0).random((64, amx.STRIP), np.float32)
-    weights[0] = 0
-    np.testing.assert_allclose(as_rows(rounded(weights)), weights, rtol=2.0**-8)
-    assert abs((as_rows(rounded(weights)) - weights).mean()) < 1e-4  # cut off, they were .002 too small
-
-
-@pytest.mark.parametrize("largest", [0.0, -3.5, 40.0])
-def test_weights_are_exp_of_the_distance_to_the_largest_score(largest):
-    distances = np.concatenate([np.linspace(0, 80, 1000), [90, 200, 1e30, np.inf]]).astype(np.float32)
-    scores = np.resize(np.float32(largest) - distances, 64 * amx.STRIP)
-    weights = np.empty_like(scores)
-    weigh_all(address(scores), len(scores), np.float32(largest), address(weights))
-    expected = np.exp(scores.astype(np.float64) - largest)
-    np.testing.assert_allclose(weights, np.where(expected < 2.0**-125, 0, expected), rtol=1e-4)
-
-
-def test_a_score_that_is_no_number_gets_no_number():
-    scores = np.full(amx.STRIP, np.nan, np.float32)
-    weights = np.zeros_like(scores)
-    weigh_all(address(scores), len(scores), np.float32(1), address(weights))
-    assert np.isnan(weights).all()
+    pairs = of_bf16(split(matrix, by_cutting)).sum(axis=0)
+    np.testing.assert_allclose(pairs.transpose(0, 2, 1).reshape(matrix.shape), matrix, rtol=2.0**-15)
 
 
 def test_a_nan_stays_one_whatever_its_bits():
@@ -143,11 +98,11 @@ def test_weighted_values_are_added(shape, n_rows):
     values = halves(rng, ROWS, shape.head_dim).astype(np.float32)
     weights, before = rng.random((ROWS, amx.STRIP), np.float32), normal(rng, shape.head_dim, amx.STRIP)
     room, sums, saved = Room(values.nbytes), Room(filled=before), Room(amx.CONFIGURATION_BYTES)
-    pairs = rounded(weights)
+    pairs = split(weights, by_cutting=True)
     add(shape, address(values), room.address, address(pairs), n_rows // 32, sums.address, saved.address)
     for each in (room, sums, saved):
         each.check()
-    expected = before + values[:n_rows].T.astype(np.float64) @ as_rows(pairs)[:n_rows].astype(np.float64)
+    expected = before + values[:n_rows].T.astype(np.float64) @ weights[:n_rows].astype(np.float64)
     assert relative_error(sums.floats(*before.shape), expected) < SAME
 
 
