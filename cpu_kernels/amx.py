@@ -2,7 +2,7 @@
 
 AMX multiplies bf16 and sums in f32. A bf16 has 8 of the 24 bits of an f32. So each number is split into two: `high`,
 its upper half, and `low`, what is left of it. Three products of halves make one product of numbers; the fourth, of both
-lows, is too small to count.
+lows, is too small to count. Where attention is approximate anyway, that of both highs is enough: there `rough` is true.
 
 A tile is 16 rows of 64 bytes. It adds left . right, where `left` is (16, 32) bf16, and `right` is (32, 16) bf16 with
 pairs of rows interleaved: (16, 16, 2). Queries are columns: a strip of STRIP queries is as wide as a tile, and as a
@@ -14,7 +14,7 @@ and `leave_tiles` restores it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,8 @@ def _load(builder: Any, tile: int, address: Any, offset: int, step: int = _ROW_B
     _call(builder, "tileloadd64", tile, _place(builder, address, offset), constant(step))
 
 
-def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right: tuple[Any, Any], depth: int) -> None:
-    """Add to n sums the products of n tiles on the left with one on the right, all of them as halves.
+def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right: list[Any], depth: int) -> None:
+    """Add to n sums the products of n tiles on the left with one on the right, all of them as halves, or only as highs.
 
     Sums take turns, so that no product waits for the one before.
 
@@ -80,21 +80,30 @@ def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right:
     n : int
         Sums, at most _SUMS.
     left : list of (LLVM int64, int, int)
-        Address of the matrix of highs and of that of lows; bytes from one row to the next, and to the next tile's rows.
-    right : (LLVM int64, LLVM int64)
-        Addresses of the tile of highs and of that of lows.
+        Address of the matrix of highs, and of that of lows; bytes from a row to the next, and to the next tile's rows.
+    right : list of LLVM int64
+        Address of the tile of highs, and of that of lows.
     depth : int
         Bytes to the columns of the tiles on the left.
     """
-    (highs, step, next_tile), (lows, *_) = left
-    for tile, address in zip(_RIGHT, right, strict=True):
-        _load(builder, tile, address, 0)
+    for half, address in enumerate(right):
+        _load(builder, _RIGHT[half], address, 0)
     turn = 0
-    for matrix, tile in ((highs, _RIGHT[0]), (highs, _RIGHT[1]), (lows, _RIGHT[0])):
+    for left_half, right_half in ((0, 0), (0, 1), (1, 0))[: 1 if len(right) == 1 else 3]:
+        matrix, step, next_tile = left[left_half]
         for i in range(n):
             _load(builder, _LEFT[turn], matrix, i * next_tile + depth, step)
-            _call(builder, "tdpbf16ps", i, _LEFT[turn], tile)
+            _call(builder, "tdpbf16ps", i, _LEFT[turn], _RIGHT[right_half])
             turn = 1 - turn
+
+
+def _halves(builder: Any, rough: Any) -> Iterator[int]:
+    """Branch on whether the product is rough; yield how many halves each branch multiplies."""
+    with builder.if_else(rough) as (then, otherwise):
+        with then:
+            yield 1
+        with otherwise:
+            yield 2
 
 
 @intrinsic
@@ -125,7 +134,7 @@ def leave_tiles(typing: Any, saved: Any) -> Any:
 
 
 @intrinsic
-def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) -> Any:
+def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any, rough: Any) -> Any:
     """Compute scores[r, q] = keys[r] . queries[q] for the queries of a strip.
 
     Parameters
@@ -138,28 +147,30 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) -
         Address of (2, head_dim / 2, STRIP, 2) bf16, highs and lows (see `split_pairs`).
     scores : int64
         Address of (rows of a block, STRIP) f32.
+    rough : bool
+        Whether to multiply highs only.
     """
 
-    def write(builder: Any, _shape: Any, keys: Any, queries: Any, scores: Any) -> None:
+    def write(builder: Any, _shape: Any, keys: Any, queries: Any, scores: Any, rough: Any) -> None:
         head_dim = shape.shape.head_dim
         step, lows = 2 * head_dim, constant(_SUMS * STRIP * 2 * head_dim)
         left = [(keys, step, STRIP * step), (builder.add(keys, lows), step, STRIP * step)]
         for i in range(_SUMS):
             _call(builder, "tilezero", i)
-        for depth in range(0, head_dim, DEPTH):
-            place = constant(depth * 2 * STRIP)
-            right = builder.add(queries, place)
-            both = (right, builder.add(right, constant(head_dim * 2 * STRIP)))
-            _add_products(builder, _SUMS, left, both, 2 * depth)
+        for n in _halves(builder, rough):
+            for depth in range(0, head_dim, DEPTH):
+                highs = builder.add(queries, constant(depth * 2 * STRIP))
+                both = [highs, builder.add(highs, constant(head_dim * 2 * STRIP))]
+                _add_products(builder, _SUMS, left[:n], both[:n], 2 * depth)
         for i in range(_SUMS):
             place = _place(builder, scores, i * STRIP * _ROW_BYTES)
             _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
 
-    return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
+    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
 @intrinsic
-def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any) -> Any:
+def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> Any:
     """Add weighted values for the queries of a strip: sums[:, q] += sum over r of weights[r, q] * values[r].
 
     Parameters
@@ -174,9 +185,11 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
         Steps of DEPTH rows.
     sums : int64
         Address of (head_dim, STRIP) f32.
+    rough : bool
+        Whether to multiply highs only.
     """
 
-    def write(builder: Any, _shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any) -> None:
+    def write(builder: Any, _shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> None:
         head_dim, rows = shape.shape.head_dim, _SUMS * STRIP
         step = 2 * rows
         for tiles in parts(head_dim // STRIP, _SUMS):
@@ -184,18 +197,19 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
             own = builder.add(sums, constant(tiles.start * STRIP * _ROW_BYTES))
             for i in range(len(tiles)):
                 _load(builder, i, own, i * STRIP * _ROW_BYTES)
-            with cgutils.for_range(builder, n_steps) as loop:
-                along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
-                lows = builder.add(along, constant(head_dim * step))
-                left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
-                right = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
-                both = (right, builder.add(right, constant(rows // 2 * _ROW_BYTES)))
-                _add_products(builder, len(tiles), left, both, 0)
+            for n in _halves(builder, rough):
+                with cgutils.for_range(builder, n_steps) as loop:
+                    along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
+                    lows = builder.add(along, constant(head_dim * step))
+                    left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
+                    highs = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
+                    both = [highs, builder.add(highs, constant(rows // 2 * _ROW_BYTES))]
+                    _add_products(builder, len(tiles), left[:n], both[:n], 0)
             for i in range(len(tiles)):
                 place = _place(builder, own, i * STRIP * _ROW_BYTES)
                 _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.int64), _if_amx(write)
+    return types.void(shape, types.int64, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
 def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
@@ -225,20 +239,21 @@ def _store(emit: Emit, value: Any, address: Any, offset: int) -> None:
 
 
 @intrinsic
-def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any) -> Any:
-    """Split head_dim f32 into bf16: highs and lows, at addresses."""
+def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> Any:
+    """Split head_dim f32 into bf16: highs and, unless `rough`, lows, at addresses."""
 
-    def write(builder: Any, _shape: Any, floats: Any, highs: Any, lows: Any) -> None:
+    def write(builder: Any, _shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> None:
         emit = Emit(builder)
         words = ir.VectorType(INT16, 2 * LANES)
         odd = list(range(1, 4 * LANES, 2))
-        for column in range(0, shape.shape.head_dim, 2 * LANES):
-            both = [_split(emit, emit.load_float(floats, column + i)) for i in (0, LANES)]
-            for vectors, target in zip(zip(*both, strict=True), (highs, lows), strict=True):
-                x, y = (builder.bitcast(vector, words) for vector in vectors)
-                _store(emit, emit.shuffle(x, y, odd), target, 2 * column)
+        for n in _halves(builder, rough):
+            for column in range(0, shape.shape.head_dim, 2 * LANES):
+                both = [_split(emit, emit.load_float(floats, column + i))[:n] for i in (0, LANES)]
+                for vectors, target in zip(zip(*both, strict=True), (highs, lows), strict=False):
+                    x, y = (builder.bitcast(vector, words) for vector in vectors)
+                    _store(emit, emit.shuffle(x, y, odd), target, 2 * column)
 
-    return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
+    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
 @intrinsic
@@ -271,7 +286,22 @@ def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> An
 
 
 @intrinsic
-def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any) -> Any:
+def round_weights(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
+    """Round two vectors of f32 to bf16, and interleave them at an address."""
+
+    def write(builder: Any, even: Any, odd: Any, highs: Any) -> None:
+        emit = Emit(builder)
+        half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)
+        rounded = [
+            builder.bitcast(builder.add(builder.bitcast(x, emit.integers), half), emit.vector) for x in (even, odd)
+        ]
+        _store(emit, _paired(emit, *rounded), highs, 0)
+
+    return types.void(VECTOR, VECTOR, types.int64), _if_amx(write)
+
+
+@intrinsic
+def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> Any:
     """Transpose a block of rows, and split it into bf16.
 
     Parameters
@@ -284,22 +314,30 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
         Address of (2, head_dim, rows of a block) bf16: highs and lows.
     n_steps : int64
         Steps of DEPTH rows.
+    rough : bool
+        Whether only the highs are needed.
     """
 
-    def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any) -> None:
-        emit, head_dim, rows = Emit(builder), shape.shape.head_dim, _SUMS * STRIP
-        with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, constant(head_dim // LANES)) as at:
-            source = builder.add(floats, builder.mul(step.index, constant(DEPTH * head_dim * 4)))
-            source = builder.add(source, builder.mul(at.index, constant(LANES * 4)))
-            target = builder.add(values, builder.mul(at.index, constant(LANES * 2 * rows)))
-            target = builder.add(target, builder.mul(step.index, constant(2 * DEPTH)))
-            split = [_split(emit, emit.load_float(source, row * head_dim)) for row in range(DEPTH)]
-            for half in range(2):  # highs, then lows
-                pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
-                for i, vector in enumerate(_transposed(emit, pairs)):
-                    _store(emit, vector, target, (half * head_dim + i) * 2 * rows)
+    def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> None:
+        head_dim, n_columns = shape.shape.head_dim, constant(shape.shape.head_dim // LANES)
+        for n in _halves(builder, rough):
+            with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, n_columns) as at:
+                source = builder.add(floats, builder.mul(step.index, constant(DEPTH * head_dim * 4)))
+                source = builder.add(source, builder.mul(at.index, constant(LANES * 4)))
+                target = builder.add(values, builder.mul(at.index, constant(LANES * 2 * _SUMS * STRIP)))
+                target = builder.add(target, builder.mul(step.index, constant(2 * DEPTH)))
+                _split_square(Emit(builder), head_dim, source, target, n)
 
-    return types.void(shape, types.int64, types.int64, types.int64), _if_amx(write)
+    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+
+
+def _split_square(emit: Emit, head_dim: int, source: Any, target: Any, n_halves: int) -> None:
+    """Transpose DEPTH rows of LANES f32, of rows of head_dim, and split them into one or two halves."""
+    split = [_split(emit, emit.load_float(source, row * head_dim)) for row in range(DEPTH)]
+    for half in range(n_halves):
+        pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
+        for i, vector in enumerate(_transposed(emit, pairs)):
+            _store(emit, vector, target, (half * head_dim + i) * 2 * _SUMS * STRIP)
 
 
 def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:

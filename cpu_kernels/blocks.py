@@ -11,6 +11,9 @@ MInference (Jiang et al. 2024, arXiv 2407.02490) and XAttention (Xu et al. 2025,
 sample of the scores, too: of the last queries for all others, and of scores along antidiagonals. That the choice is
 checked on queries that did not choose is ours.
 
+Sampled scores choose, and blocks are left out: so both take less exact arithmetic where the CPU has it (amx.py), which
+changes the output by a tenth of what leaving blocks out does.
+
 Groups begin at multiples of QUERY_TOKENS in the sequence. So what a token reads does not depend on its batch, if
 batches begin there. In other batches a strip of queries may lie in two groups, and reads the blocks of both.
 """
@@ -36,7 +39,6 @@ from .strips import (
     scratch_parts,
     strip_queries,
     sum_strip,
-    tile_queries,
 )
 from .vector import add, exp_difference, load, maximum, multiply, splat, store
 from .views import array_at
@@ -69,15 +71,19 @@ def sample_bytes(shape: Shape, n_tokens: int, n_blocks: int) -> int:
     n_blocks : int
         Most blocks of keys.
     """
-    size = int(tile_queries(shape))
-    n_rows = most_groups(n_tokens) * _SAMPLES * shape.group
-    return 2 * 4 * n_blocks * -(-n_rows // size) * size
+    return 2 * 4 * n_blocks * int(sample_width(shape, most_groups(n_tokens)))
 
 
 @register_jitable
 def group_of(position, token):
     """Return the group of a token of a batch that begins at a position, counted from the batch's first."""
     return (position + token) // QUERY_TOKENS - position // QUERY_TOKENS
+
+
+@register_jitable
+def reads_all(position, group):
+    """Return whether a group of a batch that begins at a position lies so early that it reads all blocks."""
+    return (position // QUERY_TOKENS + group) * QUERY_TOKENS < FEWEST_BLOCKS * BLOCK
 
 
 @kernel
@@ -95,10 +101,16 @@ def count_blocks(spans, n_spans):
     return n_blocks
 
 
-@kernel
+@register_jitable
 def count_samples(shape, n_groups):
-    """Return how many tiles of queries the sample of n_groups groups has."""
-    return -(-n_groups * _SAMPLES * shape.group // tile_queries(shape))
+    """Return how many queries the sample of n_groups groups has."""
+    return n_groups * _SAMPLES * shape.group
+
+
+@register_jitable
+def sample_width(shape, n_groups):
+    """Return how many queries the sample has room for: whole strips."""
+    return -(-count_samples(shape, n_groups) // strip_queries(shape)) * strip_queries(shape)
 
 
 @register_jitable
@@ -111,30 +123,30 @@ def _sampled_token(position, n_tokens, number):
 
 
 @kernel
-def sample_tile(shape, tile, n_tokens, query, position, spans, n_spans, softcap, scratch, sample, n_tiles, n_blocks):
+def sample_tile(
+    shape, first_row, n_rows, n_tokens, query, position, spans, n_spans, softcap, scratch, sample, n_blocks
+):
     """Compute the share of each block in the attention of a tile of sampled queries.
 
     Parameters
     ----------
     shape : Shape
         Sizes of the kernel.
-    tile : int64
-        Number of the tile, of the sampled queries.
+    first_row, n_rows : int64
+        The tile's first query among those sampled, and how many it has: at most `most_queries`. It begins with a strip.
     n_tokens, query, position, spans, n_spans, softcap, scratch
         As in `attend_tile` (prefill.py).
     sample : int64
-        Address of (2, n_blocks, rows of n_tiles tiles) f32. Receives the shares in its first half.
-    n_tiles : int64
-        Number of tiles of the sample.
+        Address of (2, n_blocks, `sample_width`) f32. Receives the shares in its first half.
     n_blocks : int64
         What `count_blocks` returns for the spans.
     """
-    room, size, head_dim, group = scratch_parts(shape, scratch), tile_queries(shape), shape.head_dim, shape.group
-    step, half = n_tiles * size * 4, n_blocks * n_tiles * size * 4
-    n_rows = min(size, count_groups(position, n_tokens) * _SAMPLES * group - tile * size)
+    room, head_dim, group = scratch_parts(shape, scratch), shape.head_dim, shape.group
+    step = sample_width(shape, count_groups(position, n_tokens)) * 4
+    half, size = n_blocks * step, -(-n_rows // strip_queries(shape)) * strip_queries(shape)
     newest = array_at(room.newest, (size,), np.float32)
     for r in range(size):
-        row = tile * size + min(r, n_rows - 1)
+        row = first_row + min(r, n_rows - 1)
         token = _sampled_token(position, n_tokens, row // group)
         newest[r] = float32(position + token)
         copy_bytes(room.sums + r * head_dim * 4, query + (token * group + row % group) * head_dim * 4, head_dim * 4)
@@ -145,7 +157,7 @@ def sample_tile(shape, tile, n_tokens, query, position, spans, n_spans, softcap,
     for r in range(n_rows):
         first_token, last_token = min(first_token, int64(newest[r])), max(last_token, int64(newest[r]))
 
-    shares, number = sample + tile * size * 4, 0
+    shares, number = sample + first_row * 4, 0
     for i in range(n_spans):
         span = spans[i]
         window = span.window
@@ -159,16 +171,16 @@ def sample_tile(shape, tile, n_tokens, query, position, spans, n_spans, softcap,
                     fill(place + half, 0, size, float32(LOWEST_SCORE))
                     continue
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
-            load_keys(shape, span.keys, span.rows, row, n, room)
+            load_keys(shape, span.keys, span.rows, row, n, True, room)
             for strip in range(0, n_rows, strip_queries(shape)):
-                score_block(shape, strip, n, room)
+                score_block(shape, strip, n, True, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
                     mask_strip(shape, strip, n, block, window, room)
                 sum_strip(shape, n, room, place + half + strip * 4, place + strip * 4)
     if shape.on_amx:
         leave_tiles(room.configuration)
-    for strip in range(0, -(-n_rows // LANES) * LANES, LANES):
+    for strip in range(0, size, LANES):
         _normalise(shares + strip * 4, half, step, n_blocks, room.shrinks)
 
 
@@ -194,9 +206,7 @@ def _normalise(sums, half, step, n_blocks, totals):
 
 
 @kernel
-def choose_blocks(
-    shape, group_number, n_tokens, position, spans, n_spans, covers, sample, n_tiles, n_blocks, chosen_address
-):
+def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, covers, sample, n_blocks, chosen_address):
     """Choose the blocks that a group of tokens reads (see this file's head).
 
     Parameters
@@ -205,17 +215,17 @@ def choose_blocks(
         Sizes of the kernel.
     group_number : int64
         Which group of the batch.
-    n_tokens, position, spans, n_spans, sample, n_tiles, n_blocks
+    n_tokens, position, spans, n_spans, sample, n_blocks
         As in `sample_tile`, which has sampled all tiles.
     covers : float64
         Share of the sampled attention that the blocks must hold.
     chosen_address : int64
         Address of n_blocks bytes, which become 1 for a block that is read and 0 for another.
     """
-    n_rows, width = _SAMPLES * shape.group, n_tiles * tile_queries(shape)
+    n_rows, width = _SAMPLES * shape.group, sample_width(shape, count_groups(position, n_tokens))
     start = (position // QUERY_TOKENS + group_number) * QUERY_TOKENS
     sampled, chosen = array_at(sample, (n_blocks, width), np.float32), array_at(chosen_address, (n_blocks,), np.uint8)
-    if start < FEWEST_BLOCKS * BLOCK:
+    if reads_all(position, group_number):
         chosen[:] = 1
         return
     # The largest scores are not needed any more: the columns of the group's first two queries get the shares.

@@ -19,9 +19,10 @@ from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .head import HEAD, head_at
 from .memory import barrier, call_native, fetch_add, read_int64, write_int64
 from .partials import partial_of
-from .prefill import attend_tile, n_tiles, tile_scratch_size
+from .prefill import attend_tile, tile_scratch_size
 from .scores import rest_address
 from .spans import SPAN, spans_at
+from .strips import tile_queries
 from .views import record_at
 
 #: What threads share while they attend, layer after layer.
@@ -166,7 +167,7 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
     barrier(work_address, n_threads)
     if sparse:
         call_native(choose, heads, work_address, ith, n_threads)
-    _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith)
+    _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith, n_threads)
 
 
 @kernel
@@ -249,17 +250,19 @@ def choose_in_layer(shape, heads, work_address, ith, n_threads):
     work = record_at(work_address, WORK)
     n_kv_head, n_tokens, softcap = work.n_kv_head, work.n_tokens, work.softcap
     n_groups = count_groups(_first_position(heads, 0, n_tokens), n_tokens)
-    n_tiles = count_samples(shape, n_groups)
+    n_rows = count_samples(shape, n_groups)
+    size = tile_queries(shape, n_rows, n_kv_head, n_threads)
     while True:
         item = fetch_add(work_address + _NEXT_SAMPLE, 1)
-        if item >= n_tiles * n_kv_head:
+        i, first = item % n_kv_head, item // n_kv_head * size
+        if first >= n_rows:
             break
-        i, tile = item % n_kv_head, item // n_kv_head
         n_blocks, n_spans = read_int64(work.n_blocks + i * 8), read_int64(work.n_spans + i * 8)
         if n_blocks > 0:
             sample_tile(
                 shape,
-                tile,
+                first,
+                min(size, n_rows - first),
                 n_tokens,
                 work.queries + i * n_tokens * shape.group * shape.head_dim * 4,
                 _first_position(heads, i, n_tokens),
@@ -268,7 +271,6 @@ def choose_in_layer(shape, heads, work_address, ith, n_threads):
                 softcap,
                 work.scratch + ith * work.scratch_bytes,
                 work.samples + i * work.sample_bytes,
-                n_tiles,
                 n_blocks,
             )
     barrier(work_address, n_threads)
@@ -285,7 +287,6 @@ def choose_in_layer(shape, heads, work_address, ith, n_threads):
                 n_spans,
                 work.covers,
                 work.samples + i * work.sample_bytes,
-                n_tiles,
                 n_blocks,
                 work.chosen + i * work.chosen_bytes + group * n_blocks,
             )
@@ -301,21 +302,24 @@ def _first_position(heads, i, n_tokens):
 
 
 @kernel
-def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith):
+def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith, n_threads):
     token_step, head_step = steps
     work = record_at(work_address, WORK)
-    tiles, group = n_tiles(shape, n_tokens), shape.group
+    group, n_rows = shape.group, n_tokens * shape.group
+    size = tile_queries(shape, n_rows, n_kv_head, n_threads)
+    tiles = -(-n_rows // size)
     while True:
         item = fetch_add(work_address + _NEXT_TILE, 1)
         if item >= tiles * n_kv_head:
             break
-        i, tile = item % n_kv_head, tiles - 1 - item // n_kv_head
+        i, first = item % n_kv_head, (tiles - 1 - item // n_kv_head) * size
         n_spans, n_blocks = read_int64(work.n_spans + i * 8), 0
         if sparse:
             n_blocks = read_int64(work.n_blocks + i * 8)
         attend_tile(
             shape,
-            tile,
+            first,
+            min(size, n_rows - first),
             n_tokens,
             work.queries + i * n_tokens * group * shape.head_dim * 4,
             _first_position(heads, i, n_tokens),

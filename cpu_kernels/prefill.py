@@ -5,7 +5,7 @@ queries of the tile. These are multiplied with them strip by strip (strips.py). 
 of the tile are rotated before, and its output afterwards.
 
 The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX each takes
-three products of bf16, and exp takes as long as either matrix product.
+three products of bf16, or one where blocks of keys are left out anyway; and exp takes as long as either of these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numba import float32
 
 from .amx import enter_tiles, leave_tiles
-from .blocks import any_chosen, group_of
+from .blocks import any_chosen, group_of, reads_all
 from .compile import Shape, kernel
 from .head import ANY_ORDER
 from .memory import read_float
@@ -28,13 +28,13 @@ from .strips import (
     load_queries,
     load_values,
     mask_strip,
+    most_queries,
     score_block,
     scratch_parts,
     shrink_strip,
     start_softmax,
     strip_queries,
     sums_of,
-    tile_queries,
     weigh_strip,
 )
 from .views import array_at
@@ -58,28 +58,10 @@ def tile_scratch_size(shape: Shape) -> int:
 
 
 @kernel
-def n_tiles(shape, n_tokens):
-    """Return the number of tiles of one KV head.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    n_tokens : int64
-        Tokens of the batch.
-
-    Returns
-    -------
-    int64
-        Number of tiles, the last of which may have fewer queries.
-    """
-    return -(-n_tokens * shape.group // tile_queries(shape))
-
-
-@kernel
 def attend_tile(
     shape,
-    tile,
+    first_row,
+    n_rows,
     n_tokens,
     query,
     position,
@@ -100,8 +82,8 @@ def attend_tile(
     ----------
     shape : Shape
         Sizes of the kernel.
-    tile : int64
-        Number of the tile.
+    first_row, n_rows : int64
+        The tile's first query, and how many it has: at most `most_queries` (strips.py). It begins with a strip.
     n_tokens : int64
         Tokens of the batch.
     query : int64
@@ -127,13 +109,12 @@ def attend_tile(
     token_step, head_step : int64
         Bytes from there to the output for the next token, and of the next query head.
     """
-    room, size = scratch_parts(shape, scratch), tile_queries(shape)
+    room, size = scratch_parts(shape, scratch), most_queries(shape)
     head_dim, group = shape.head_dim, shape.group
-    first_row = tile * size
-    n_rows = min(size, n_tokens * group - first_row)
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
+    all_rough = chosen != 0 and not reads_all(position, first_group)
     start_softmax(shape, first_row, n_rows, position, room)
     if shape.on_amx:
         enter_tiles(room.configuration)
@@ -157,21 +138,22 @@ def attend_tile(
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
             if not any_chosen(chosen, n_blocks, first_group, last_group, number):
                 continue
-            load_keys(shape, span.keys, span.rows, row, n, room)
-            load_values(shape, span.values, span.rows, row, n, room)
+            load_keys(shape, span.keys, span.rows, row, n, all_rough, room)
+            load_values(shape, span.values, span.rows, row, n, all_rough, room)
             for strip in range(0, n_rows, strip_queries(shape)):
                 last_row = min(strip + strip_queries(shape), n_rows) - 1
                 first = group_of(position, (first_row + strip) // group)
                 last = group_of(position, (first_row + last_row) // group)
                 if not any_chosen(chosen, n_blocks, first, last, number):
                     continue
-                score_block(shape, strip, n, room)
+                rough = chosen != 0 and not reads_all(position, first)
+                score_block(shape, strip, n, rough, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
                     mask_strip(shape, strip, n, span.position + row, window, room)
-                if weigh_strip(shape, strip, n, room):
+                if weigh_strip(shape, strip, n, rough, room):
                     shrink_strip(shape, strip, room)
-                add_values(shape, strip, n, n_rows, room)
+                add_values(shape, strip, n, n_rows, rough, room)
         first_block += -(-span.n_rows // BLOCK)
 
     if shape.on_amx:

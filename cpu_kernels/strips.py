@@ -17,6 +17,7 @@ from .amx import (
     CONFIGURATION_BYTES,
     STRIP,
     add_strip,
+    round_weights,
     score_strip,
     split_keys,
     split_pairs,
@@ -29,20 +30,46 @@ from .rotation import rotate_row
 from .rows import widen_stored_row
 from .scores import fill
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
-from .vector import add, any_above, exp_difference, keep_at_most, load, maximum, multiply, splat, store
+from .vector import add, any_above, exp_difference, exp_roughly, keep_at_most, load, maximum, multiply, splat, store
 from .views import array_at
 
 #: Rows of a block of keys.
 BLOCK = TILE
 
-#: Queries of a tile with AMX, which makes products so cheap that widening counts: more queries share it.
-_AMX_TILE = 384
+#: Most queries of a tile with AMX, which makes products so cheap that widening counts: more queries share it. Widening
+#: a block takes as long as attending with it for so many queries.
+_AMX_TILE, _WIDENING = 512, 64
 
 
 @register_jitable
-def tile_queries(shape):
-    """Return the queries of a tile, which share the widening of a block."""
+def most_queries(shape):
+    """Return the most queries of a tile, which share the widening of a block."""
     return _AMX_TILE if shape.on_amx else TILE
+
+
+@kernel
+def tile_queries(shape, n_rows, n_kv_head, n_threads):
+    """Return how many queries a tile has, so that threads that take tiles in turn end soonest.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    n_rows : int64
+        Queries of a KV head.
+    n_kv_head, n_threads : int64
+        KV heads of the layer, and threads.
+    """
+    width = strip_queries(shape)
+    n_strips, most = -(-n_rows // width), most_queries(shape) // width
+    best, least = most, np.iinfo(np.int64).max
+    for n_tiles in range(-(-n_strips // most), n_strips + 1):
+        own = -(-n_strips // n_tiles)
+        turns = -(-n_kv_head * -(-n_strips // own) // n_threads)
+        cost = turns * (own * width + _WIDENING)
+        if cost < least:
+            best, least = own, cost
+    return best * width
 
 
 @register_jitable
@@ -73,8 +100,8 @@ class _Scratch(NamedTuple):
 @register_jitable
 def scratch_parts(shape, scratch):
     """Return where the parts of a thread's scratch lie."""
-    matrix_bytes, block_bytes = tile_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4
-    row_bytes, strip_bytes = tile_queries(shape) * 4, BLOCK * strip_queries(shape) * 4
+    matrix_bytes, block_bytes = most_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4
+    row_bytes, strip_bytes = most_queries(shape) * 4, BLOCK * strip_queries(shape) * 4
     keys = scratch + matrix_bytes
     values = keys + block_bytes
     widened = values + block_bytes
@@ -122,7 +149,7 @@ def load_queries(shape, query, n_rows, room):
 @kernel
 def start_softmax(shape, first_row, n_rows, position, room):
     """Set the position of each query's token, and start with no row attended."""
-    size = tile_queries(shape)
+    size = most_queries(shape)
     largest = array_at(room.largest, (size,), np.float32)
     totals = array_at(room.totals, (size,), np.float32)
     newest = array_at(room.newest, (size,), np.float32)
@@ -144,7 +171,7 @@ def _widen_rows(shape, base, listed, row, n, floats):
 
 
 @kernel
-def load_keys(shape, base, listed, row, n, room):
+def load_keys(shape, base, listed, row, n, rough, room):
     """Load a block of keys."""
     if not shape.on_amx:
         _widen_rows(shape, base, listed, row, n, room.keys)
@@ -153,11 +180,11 @@ def load_keys(shape, base, listed, row, n, room):
     lows = room.keys + BLOCK * shape.head_dim * 2
     for r in range(n):  # scores of the rows after them are computed, too, and not read
         offset = r * shape.head_dim * 2
-        split_keys(shape, room.widened + 2 * offset, room.keys + offset, lows + offset)
+        split_keys(shape, room.widened + 2 * offset, room.keys + offset, lows + offset, rough)
 
 
 @kernel
-def load_values(shape, base, listed, row, n, room):
+def load_values(shape, base, listed, row, n, rough, room):
     """Load a block of values."""
     if not shape.on_amx:
         _widen_rows(shape, base, listed, row, n, room.values)
@@ -165,14 +192,14 @@ def load_values(shape, base, listed, row, n, room):
     _widen_rows(shape, base, listed, row, n, room.widened)
     n_steps = -(-n // AMX_DEPTH)
     fill(room.widened, n * shape.head_dim, n_steps * AMX_DEPTH * shape.head_dim, float32(0))
-    split_values(shape, room.widened, room.values, n_steps)
+    split_values(shape, room.widened, room.values, n_steps, rough)
 
 
 @kernel
-def score_block(shape, strip, n, room):
+def score_block(shape, strip, n, rough, room):
     """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which nobody reads."""
     if shape.on_amx:
-        score_strip(shape, room.keys, room.queries + strip * shape.head_dim * 4, room.scores)
+        score_strip(shape, room.keys, room.queries + strip * shape.head_dim * 4, room.scores, rough)
         return
     zero = splat(float32(0))
     for i in range(0, -(-n // TILE_ROWS) * TILE_ROWS * TILE, LANES):
@@ -198,13 +225,13 @@ def mask_strip(shape, strip, n, position, window, room):
 
 
 @kernel
-def weigh_strip(shape, strip, n, room):
+def weigh_strip(shape, strip, n, rough, room):
     """Turn scores into weights relative to the largest score so far. Return whether any largest score rose.
 
     With AMX the weights are split at once, up to a step of AMX's depth, with 0 for rows that there are not.
     """
     if shape.on_amx:
-        return _weigh_on_amx(shape, strip, n, room)
+        return _weigh_on_amx(shape, strip, n, rough, room)
     width, rose = strip_queries(shape), False
     highest, totals = room.largest + strip * 4, room.totals + strip * 4
     for q in range(0, width, LANES):
@@ -229,7 +256,7 @@ def weigh_strip(shape, strip, n, room):
 
 
 @kernel
-def _weigh_on_amx(shape, strip, n, room):
+def _weigh_on_amx(shape, strip, n, rough, room):
     """Do what `weigh_strip` does with AMX, with several sums and maxima, so that none waits for the one before."""
     stop, step = -(-n // AMX_DEPTH) * AMX_DEPTH, STRIP * 4
     fill(room.scores, n * STRIP, stop * STRIP, float32(-np.inf))
@@ -245,6 +272,16 @@ def _weigh_on_amx(shape, strip, n, room):
     store(room.shrinks, shrink)
     store(highest, largest)
     a, b = multiply(load(totals), shrink), splat(float32(0))
+    if rough:
+        for r in range(0, stop, 4):
+            own, target = room.scores + r * step, room.weights + r * STRIP * 2
+            w, x = exp_roughly(load(own), largest), exp_roughly(load(own + step), largest)
+            y, z = exp_roughly(load(own + 2 * step), largest), exp_roughly(load(own + 3 * step), largest)
+            round_weights(w, x, target)
+            round_weights(y, z, target + step)
+            a, b = add(a, add(w, x)), add(b, add(y, z))
+        store(totals, add(a, b))
+        return any_above(largest, before)
     for r in range(0, stop, 4):
         own, target = room.scores + r * step, r * STRIP * 2
         w, x = exp_difference(load(own), largest), exp_difference(load(own + step), largest)
@@ -260,14 +297,24 @@ def _weigh_on_amx(shape, strip, n, room):
 def sum_strip(shape, n, room, largest_address, sums_address):
     """Store the largest of each query's scores with n rows, and the sum of exp(score - largest)."""
     width = strip_queries(shape)
+    step = width * 4
     for q in range(0, width, LANES):
-        largest, total = splat(float32(LOWEST_SCORE)), splat(float32(0))
-        for r in range(n):
-            largest = maximum(largest, load(room.scores + (r * width + q) * 4))
-        for r in range(n):
-            total = add(total, exp_difference(load(room.scores + (r * width + q) * 4), largest))
+        first = room.scores + q * 4
+        a = b = c = d = splat(float32(LOWEST_SCORE))
+        for own in range(first, first + n // 4 * 4 * step, 4 * step):
+            a, b = maximum(a, load(own)), maximum(b, load(own + step))
+            c, d = maximum(c, load(own + 2 * step)), maximum(d, load(own + 3 * step))
+        for own in range(first + n // 4 * 4 * step, first + n * step, step):
+            a = maximum(a, load(own))
+        largest = maximum(maximum(a, b), maximum(c, d))
+        a = b = splat(float32(0))
+        for own in range(first, first + n // 2 * 2 * step, 2 * step):
+            a = add(a, exp_roughly(load(own), largest))
+            b = add(b, exp_roughly(load(own + step), largest))
+        if n % 2:
+            a = add(a, exp_roughly(load(first + (n - 1) * step), largest))
         store(largest_address + q * 4, largest)
-        store(sums_address + q * 4, total)
+        store(sums_address + q * 4, add(a, b))
 
 
 @kernel
@@ -288,11 +335,11 @@ def shrink_strip(shape, strip, room):
 
 
 @kernel
-def add_values(shape, strip, n, n_rows, room):
+def add_values(shape, strip, n, n_rows, rough, room):
     """Add the weighted values of a block to the sums of a strip."""
     sums = room.sums + strip * shape.head_dim * 4
     if shape.on_amx:
-        add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums)
+        add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
     for r in range(0, n_rows, TILE_ROWS):
         value_tile(shape, room.scores + r * 4, room.values, n, sums + r * shape.head_dim * 4)

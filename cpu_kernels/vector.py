@@ -39,6 +39,9 @@ _HAS_SCALEF = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 #: 2^x for x from -1/2 to 1/2, from the highest power down, 1 at 0, of least relative error: 9e-8.
 _EXP2_POLYNOMIAL = (0.00132647272, 0.00967151267, 0.0555073374, 0.240222421, 0.693146978, 1.0)
 
+#: The same to 8e-5.
+_ROUGH_POLYNOMIAL = (0.05517166, 0.24261112, 0.69326099, 0.99992807)
+
 
 class VectorType(types.Type):
     """The Numba type of LANES f32 in a register."""
@@ -179,14 +182,14 @@ class Emit:
             step //= 2
         return self.builder.extract_element(x, ir.Constant(INT32, 0))
 
-    def exp_difference(self, x: Any, y: Any) -> Any:
+    def exp_difference(self, x: Any, y: Any, polynomial: tuple[float, ...] = _EXP2_POLYNOMIAL) -> Any:
         """Return exp(x - y) for x up to y + 88: 0 where the result would be a denormal, NaN for NaN."""
         builder = self.builder
         power = builder.fmul(builder.fsub(x, y), self.constant(_LOG2_E))
         n = self.call("rint", power)
         remainder = builder.fsub(power, n)
-        y = self.constant(_EXP2_POLYNOMIAL[0])
-        for coefficient in _EXP2_POLYNOMIAL[1:]:
+        y = self.constant(polynomial[0])
+        for coefficient in polynomial[1:]:
             y = self.fma(y, remainder, self.constant(coefficient))
         return self._times_power(y, n)
 
@@ -333,6 +336,17 @@ def maximum(typing: Any, x: Any, y: Any) -> Any:
 def exp_difference(typing: Any, x: Any, y: Any) -> Any:
     """Return exp(x - y) for x up to y + 88, to about 1e-7 * (2 + y - x) of it: 0 far below, NaN for NaN."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).exp_difference(*args)
+
+
+@intrinsic
+def exp_roughly(typing: Any, x: Any, y: Any) -> Any:
+    """Return what `exp_difference` does, to about 1e-4 of it."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, y = args
+        return Emit(builder).exp_difference(x, y, _ROUGH_POLYNOMIAL)
+
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 @intrinsic

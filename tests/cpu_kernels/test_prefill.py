@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0
-from octavo.cpu_kernels.strips import tile_queries
+from octavo.cpu_kernels.strips import most_queries
 
 SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)])
 
@@ -153,7 +153,7 @@ def test_prefill_does_not_hide_a_nan_and_does_not_spread_it_far(shape, kind):
     prefill = Prefill(shape, normal(rng, n_tokens, 3, 64, spread=0.3), rows["keys"], rows["values"])
     out = prefill.run()
     assert np.isnan(out[bad:]).any(axis=-1).all()
-    clean = bad if kind == "keys" else tile_queries(shape) // 3  # tokens of the first tile
+    clean = bad if kind == "keys" else most_queries(shape) // 3  # tokens of the first tile
     assert relative_error(out[:clean], expected_without(prefill, 5 + bad)[:clean]) < SAME_IN_BATCHES
 
 

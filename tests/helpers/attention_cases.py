@@ -20,8 +20,9 @@ from helpers.kernel_inputs import (
 from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares
 from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.partials import partial_size
-from octavo.cpu_kernels.prefill import attend_tile, n_tiles, tile_scratch_size
+from octavo.cpu_kernels.prefill import attend_tile, tile_scratch_size
 from octavo.cpu_kernels.spans import ALL_HEADS, SPAN
+from octavo.cpu_kernels.strips import most_queries
 
 
 def span_array(spans):
@@ -185,11 +186,12 @@ class Prefill:
         n_tokens, group, head_dim = self.query.shape
         room = Room(4 * n_tokens * (group + 1) * (head_dim + 3))
         with_gaps = room.floats(n_tokens, group + 1, head_dim + 3)
-        for tile in range(n_tiles(self.shape, n_tokens)):
+        for first, n_rows in tiles(self.shape, n_tokens):
             scratch = Room(4 * tile_scratch_size(self.shape))
             attend_tile(
                 self.shape,
-                tile,
+                first,
+                n_rows,
                 n_tokens,
                 address(self.query),
                 self.first_token,
@@ -237,6 +239,12 @@ def random_prefill(rng, shape, n_tokens, n_past=0, n_document=0, spread=0.3, **o
     return Prefill(shape, query, keys, values, n_document, **options)
 
 
+def tiles(shape, n_tokens):
+    """The first query and the number of queries of the largest tiles."""
+    total, size = n_tokens * shape.group, most_queries(shape)
+    return [(first, min(size, total - first)) for first in range(0, total, size)]
+
+
 def attend_spans(shape, queries, spans, position, softcap=0.0):
     """What (n_tokens, group, head_dim) queries of one KV head get of spans: a single token decodes, a batch prefills.
 
@@ -247,13 +255,13 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
     if n_tokens > 1:
         scratch = Room(4 * tile_scratch_size(shape))
         steps = group * head_dim * 4, head_dim * 4
-        for tile in range(n_tiles(shape, n_tokens)):
-            first = address(queries)
+        for first, n_rows in tiles(shape, n_tokens):
             attend_tile(
                 shape,
-                tile,
-                n_tokens,
                 first,
+                n_rows,
+                n_tokens,
+                address(queries),
                 position,
                 spans,
                 len(spans),

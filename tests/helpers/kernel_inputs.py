@@ -78,6 +78,12 @@ def address(array):
     return array.ctypes.data
 
 
+def as_bf16(array):
+    """What bf16 holds of an array, as f32."""
+    bits = array.astype(np.float32).view(np.uint32) + np.uint32(1 << 15)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def relative_error(actual, expected):
     """The largest error of a row of the last axis, relative to the row's largest element; inf for a NaN."""
     error = np.abs(actual - expected).max(axis=-1) / np.abs(expected).max(axis=-1)
