@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..cpu_kernels.compile import F16, Q4_0, Q8_0
 from ..cpu_kernels.head import ANY_ORDER
+from ..cpu_kernels.lloyd import improve_centroids
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.rows import as_floats, mean_rows
@@ -21,7 +23,7 @@ from ..runtime.cache.tail import Rows
 
 #: Keys that are clustered together, as K-means takes time in proportion to the square; and iterations over them, after
 #: which another finds no better clusters (docs/methods.md).
-_SEGMENT, _ITERATIONS = 2048, 12
+_SEGMENT, _ITERATIONS = 2048, 20
 
 
 @dataclass(frozen=True)
@@ -196,15 +198,19 @@ def _cluster_segment(keys: np.ndarray, n_clusters: int, n_coarse: int, settings:
 
 
 def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> np.ndarray:
-    """The cluster of each vector, (n,) int32."""
+    """The cluster of each vector, (n,) int32. A kernel iterates; scikit-learn fills empty clusters, and assigns."""
     from sklearn.cluster import KMeans
 
     if settings.keys == "normalised":
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     n_iterations = _ITERATIONS if settings.keys == "raw" else settings.max_iterations
-    means = KMeans(n_clusters, init="random", n_init=1, max_iter=n_iterations, random_state=settings.seed)
-    labels: np.ndarray = means.fit(vectors).labels_
+    centred = vectors - vectors.mean(axis=0)
+    first = np.random.default_rng(settings.seed).choice(len(vectors), n_clusters, replace=False)
+    centroids = centred[first]
+    improve_centroids(centred, centroids, n_iterations - 1)
+    last = KMeans(n_clusters, init=centroids, n_init=1, max_iter=1, tol=0, copy_x=False)
+    labels: np.ndarray = last.fit(centred).labels_
     return labels
 
 
@@ -268,7 +274,7 @@ def _sort_heads(
     heads: Iterable[Rows], n_clusters: int, n_coarse: int, settings: ClusterSettings, n_jobs: int
 ) -> Generator[SortedHead, None, None]:
     """Cluster heads and sort their rows, n_jobs at a time, each on a thread of its own; yield them in order."""
-    import sklearn.cluster  # noqa: F401, because only the threads of loaded libraries can be limited
+    import sklearn.cluster  # only the threads of loaded libraries can be limited
     from joblib import Parallel, delayed
     from threadpoolctl import ThreadpoolController
 
@@ -277,7 +283,8 @@ def _sort_heads(
 
     def cluster_and_sort(keys: np.ndarray, values: np.ndarray) -> SortedHead:
         clustered = keys[settings.exact_first : len(keys) - settings.exact_last]
-        with openmp.limit(limits=1):  # OpenMP's limit is the calling thread's own
+        unchecked = sklearn.config_context(assume_finite=True, skip_parameter_validation=True)  # checks take a third
+        with openmp.limit(limits=1), unchecked:  # OpenMP's limit and the context are the calling thread's own
             return sort_head(keys, values, cluster_keys(clustered, n_clusters, n_coarse, settings), settings)
 
     with blas.limit(limits=1):
@@ -290,6 +297,13 @@ def _sort_heads(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns that an interruption wastes work
                 results.close()
+
+
+def compute_means(layers: Sequence[IndexLayer], n_jobs: int) -> None:
+    """Compute the layers' `means`, which they then keep, on n_jobs threads."""
+    with ThreadPoolExecutor(n_jobs) as pool:
+        for means in [pool.submit(lambda own: own.means, layer) for layer in layers if layer.n_clusters]:
+            means.result()
 
 
 class SortedHead(NamedTuple):

@@ -38,7 +38,7 @@ from ..runtime.store.index_files import (
 )
 from ..runtime.store.library import Library, hash_text
 from .calibrate import calibrate
-from .clusters import ClusterSettings
+from .clusters import ClusterSettings, compute_means
 from .pipeline import cluster, document_tokens, read
 from .progress import Progress
 
@@ -270,6 +270,7 @@ class IndexBuilder:
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
         write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens))
+        compute_means(layers, self.n_jobs)
         write_means(self.folder, layers)
         entries = {
             "octavo": __version__,

@@ -286,7 +286,7 @@ def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> An
 
 
 @intrinsic
-def round_weights(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
+def round_pairs(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
     """Round two vectors of f32 to bf16, and interleave them at an address."""
 
     def write(builder: Any, even: Any, odd: Any, highs: Any) -> None:

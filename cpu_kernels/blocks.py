@@ -173,7 +173,8 @@ def sample_tile(
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
             load_keys(shape, span.keys, span.rows, row, n, True, room)
             for strip in range(0, n_rows, strip_queries(shape)):
-                score_block(shape, strip, n, True, room)
+                queries = room.queries + strip * head_dim * 4
+                score_block(shape, room.keys, queries, n, True, room.scores)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
                     mask_strip(shape, strip, n, block, window, room)

@@ -147,7 +147,8 @@ def attend_tile(
                 if not any_chosen(chosen, n_blocks, first, last, number):
                     continue
                 rough = chosen != 0 and not reads_all(position, first)
-                score_block(shape, strip, n, rough, room)
+                queries = room.queries + strip * head_dim * 4
+                score_block(shape, room.keys, queries, n, rough, room.scores)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
                     mask_strip(shape, strip, n, span.position + row, window, room)

@@ -17,7 +17,7 @@ from .amx import (
     CONFIGURATION_BYTES,
     STRIP,
     add_strip,
-    round_weights,
+    round_pairs,
     score_strip,
     split_keys,
     split_pairs,
@@ -196,16 +196,19 @@ def load_values(shape, base, listed, row, n, rough, room):
 
 
 @kernel
-def score_block(shape, strip, n, rough, room):
-    """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which nobody reads."""
+def score_block(shape, keys, queries, n, rough, scores):
+    """Compute scores[r] = keys[r] . queries for n rows of keys and the queries of a strip, all at addresses.
+
+    It may compute some rows more, which nobody reads.
+    """
     if shape.on_amx:
-        score_strip(shape, room.keys, room.queries + strip * shape.head_dim * 4, room.scores, rough)
+        score_strip(shape, keys, queries, scores, rough)
         return
     zero = splat(float32(0))
     for i in range(0, -(-n // TILE_ROWS) * TILE_ROWS * TILE, LANES):
-        store(room.scores + i * 4, zero)
+        store(scores + i * 4, zero)
     for row in range(0, n, TILE_ROWS):
-        score_tile(shape, room.keys + row * shape.head_dim * 4, room.queries, room.scores + row * TILE * 4)
+        score_tile(shape, keys + row * shape.head_dim * 4, queries, scores + row * TILE * 4)
 
 
 @kernel
@@ -277,8 +280,8 @@ def _weigh_on_amx(shape, strip, n, rough, room):
             own, target = room.scores + r * step, room.weights + r * STRIP * 2
             w, x = exp_roughly(load(own), largest), exp_roughly(load(own + step), largest)
             y, z = exp_roughly(load(own + 2 * step), largest), exp_roughly(load(own + 3 * step), largest)
-            round_weights(w, x, target)
-            round_weights(y, z, target + step)
+            round_pairs(w, x, target)
+            round_pairs(y, z, target + step)
             a, b = add(a, add(w, x)), add(b, add(y, z))
         store(totals, add(a, b))
         return any_above(largest, before)

@@ -377,6 +377,17 @@ def keep_at_most(typing: Any, x: Any, index: Any, limit: Any) -> Any:
 
 
 @intrinsic
+def select_above(typing: Any, x: Any, y: Any, above: Any, otherwise: Any) -> Any:
+    """Return, lane by lane, `above` where x > y, and `otherwise` elsewhere."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, y, above, otherwise = args
+        return builder.select(builder.fcmp_ordered(">", x, y), above, otherwise)
+
+    return VECTOR(VECTOR, VECTOR, VECTOR, VECTOR), generate
+
+
+@intrinsic
 def sum_of(typing: Any, x: Any) -> Any:
     """Return the sum of the lanes, an f32."""
     return types.float32(VECTOR), lambda context, builder, signature, args: Emit(builder).sum(args[0])

@@ -46,23 +46,26 @@ def cluster_means(
     head_dim : int
         Elements of a row.
     """
-    fine = [_of_head(*each, head_dim) for each in zip(keys, values, cluster_starts, strict=True)]
-    starts = [own[coarse] for own, coarse in zip(cluster_starts, coarse_starts, strict=True)]
-    coarse = [_of_head(*each, head_dim) for each in zip(keys, values, starts, strict=True)]
-    arrays = (np.stack(part) for level in (fine, coarse) for part in zip(*level, strict=True))
-    return ClusterMeans(*arrays)
+    heads = []
+    for own_keys, own_values, starts, own_coarse in zip(keys, values, cluster_starts, coarse_starts, strict=True):
+        floats = as_floats(own_keys[: starts[-1]]), as_floats(own_values[: starts[-1]])
+        with np.errstate(invalid="ignore", over="ignore"):  # rows may hold what is no number
+            squares = np.square(floats[0]).sum(axis=0, dtype=np.float64)
+            levels = [_of_level(*floats, squares, each, head_dim) for each in (starts, starts[own_coarse])]
+        heads.append([array for level in levels for array in level])
+    return ClusterMeans(*(np.stack(arrays) for arrays in zip(*heads, strict=True)))
 
 
-def _of_head(keys: np.ndarray, values: np.ndarray, starts: np.ndarray, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean values of one head's clusters, and the spread of its keys."""
+def _of_level(
+    keys: np.ndarray, values: np.ndarray, squares: np.ndarray, starts: np.ndarray, head_dim: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean values of one head's clusters, and the spread of its keys, of whose squares the sum is known."""
     sizes, n_rows = np.diff(starts), int(starts[-1])
     dtype, length = row_format(head_dim, Q8_0)
     rows = np.zeros((len(sizes), length), dtype)
     if n_rows == 0:
         return rows, np.zeros(head_dim, np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):  # rows may hold what is no number
-        write_floats(rows, mean_rows(values[:n_rows], starts))
-        stored = as_floats(keys[:n_rows])
-        stored -= np.repeat(mean_rows(keys[:n_rows], starts), sizes, axis=0)
-        spread: np.ndarray = np.square(stored, out=stored).mean(axis=0)
-    return rows, spread
+    write_floats(rows, mean_rows(values, starts))
+    means = mean_rows(keys, starts).astype(np.float64)
+    spread = (squares - sizes @ np.square(means)) / n_rows
+    return rows, np.maximum(spread, 0).astype(np.float32)

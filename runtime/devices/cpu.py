@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cpu_kernels import lloyd
 from ...cpu_kernels.ahead import compile_ahead
 from ...cpu_kernels.blocks import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.compile import Shape
@@ -60,7 +61,7 @@ class CpuDevice:
     def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
         """Compile the methods' hooks, and what else a document needs after its first tokens."""
         hooks = {own for each in assignments for own in each.method.hooks if own is not None}
-        compile_ahead([choose_in_layer, hook.compiled_token, *hooks], shapes)
+        compile_ahead([choose_in_layer, hook.compiled_token, lloyd.compile_for, *hooks], shapes)
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""

@@ -28,7 +28,7 @@ def split_all_pairs(floats, n_rows, highs, lows, way):
         if way == CUT:
             amx.split_weights(even, odd, highs + offset, lows + offset)
         elif way == ROUND:
-            amx.round_weights(even, odd, highs + offset)
+            amx.round_pairs(even, odd, highs + offset)
         else:
             amx.split_pairs(even, odd, highs + offset, lows + offset)
 
