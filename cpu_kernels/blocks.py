@@ -30,16 +30,8 @@ from .head import ANY_ORDER
 from .memory import copy_bytes
 from .partials import LOWEST_SCORE
 from .scores import cap_scores, fill
-from .strips import (
-    BLOCK,
-    load_keys,
-    load_queries,
-    mask_strip,
-    score_block,
-    scratch_parts,
-    strip_queries,
-    sum_strip,
-)
+from .strips import load_keys, load_queries, mask_strip, score_strip_of, sum_strip
+from .tile_scratch import BLOCK, scratch_parts, strip_queries
 from .vector import add, exp_difference, load, maximum, multiply, splat, store
 from .views import array_at
 
@@ -152,7 +144,7 @@ def sample_tile(
         copy_bytes(room.sums + r * head_dim * 4, query + (token * group + row % group) * head_dim * 4, head_dim * 4)
     if shape.on_amx:
         enter_tiles(room.configuration)
-    load_queries(shape, room.sums, n_rows, room)
+    load_queries(shape, room.sums, n_rows, True, room)
     first_token, last_token = int64(newest[0]), int64(newest[0])
     for r in range(n_rows):
         first_token, last_token = min(first_token, int64(newest[r])), max(last_token, int64(newest[r]))
@@ -173,8 +165,7 @@ def sample_tile(
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
             load_keys(shape, span.keys, span.rows, row, n, True, room)
             for strip in range(0, n_rows, strip_queries(shape)):
-                queries = room.queries + strip * head_dim * 4
-                score_block(shape, room.keys, queries, n, True, room.scores)
+                score_strip_of(shape, strip, n, True, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
                     mask_strip(shape, strip, n, block, window, room)

@@ -27,8 +27,13 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.imputils import lower_constant
 from numba.extending import NativeValue, models, overload_attribute, register_model, typeof_impl, unbox
 
+_FEATURES = llvmlite.binding.get_host_cpu_features()
+
 #: f32 in a vector: 16 with AVX-512, else 8 (one AVX2 register, or a pair of NEON registers).
-LANES = 16 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 8
+LANES = 16 if _FEATURES.get("avx512f") else 8
+
+#: Whether the CPU is of x86, and multiplies int16.
+_HAS_AVX2 = bool(_FEATURES.get("avx2"))
 
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
@@ -36,7 +41,7 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 def _may_use_amx() -> bool:
     """Return whether this CPU multiplies tiles of bf16, and the system lets this process do so."""
-    if not llvmlite.binding.get_host_cpu_features().get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
+    if not _FEATURES.get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
@@ -179,6 +184,11 @@ class Shape:
         return HAS_AMX and self.head_dim % AMX_DEPTH == 0
 
     @property
+    def on_words(self) -> bool:
+        """Return whether rough products of prefill are of int16."""
+        return _HAS_AVX2 and not self.on_amx and self.head_dim % LANES == 0
+
+    @property
     def of_halves(self) -> Shape:
         """Return the shape of rows that are f16 whatever the keys and values are, such as centroids."""
         return Shape(self.head_dim, self.group)
@@ -224,7 +234,7 @@ def constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
         return lambda shape: value
 
 
-for _name in ("head_dim", "group", "row_bytes", "on_amx", "of_halves", "of_pairs"):
+for _name in ("head_dim", "group", "row_bytes", "on_amx", "on_words", "of_halves", "of_pairs"):
     constant_attribute(_name, operator.attrgetter(_name))
 constant_attribute("quantised", lambda shape: shape.kv_type != F16)
 constant_attribute("rotated", lambda shape: shape.kv_type == Q4_0)

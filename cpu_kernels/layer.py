@@ -22,7 +22,7 @@ from .partials import partial_of
 from .prefill import attend_tile, tile_scratch_size
 from .scores import rest_address
 from .spans import SPAN, spans_at
-from .strips import tile_queries
+from .tile_scratch import tile_queries
 from .views import record_at
 
 #: What threads share while they attend, layer after layer.

@@ -12,7 +12,8 @@ from numba import float32, int64
 
 from .amx import CONFIGURATION_BYTES, enter_tiles, leave_tiles, round_pairs, split_keys
 from .compile import LANES, Shape, kernel
-from .strips import BLOCK, score_block, strip_queries
+from .strips import score_block
+from .tile_scratch import BLOCK, strip_queries
 from .vector import CACHE_LINE, add, load, maximum, select_above, splat, store
 from .views import array_at
 

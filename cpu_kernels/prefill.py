@@ -22,21 +22,18 @@ from .head import ANY_ORDER
 from .memory import read_float
 from .scores import cap_scores
 from .strips import (
-    BLOCK,
     add_values,
     load_keys,
     load_queries,
     load_values,
     mask_strip,
-    most_queries,
-    score_block,
-    scratch_parts,
+    score_strip_of,
     shrink_strip,
     start_softmax,
-    strip_queries,
     sums_of,
     weigh_strip,
 )
+from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
 from .views import array_at
 
 
@@ -114,7 +111,7 @@ def attend_tile(
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
-    all_rough = chosen != 0 and not reads_all(position, first_group)
+    rough = chosen != 0 and not reads_all(position, first_group)
     start_softmax(shape, first_row, n_rows, position, room)
     if shape.on_amx:
         enter_tiles(room.configuration)
@@ -124,7 +121,7 @@ def attend_tile(
         span = spans[i]
         own = span.queries if span.queries != 0 else query
         if own != loaded:
-            load_queries(shape, own + first_row * head_dim * 4, n_rows, room)
+            load_queries(shape, own + first_row * head_dim * 4, n_rows, rough, room)
             loaded = own
         window = span.window
         for row in range(0, span.n_rows, BLOCK):
@@ -138,17 +135,15 @@ def attend_tile(
                 masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
             if not any_chosen(chosen, n_blocks, first_group, last_group, number):
                 continue
-            load_keys(shape, span.keys, span.rows, row, n, all_rough, room)
-            load_values(shape, span.values, span.rows, row, n, all_rough, room)
+            load_keys(shape, span.keys, span.rows, row, n, rough, room)
+            load_values(shape, span.values, span.rows, row, n, rough, room)
             for strip in range(0, n_rows, strip_queries(shape)):
                 last_row = min(strip + strip_queries(shape), n_rows) - 1
                 first = group_of(position, (first_row + strip) // group)
                 last = group_of(position, (first_row + last_row) // group)
                 if not any_chosen(chosen, n_blocks, first, last, number):
                     continue
-                rough = chosen != 0 and not reads_all(position, first)
-                queries = room.queries + strip * head_dim * 4
-                score_block(shape, room.keys, queries, n, rough, room.scores)
+                score_strip_of(shape, strip, n, rough, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
                 if masked:
                     mask_strip(shape, strip, n, span.position + row, window, room)

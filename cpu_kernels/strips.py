@@ -1,20 +1,17 @@
 """Do the parts of prefill for a strip of queries, and for the block of keys and values that it sees.
 
 A row of scores holds one key's scores with all queries of a strip, so that the softmax needs no sums across lanes. Both
-matrix products run on register tiles: of f32 (tiles.py), or of bf16 where the CPU has AMX (amx.py). What lies where in
-a thread's scratch depends on that, and only this file knows it.
+matrix products run on register tiles: of f32 (tiles.py), or of bf16 where the CPU has AMX (amx.py). Where attention is
+approximate anyway, they are `rough`: of one bf16 in place of two, or of int16 (words.py). What lies where in a thread's
+scratch (tile_scratch.py) depends on that, and only this file knows it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import float32, int64
-from numba.extending import register_jitable
 
 from .amx import (
-    CONFIGURATION_BYTES,
     STRIP,
     add_strip,
     round_pairs,
@@ -29,104 +26,21 @@ from .partials import LOWEST_SCORE
 from .rotation import rotate_row
 from .rows import widen_stored_row
 from .scores import fill
+from .tile_scratch import BLOCK, most_queries, strip_queries
 from .tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .vector import add, any_above, exp_difference, exp_roughly, keep_at_most, load, maximum, multiply, splat, store
 from .views import array_at
-
-#: Rows of a block of keys.
-BLOCK = TILE
-
-#: Most queries of a tile with AMX, which makes products so cheap that widening counts: more queries share it. Widening
-#: a block takes as long as attending with it for so many queries.
-_AMX_TILE, _WIDENING = 512, 64
-
-
-@register_jitable
-def most_queries(shape):
-    """Return the most queries of a tile, which share the widening of a block."""
-    return _AMX_TILE if shape.on_amx else TILE
+from .words import LARGEST_VALUE, LARGEST_WEIGHT, round_columns, round_keys, score_words, store_pairs, value_words
 
 
 @kernel
-def tile_queries(shape, n_rows, n_kv_head, n_threads):
-    """Return how many queries a tile has, so that threads that take tiles in turn end soonest.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    n_rows : int64
-        Queries of a KV head.
-    n_kv_head, n_threads : int64
-        KV heads of the layer, and threads.
-    """
-    width = strip_queries(shape)
-    n_strips, most = -(-n_rows // width), most_queries(shape) // width
-    best, least = most, np.iinfo(np.int64).max
-    for n_tiles in range(-(-n_strips // most), n_strips + 1):
-        own = -(-n_strips // n_tiles)
-        turns = -(-n_kv_head * -(-n_strips // own) // n_threads)
-        cost = turns * (own * width + _WIDENING)
-        if cost < least:
-            best, least = own, cost
-    return best * width
-
-
-@register_jitable
-def strip_queries(shape):
-    """Return the queries of a strip."""
-    return STRIP if shape.on_amx else TILE
-
-
-class _Scratch(NamedTuple):
-    """Addresses of the parts of a thread's scratch. Of f32; with AMX queries, keys, values and weights are bf16."""
-
-    queries: int  # strip by strip (head_dim, strip); with AMX see `split_pairs`
-    keys: int  # (BLOCK, head_dim); with AMX see `split_keys`
-    values: int  # (BLOCK, head_dim); with AMX see `split_values`
-    widened: int  # (BLOCK, head_dim): rows to split for AMX
-    sums: int  # strip by strip (strip, head_dim): weighted values of each query; with AMX (head_dim, strip)
-    scores: int  # (BLOCK, strip): of a block's keys with the queries of a strip, then weights
-    weights: int  # (BLOCK, strip): weights that are split for AMX
-    largest: int  # (tile,): the largest score of each query so far
-    totals: int  # (tile,): its sum of weights
-    newest: int  # (tile,): the position of its token, the newest that it sees
-    shrinks: int  # (strip,): factors that scale sums to a new largest score
-    row: int  # (head_dim,): sums of one query
-    configuration: int  # of AMX, as it was before
-    end: int
-
-
-@register_jitable
-def scratch_parts(shape, scratch):
-    """Return where the parts of a thread's scratch lie."""
-    matrix_bytes, block_bytes = most_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4
-    row_bytes, strip_bytes = most_queries(shape) * 4, BLOCK * strip_queries(shape) * 4
-    keys = scratch + matrix_bytes
-    values = keys + block_bytes
-    widened = values + block_bytes
-    sums = widened + block_bytes
-    scores = sums + matrix_bytes
-    weights = scores + strip_bytes
-    largest = weights + strip_bytes
-    totals = largest + row_bytes
-    newest = totals + row_bytes
-    shrinks = newest + row_bytes
-    row = shrinks + strip_queries(shape) * 4
-    configuration = row + shape.head_dim * 4
-    end = configuration + CONFIGURATION_BYTES
-    return _Scratch(
-        scratch, keys, values, widened, sums, scores, weights, largest, totals, newest, shrinks, row, configuration, end
-    )
-
-
-@kernel
-def load_queries(shape, query, n_rows, room):
+def load_queries(shape, query, n_rows, rough, room):
     """Transpose the queries of each strip, rotated as the keys are. Those that the last one lacks are 0."""
     width, head_dim = strip_queries(shape), shape.head_dim
+    in_words = shape.on_words and rough
     for strip in range(0, n_rows, width):
         place = room.queries + strip * head_dim * 4
-        floats = room.widened if shape.on_amx else place
+        floats = room.widened if shape.on_amx or in_words else place
         target = array_at(floats, (head_dim, width), np.float32)
         for r in range(width):
             if strip + r >= n_rows:
@@ -144,6 +58,9 @@ def load_queries(shape, query, n_rows, room):
             for i in range(0, head_dim, 2):
                 even, highs = floats + i * STRIP * 4, place + i * STRIP * 2
                 split_pairs(load(even), load(even + STRIP * 4), highs, highs + head_dim * STRIP * 2)
+        elif in_words:
+            scales = room.query_scales + strip * 4
+            round_columns(floats, head_dim, width, shape.largest_word, place, scales, room.row)
 
 
 @kernel
@@ -173,6 +90,10 @@ def _widen_rows(shape, base, listed, row, n, floats):
 @kernel
 def load_keys(shape, base, listed, row, n, rough, room):
     """Load a block of keys."""
+    if shape.on_words and rough:
+        _widen_rows(shape, base, listed, row, n, room.widened)
+        round_keys(shape, room.widened, n, room.keys, room.key_scales)
+        return
     if not shape.on_amx:
         _widen_rows(shape, base, listed, row, n, room.keys)
         return
@@ -186,6 +107,12 @@ def load_keys(shape, base, listed, row, n, rough, room):
 @kernel
 def load_values(shape, base, listed, row, n, rough, room):
     """Load a block of values."""
+    if shape.on_words and rough:
+        _widen_rows(shape, base, listed, row, n, room.widened)
+        fill(room.widened, n * shape.head_dim, (n + n % 2) * shape.head_dim, float32(0))
+        rows, columns = n + n % 2, shape.head_dim
+        round_columns(room.widened, rows, columns, LARGEST_VALUE, room.values, room.value_scales, room.row)
+        return
     if not shape.on_amx:
         _widen_rows(shape, base, listed, row, n, room.values)
         return
@@ -193,6 +120,18 @@ def load_values(shape, base, listed, row, n, rough, room):
     n_steps = -(-n // AMX_DEPTH)
     fill(room.widened, n * shape.head_dim, n_steps * AMX_DEPTH * shape.head_dim, float32(0))
     split_values(shape, room.widened, room.values, n_steps, rough)
+
+
+@kernel
+def score_strip_of(shape, strip, n, rough, room):
+    """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which nobody reads."""
+    if shape.on_words and rough:
+        for row in range(0, n, TILE_ROWS):
+            keys, scores = room.keys + row * shape.head_dim * 2, room.scores + row * TILE * 4
+            queries, query_scales = room.queries + strip * shape.head_dim * 4, room.query_scales + strip * 4
+            score_words(shape, keys, room.key_scales + row * 4, queries, query_scales, scores)
+        return
+    score_block(shape, room.keys, room.queries + strip * shape.head_dim * 4, n, rough, room.scores)
 
 
 @kernel
@@ -235,6 +174,8 @@ def weigh_strip(shape, strip, n, rough, room):
     """
     if shape.on_amx:
         return _weigh_on_amx(shape, strip, n, rough, room)
+    if shape.on_words and rough:
+        return _weigh_in_words(shape, strip, n, room)
     width, rose = strip_queries(shape), False
     highest, totals = room.largest + strip * 4, room.totals + strip * 4
     for q in range(0, width, LANES):
@@ -255,6 +196,34 @@ def weigh_strip(shape, strip, n, rough, room):
     shrinks = array_at(room.shrinks, (width,), np.float32)
     for q in range(width):
         rose |= shrinks[q] != float32(1)
+    return rose
+
+
+@kernel
+def _weigh_in_words(shape, strip, n, room):
+    """Do what `weigh_strip` does, with weights in int16, relative to the block's own largest score."""
+    width, rose = strip_queries(shape), False
+    step, scale = width * 4, splat(float32(LARGEST_WEIGHT))
+    fill(room.scores, n * width, (n + n % 2) * width, float32(-np.inf))
+    for q in range(0, width, LANES):
+        first = room.scores + q * 4
+        own = splat(float32(LOWEST_SCORE))
+        for at in range(first, first + n * step, step):
+            own = maximum(own, load(at))
+        total = splat(float32(0))
+        for r in range(0, n, 2):
+            even, odd = exp_roughly(load(first + r * step), own), exp_roughly(load(first + (r + 1) * step), own)
+            store_pairs(even, odd, scale, room.weights + (r // 2 * width + q) * 4)
+            total = add(total, add(even, odd))
+        highest, totals = room.largest + (strip + q) * 4, room.totals + (strip + q) * 4
+        before = load(highest)
+        largest = maximum(before, own)
+        shrink, factor = exp_difference(before, largest), exp_difference(own, largest)
+        store(room.shrinks + q * 4, shrink)
+        store(room.factors + q * 4, multiply(factor, splat(float32(1 / LARGEST_WEIGHT))))
+        store(totals, add(multiply(load(totals), shrink), multiply(total, factor)))
+        store(highest, largest)
+        rose |= any_above(largest, before)
     return rose
 
 
@@ -344,8 +313,13 @@ def add_values(shape, strip, n, n_rows, rough, room):
     if shape.on_amx:
         add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
-    for r in range(0, n_rows, TILE_ROWS):
-        value_tile(shape, room.scores + r * 4, room.values, n, sums + r * shape.head_dim * 4)
+    for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):
+        own = sums + r * shape.head_dim * 4
+        if shape.on_words and rough:
+            weights, factors, n_pairs = room.weights + r * 4, room.factors + r * 4, (n + 1) // 2
+            value_words(shape, weights, factors, room.values, room.value_scales, n_pairs, own)
+        else:
+            value_tile(shape, room.scores + r * 4, room.values, n, own)
 
 
 @kernel

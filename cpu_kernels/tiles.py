@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from numba import types
@@ -22,10 +23,41 @@ TILE_ROWS = 4
 _TILE_VECTORS = 4 if LANES == 16 else 2
 
 
-def _multiply(builder: Any, emit: Emit, left: Any, steps: Any, right: Any, out: Any, n: Any, columns: int) -> None:
-    """Add a product: out[i, :columns] += sum over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
+def products(
+    builder: Any,
+    emit: Emit,
+    left: Any,
+    steps: Any,
+    right: Any,
+    n: Any,
+    columns: int,
+    multiply: Callable[[Emit, Any, Any, Any], Any] = Emit.fma,
+) -> Iterator[tuple[int, int, Any]]:
+    """Multiply two matrices: yield the sums over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
 
-    left[i, k] lies steps[0] * i + steps[1] * k elements after `left`. Rows of `right` and `out` are `columns` long.
+    Parameters
+    ----------
+    builder : llvmlite IRBuilder
+        Builder of the function.
+    emit : Emit
+        Writer of vectors of the wanted width.
+    left, right : LLVM int64
+        Addresses of matrices of elements of four bytes.
+    steps : tuple of two LLVM int64
+        left[i, k] lies steps[0] * i + steps[1] * k elements after `left`.
+    n : LLVM int64
+        Length of the sums.
+    columns : int
+        Length of the rows of `right`.
+    multiply : callable
+        Takes a writer, two vectors and a sum; returns the sum with their products. All are vectors of f32 to LLVM.
+
+    Yields
+    ------
+    row, column : int
+        Row i, and the first column of the vector.
+    total : LLVM vector
+        The sums.
     """
     for vectors in parts(columns // emit.lanes, _TILE_VECTORS):
         places = [(i, column * emit.lanes) for i in range(TILE_ROWS) for column in vectors]
@@ -42,10 +74,16 @@ def _multiply(builder: Any, emit: Emit, left: Any, steps: Any, right: Any, out: 
                 from_left = emit.splat(emit.load_scalar(left, offset))
                 for (place_row, column), total in zip(places, totals, strict=True):
                     if place_row == i:
-                        builder.store(emit.fma(from_left, from_right[column], builder.load(total)), total)
+                        builder.store(multiply(emit, from_left, from_right[column], builder.load(total)), total)
         for (i, column), total in zip(places, totals, strict=True):
-            place = i * columns + column
-            emit.store(builder.fadd(emit.load_float(out, place), builder.load(total)), out, place)
+            yield i, column, builder.load(total)
+
+
+def _add_to(builder: Any, emit: Emit, out: Any, columns: int, sums: Iterator[tuple[int, int, Any]]) -> None:
+    """Add `products` to a matrix at an address."""
+    for i, column, total in sums:
+        place = i * columns + column
+        emit.store(builder.fadd(emit.load_float(out, place), total), out, place)
 
 
 @intrinsic
@@ -67,7 +105,8 @@ def score_tile(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) ->
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         head_dim = constant(shape.shape.head_dim)
         steps = (head_dim, constant(1))
-        _multiply(builder, Emit(builder), args[1], steps, args[2], args[3], head_dim, TILE)
+        emit = Emit(builder)
+        _add_to(builder, emit, args[3], TILE, products(builder, emit, args[1], steps, args[2], head_dim, TILE))
         return context.get_dummy_value()
 
     return types.void(shape, types.int64, types.int64, types.int64), generate
@@ -95,7 +134,8 @@ def value_tile(typing: Any, shape: Any, weights: Any, values: Any, n_rows: Any, 
         _shape, weights, values, n_rows, out = args
         emit = Emit(builder, width(shape.shape))
         steps = (constant(1), constant(TILE))
-        _multiply(builder, emit, weights, steps, values, out, n_rows, shape.shape.head_dim)
+        head_dim = shape.shape.head_dim
+        _add_to(builder, emit, out, head_dim, products(builder, emit, weights, steps, values, n_rows, head_dim))
         return context.get_dummy_value()
 
     return types.void(shape, types.int64, types.int64, types.int64, types.int64), generate

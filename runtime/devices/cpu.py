@@ -16,7 +16,7 @@ from ...cpu_kernels.hooks import native
 from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.partials import partial_size
 from ...cpu_kernels.spans import SPAN
-from ...cpu_kernels.strips import BLOCK
+from ...cpu_kernels.tile_scratch import BLOCK
 from ...cpu_kernels.vector import CACHE_LINE
 from ...errors import OctavoError
 from ..cache.kv_cache import KVCache

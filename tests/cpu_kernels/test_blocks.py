@@ -18,20 +18,22 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.blocks import FEWEST_BLOCKS, QUERY_TOKENS, SAMPLE_STEP, most_groups, sample_bytes
-from octavo.cpu_kernels.compile import HAS_AMX
+from octavo.cpu_kernels.compile import Shape
 from octavo.cpu_kernels.hooks import native
 from octavo.cpu_kernels.layer import WORK, attend_batch, choose_in_layer, scratch_bytes
 from octavo.cpu_kernels.methods import dense
 from octavo.cpu_kernels.partials import partial_size
 from octavo.cpu_kernels.spans import SPAN
-from octavo.cpu_kernels.strips import BLOCK, strip_queries
+from octavo.cpu_kernels.tile_scratch import BLOCK, strip_queries
 
 N_KV_HEAD, CAPACITY = 2, 60
 N_ROWS = FEWEST_BLOCKS * BLOCK + 330
 BORDERLINE = 1e-4  # of a share: f32 sums, and products of bf16 where there is AMX
 
-#: Where there is AMX, rough products round queries, keys and values to bf16, as is expected; and weights, as is not.
-ROUGH = 5e-3 if HAS_AMX else 2 * SAME_IN_BATCHES
+#: Rough products of bf16 round queries, keys and values, as is expected; and weights, as is not. Those of int16 round
+#: everything, as is not expected.
+ROUGH = 5e-3
+OF_WORDS = Shape(80, 2)
 
 
 class Batch:
@@ -105,8 +107,8 @@ class Batch:
         return oracle.visible(self.first + tokens, np.arange(self.n_rows), self.window)
 
     def rounded(self, array):
-        """What rough products make of an array, where there are some."""
-        return as_bf16(array) if HAS_AMX and self.n_blocks.any() and self.shape != ROTATED else array
+        """What rough products of bf16 make of an array, where there are some."""
+        return as_bf16(array) if self.shape.on_amx and self.n_blocks.any() and self.shape != ROTATED else array
 
     def expected(self):
         """Attention over the blocks that were chosen. A strip of queries that lies in two groups reads both's."""
@@ -155,7 +157,7 @@ def threshold(shares, missing):
     return candidates[enough[0]] if len(enough) else 0.0
 
 
-SHAPES = [SHAPE, pytest.param(ROTATED, marks=pytest.mark.slow)]
+SHAPES = [SHAPE, OF_WORDS, pytest.param(ROTATED, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("n_threads", THREADS)
@@ -170,7 +172,7 @@ def test_a_batch_attends_to_the_blocks_that_its_groups_chose(n_threads):
 @pytest.mark.parametrize("covers", [0.3, 0.9, 0.99])
 def test_the_blocks_of_either_half_of_a_sample_hold_the_share_of_the_other(shape, covers, softcap):
     """Check that the blocks suffice, that the largest are taken, and that fewer would not do."""
-    uncertain = 1 if shape == SHAPE else 20  # rotated queries and keys are rounded otherwise than `expected` does
+    uncertain = 1 if shape == SHAPE and shape.on_amx else 20  # else not all rounding is expected
     batch = Batch(shape, N_ROWS, 150, covers, softcap)
     assert relative_error(batch.run(), batch.expected()) < uncertain * ROUGH
     for h in range(N_KV_HEAD):

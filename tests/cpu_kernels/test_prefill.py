@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0
-from octavo.cpu_kernels.strips import most_queries
+from octavo.cpu_kernels.tile_scratch import most_queries
 
 SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)])
 

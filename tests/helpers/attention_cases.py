@@ -22,7 +22,7 @@ from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.cpu_kernels.partials import partial_size
 from octavo.cpu_kernels.prefill import attend_tile, tile_scratch_size
 from octavo.cpu_kernels.spans import ALL_HEADS, SPAN
-from octavo.cpu_kernels.strips import most_queries
+from octavo.cpu_kernels.tile_scratch import most_queries
 
 
 def span_array(spans):
