@@ -1,0 +1,49 @@
+"""A document as it was read: its text, and where pages and headings begin."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a part of a text lies in its document, from an offset on up to the next place.
+
+    Parameters
+    ----------
+    offset : int
+        First character of the part.
+    page : str or None
+        The page's label, as it is printed; None for a document without pages.
+    heading : str or None
+        The headings above the part, from the outermost one on: "Methods > Data". None before the first heading.
+    """
+
+    offset: int
+    page: str | None
+    heading: str | None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document as it was read.
+
+    Parameters
+    ----------
+    text : str
+        The text, in Markdown.
+    places : tuple of Place
+        Where pages and headings begin, by rising offset.
+    notices : tuple of str
+        Sentences that a reader should know, such as that pages without text were left out.
+    """
+
+    text: str
+    places: tuple[Place, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def place(self, offset: int) -> Place | None:
+        """Return where a character lies; None if it lies before all places, or there are none."""
+        number = bisect_right(self.places, offset, key=lambda place: place.offset)
+        return self.places[number - 1] if number else None
