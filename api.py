@@ -22,7 +22,7 @@ from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from .runtime.methods.compose import plan_for, with_budget
 from .runtime.models import default_model, default_threads, load_model
 from .runtime.prompt import Prompt
-from .runtime.session import Sampling, Session
+from .runtime.session import MAX_TOKENS, Sampling, Session
 from .runtime.store.library import Library
 
 Notice = Callable[[str], None]
@@ -39,6 +39,8 @@ class Document(Session):
         How answers are drawn.
     path : Path
         The text file.
+    system : str
+        What the model is told before the first question.
 
     Attributes
     ----------
@@ -46,8 +48,8 @@ class Document(Session):
         The text file.
     """
 
-    def __init__(self, llama: Llama, sampling: Sampling, path: Path) -> None:
-        super().__init__(llama, sampling)
+    def __init__(self, llama: Llama, sampling: Sampling, path: Path, system: str = "") -> None:
+        super().__init__(llama, sampling, system)
         self.path = path
 
 
@@ -67,11 +69,14 @@ def open_document(
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
     prefill: str = "sparse",
-    max_tokens: int | None = None,
+    max_tokens: int | None = MAX_TOKENS,
     temperature: float = 0.8,
     top_p: float = 0.95,
     top_k: int = 40,
+    min_p: float = 0.05,
+    repeat_penalty: float = 1.0,
     seed: int | None = None,
+    system_prompt: str = "",
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> Document:
@@ -115,11 +120,13 @@ def open_document(
         How the document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on,
         keys that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
     max_tokens : int, optional
-        Most tokens of an answer; by default as many as fit the context.
-    temperature, top_p, top_k
+        Most tokens of an answer; None for as many as fit the context.
+    temperature, top_p, top_k, min_p, repeat_penalty
         How answers are drawn; temperature 0 always takes the likeliest token. See `Sampling`.
     seed : int, optional
         Makes answers repeatable.
+    system_prompt : str
+        What the model is told after the document, before the first question.
     progress : Progress, optional
         Is told how far reading and clustering are: an object with the methods `start(task, total, unit, done=0)` and
         `advance(amount)`.
@@ -137,7 +144,7 @@ def open_document(
         Document, model or plan cannot be used, a setting is out of range, or disk or memory do not suffice.
     """
     notice = notice or _ignore
-    sampling = Sampling(max_tokens, temperature, top_p, top_k, seed)
+    sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     read_document(path)  # to refuse it before the model is loaded
     n_threads = n_threads or default_threads()
     model = model or default_model()
@@ -166,7 +173,7 @@ def open_document(
     except BaseException:
         llama.close()
         raise
-    return Document(llama, sampling, Path(path))
+    return Document(llama, sampling, Path(path), system_prompt)
 
 
 def open_session(
@@ -183,11 +190,14 @@ def open_session(
     rope_scaling: str | None = None,
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
-    max_tokens: int | None = None,
+    max_tokens: int | None = MAX_TOKENS,
     temperature: float = 0.8,
     top_p: float = 0.95,
     top_k: int = 40,
+    min_p: float = 0.05,
+    repeat_penalty: float = 1.0,
     seed: int | None = None,
+    system_prompt: str = "",
     notice: Notice | None = None,
 ) -> Session:
     """Open a conversation without a document.
@@ -198,8 +208,10 @@ def open_session(
         As in `open_document`.
     index_dir : path, optional
         Folder that holds the model's plan, for attentions that need one; by default that of the model.
-    max_tokens, temperature, top_p, top_k, seed, notice
+    max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, notice
         As in `open_document`.
+    system_prompt : str
+        The system message.
 
     Returns
     -------
@@ -211,7 +223,7 @@ def open_session(
     OctavoError
         Model or plan cannot be used, or a setting is out of range.
     """
-    sampling = Sampling(max_tokens, temperature, top_p, top_k, seed)
+    sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     model = model or default_model()
     llama = _load(
         model,
@@ -228,7 +240,7 @@ def open_session(
         rope_scale=rope_scale,
         notice=notice or _ignore,
     )
-    return Session(llama, sampling)
+    return Session(llama, sampling, system_prompt)
 
 
 def index_documents(

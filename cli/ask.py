@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from pathlib import Path
 
 import click
 
 from . import options
-from .render import print_json, stream
+from .answers import JSON, JSON_LINES, TEXT, show_answer
+from .sampling import SamplingOptions, sampling_options
 
 
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path))
 @click.argument("question")
-@options.output_option("text", "json")
+@options.output_option(TEXT, JSON, JSON_LINES)
 @options.model_options
 @options.attention_options
-@options.sampling_options
+@sampling_options
 def ask(
     document: Path,
     question: str,
     output: str,
     model_options: options.ModelOptions,
     attention_options: options.AttentionOptions,
-    sampling_options: options.SamplingOptions,
+    sampling_options: SamplingOptions,
 ) -> None:
     """Answer a question about a document.
 
@@ -37,26 +37,9 @@ def ask(
     question = options.question_text(question)
     start = time.perf_counter()
     with open_session(document, model_options, attention_options, sampling_options) as session:
-        open_s = time.perf_counter() - start
-        if output == "text":
-            with closing(session.stream(question)) as pieces:
-                stream(pieces)
-            return
-        answer = session.ask(question)
-    print_json(
-        {
-            "answer": answer.text,
-            "attention": session.llama.attention,
-            "chosen": session.llama.chosen,
-            "budget": session.llama.budget if session.llama.composition.has_budget else 1.0,
-            "timing": {
-                "open_s": round(open_s, 3),
-                "first_token_s": round(answer.timing.first_token_s, 3),
-                "decode_tokens_per_s": round(answer.timing.decode_tokens_per_s, 2),
-            },
-            "read": {
-                "share": round(answer.kv_share, 4),
-                "covered": None if answer.covered is None else round(answer.covered, 4),
-            },
+        facts = {
+            "document": str(document),
+            "model": session.llama.model_path,
+            "open_s": round(time.perf_counter() - start, 3),
         }
-    )
+        show_answer(session, session.stream(question), output, facts)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from . import options
-from .render import notice, size, stream
+from .answers import JSON_LINES, TEXT, show_answer
+from .render import notice, size
+from .sampling import SamplingOptions, sampling_options
 
 if TYPE_CHECKING:
     from ..runtime.session import Session
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path), required=False)
+@options.output_option(TEXT, JSON_LINES)
 @options.model_options
 @options.attention_options
-@options.sampling_options
+@sampling_options
 def chat(
     document: Path | None,
+    output: str,
     model_options: options.ModelOptions,
     attention_options: options.AttentionOptions,
-    sampling_options: options.SamplingOptions,
+    sampling_options: SamplingOptions,
 ) -> None:
     """Talk about a document, or about anything.
 
@@ -41,7 +44,8 @@ def chat(
         if interactive:
             about = f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
             notice(f"{about}/help lists what you can do here.")
-        ChatLoop(session, interactive).run(typed_lines() if interactive else piped_lines())
+        facts = {"document": document and str(document), "model": session.llama.model_path}
+        ChatLoop(session, interactive, output, facts).run(typed_lines() if interactive else piped_lines())
 
 
 class ChatLoop:
@@ -53,12 +57,20 @@ class ChatLoop:
         The conversation.
     interactive : bool
         Whether an interrupted or refused answer leads back to the prompt.
+    output : str
+        How answers are shown: TEXT or JSON_LINES (answers.py).
+    facts : dict, optional
+        What JSON says of each answer besides: the document and the model.
     """
 
-    def __init__(self, session: Session, interactive: bool) -> None:
-        self.session, self.interactive = session, interactive
+    def __init__(
+        self, session: Session, interactive: bool, output: str = TEXT, facts: dict[str, str | None] | None = None
+    ) -> None:
+        self.session, self.interactive, self.output, self.facts = session, interactive, output, facts or {}
+        self.n_answers = 0
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
+            "/regenerate": ("answer the last question anew", self.regenerate),
             "/clear": ("forget all questions and answers; the document stays", self.clear),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
             "/exit": ("leave; Ctrl-D does too", self.exit),
@@ -74,41 +86,69 @@ class ChatLoop:
         """
         self._goes_on = True
         while self._goes_on and (line := next(lines, None)) is not None:
-            line = line.strip()
-            if line.startswith("/") and "\n" not in line:
-                if line in self.commands:
-                    self.commands[line][1]()
-                else:
-                    self.unknown(line)
-            elif line:
-                self.answer(line)
+            try:
+                self.take(line.strip())
+            except KeyboardInterrupt:
+                if not self.interactive:
+                    raise
+                notice("(stopped)")
+
+    def take(self, line: str) -> None:
+        """Answer a line, or do what it commands.
+
+        Parameters
+        ----------
+        line : str
+            What the user typed.
+        """
+        if line.startswith("/") and "\n" not in line:
+            if line in self.commands:
+                self.commands[line][1]()
+            else:
+                self.unknown(line)
+        elif line:
+            self.answer(line)
 
     def answer(self, question: str) -> None:
-        """Stream an answer. Ctrl-C stops it, and what was shown stays in the conversation.
+        """Answer a question.
 
         Parameters
         ----------
         question : str
             The question.
         """
+        self.show(lambda: self.session.stream(question), {"question": question})
+
+    def show(self, answer: Callable[[], Generator[str, None, None]], facts: dict[str, str | None]) -> None:
+        """Stream an answer. What was shown before a Ctrl-C stays in the conversation.
+
+        Parameters
+        ----------
+        answer : callable
+            Begins the answer, and returns its pieces.
+        facts : dict
+            What JSON says of it besides.
+        """
         from ..errors import OctavoError
 
+        if self.n_answers and self.output == TEXT and not self.interactive:
+            click.echo()  # a blank line between answers
         try:
-            with closing(self.session.stream(question)) as pieces:
-                stream(pieces)
-        except KeyboardInterrupt:
-            if not self.interactive:
-                raise
-            notice("(stopped)")
+            show_answer(self.session, answer(), self.output, facts | self.facts)
+            self.n_answers += 1
         except OctavoError as problem:
             if not self.interactive:
                 raise
             notice(f"Error: {problem}")
 
+    def regenerate(self) -> None:
+        """Do /regenerate: answer the last question anew."""
+        self.show(self.session.regenerate, {})
+
     def help(self) -> None:
         """Do /help: list the commands."""
         for name, (what, _) in self.commands.items():
-            notice(f"{name:<8}{what}")
+            notice(f"{name:<13}{what}")
         notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def clear(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .options import AttentionOptions, ModelOptions, SamplingOptions, refuse_llama_cpp
+from .options import AttentionOptions, ModelOptions, refuse_llama_cpp
 from .render import TaskProgress, notice, resumable
+from .sampling import SamplingOptions
 
 if TYPE_CHECKING:
     from ..runtime.session import Session

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .render import notice
+
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings
@@ -59,7 +61,7 @@ def typed_lines() -> Iterator[str]:
     Raises
     ------
     KeyboardInterrupt
-        If the user presses Ctrl-C on an empty entry.
+        If the user presses Ctrl-C on an empty entry, twice in a row.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output import create_output
@@ -72,11 +74,20 @@ def typed_lines() -> Iterator[str]:
         history=_history(),
         output=create_output(stdout=sys.stderr),
     )
+    is_leaving = False
     while True:
         try:
-            yield session.prompt()
+            entry = session.prompt()
         except EOFError:
             return
+        except KeyboardInterrupt:
+            if is_leaving:
+                raise
+            is_leaving = True
+            notice("Ctrl-C once more leaves.")
+        else:
+            is_leaving = False
+            yield entry
 
 
 def _key_bindings() -> KeyBindings:

@@ -14,7 +14,7 @@ import click
 from ..runtime.devices import AUTO, DEVICES
 from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, words
 from ..runtime.models import default_threads
-from .option_types import AttentionType, Number, TokenLimit
+from .option_types import AttentionType, Number
 from .render import notice
 
 if TYPE_CHECKING:
@@ -108,27 +108,6 @@ class AttentionOptions:
         from ..runtime.methods.compose import with_quality
 
         return {**arguments, "attention": with_quality(self.attention, quality), "budget": None}
-
-
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How an answer is drawn. Each field is the value of the option of this name."""
-
-    predict: int
-    temp: float
-    top_p: float
-    top_k: int
-    seed: int
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the same for the functions of octavo/api.py."""
-        return {
-            "max_tokens": self.predict if self.predict >= 0 else None,
-            "temperature": self.temp,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
-            "seed": self.seed if self.seed >= 0 else None,
-        }
 
 
 def model_path(named: Path | str | None) -> Path:
@@ -275,50 +254,18 @@ retrieval_heads = option(
     type=Number(0, 1),
     help="Share of the KV heads that see everything, for duo.  [default: the plan's]",
 )
-predict = option(
-    "-n",
-    "--predict",
-    env="PREDICT",
-    type=TokenLimit(min=-1),
-    default=-1,
-    show_default=True,
-    help="Most tokens of an answer; -1 is as many as fit.",
-)
-temp = option("--temp", env="TEMP", type=Number(min=0), default=0.8, show_default=True, help="Temperature.")
-top_p = option("--top-p", env="TOP_P", type=Number(0, 1), default=0.95, show_default=True, help="Nucleus sampling.")
-top_k = option(
-    "--top-k",
-    env="TOP_K",
-    type=click.IntRange(min=0),
-    default=40,
-    show_default=True,
-    help="Draw from the k likeliest tokens; 0 is off.",
-)
-seed = option(
-    "--seed",
-    env="SEED",
-    type=click.IntRange(-1, 2**32 - 2),
-    default=-1,
-    show_default=True,
-    help="Makes answers repeatable; -1 draws a new one each time.",
-)
 
 
 def model_options(command: Function) -> Function:
     """Add -m, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
     chosen = (model, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
-    return _grouped(command, "model_options", ModelOptions, *chosen)
+    return grouped(command, "model_options", ModelOptions, *chosen)
 
 
 def attention_options(command: Function) -> Function:
     """Add --attention, --budget, --quality, --plan, --retrieval-heads, --prefill, as one `attention_options`."""
     chosen = (attention, budget, quality, plan, retrieval_heads, prefill)
-    return _grouped(command, "attention_options", AttentionOptions, *chosen)
-
-
-def sampling_options(command: Function) -> Function:
-    """Add -n, --temp, --top-p, --top-k and --seed, as one argument `sampling_options`."""
-    return _grouped(command, "sampling_options", SamplingOptions, predict, temp, top_p, top_k, seed)
+    return grouped(command, "attention_options", AttentionOptions, *chosen)
 
 
 def output_option(*forms: str) -> Decorator[Any]:
@@ -406,7 +353,7 @@ def question_text(question: str) -> str:
     return question.strip()
 
 
-def _grouped(command: Function, argument: str, group: type[Any], *options: Decorator[Function]) -> Function:
+def grouped(command: Function, argument: str, group: type[Any], *options: Decorator[Function]) -> Function:
     """Add options to a command, which receives their values as one object of the class `group`."""
     names = [field.name for field in fields(group)]
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any
 
 import click
+
+#: Seconds between lines about a task, where there is no terminal for a bar.
+_SECONDS_BETWEEN_LINES = 10
 
 
 def notice(message: str) -> None:
@@ -36,24 +40,109 @@ def print_json(value: Any) -> None:
 
 
 def stream(pieces: Iterable[str]) -> None:
-    """Print an answer as it is written. End its last line, even if it is interrupted.
+    """Print an answer as it is written, wrapped between words on a terminal. End its last line, even if interrupted.
 
     Parameters
     ----------
     pieces : iterable of str
         Pieces of the answer.
     """
-    last = None
+    wrapper = Wrapper(shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    last = ""
     try:
         for piece in pieces:
-            last = piece or last
-            click.echo(piece, nl=False)
-    except BaseException:
-        if last and not last.endswith("\n"):
-            click.echo()
-        raise
-    if not last or not last.endswith("\n"):
+            shown = wrapper.add(piece) if wrapper else piece
+            last = shown or last
+            click.echo(shown, nl=False)
+    finally:
+        rest = wrapper.rest() if wrapper else ""
+        last = rest or last
+        click.echo(rest + ("\n" if last and not last.endswith("\n") else ""), nl=False)
+    if not last:
         click.echo()
+
+
+class Wrapper:
+    """Breaks lines of a text that comes in pieces between words, so that none is wider than a terminal.
+
+    Lines of code blocks and tables stay as they are.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the terminal.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width, self._column = width, 0
+        self._word, self._blanks = "", ""
+        self._line, self._in_code = "", False
+
+    def add(self, piece: str) -> str:
+        """Return what can be printed now; the last word waits until it is whole."""
+        shown = ""
+        for character in piece:
+            if character == "\n":
+                shown += self._take_word() + "\n"
+                self._in_code ^= self._line.lstrip().startswith("```")
+                self._line, self._column, self._blanks = "", 0, ""
+            elif character in " \t":
+                shown += self._take_word()
+                self._blanks += character
+                self._line += character
+            else:
+                self._word += character
+                self._line += character
+        return shown
+
+    def rest(self) -> str:
+        """Return the last word."""
+        return self._take_word()
+
+    def _take_word(self) -> str:
+        """Return the word that is whole now, and what stands before it: blanks, or a line end."""
+        from rich.cells import cell_len
+
+        word, blanks, self._word = self._word, self._blanks, ""
+        if not word:
+            return ""
+        self._blanks = ""
+        as_it_is = self._in_code or self._line.lstrip().startswith(("```", "|"))
+        if not as_it_is and self._column and self._column + cell_len(blanks + word) > self._width:
+            self._column = cell_len(word)
+            return "\n" + word
+        self._column += cell_len(blanks + word)
+        return blanks + word
+
+
+@contextmanager
+def signs_of_life(task: str) -> Iterator[Callable[[Iterable[str]], Iterator[str]]]:
+    """Show on a terminal that something happens, until the first piece of an answer comes.
+
+    Parameters
+    ----------
+    task : str
+        What happens.
+
+    Yields
+    ------
+    callable
+        Takes the pieces, and yields them.
+    """
+    if not sys.stderr.isatty():
+        yield iter
+        return
+    from rich.console import Console
+
+    status = Console(stderr=True, highlight=False).status(f"{task} ...")
+
+    def until_first(pieces: Iterable[str]) -> Iterator[str]:
+        for piece in pieces:
+            status.stop()
+            yield piece
+
+    with status:
+        yield until_first
 
 
 def size(n_bytes: float) -> str:
@@ -86,7 +175,7 @@ def resumable() -> Iterator[None]:
 
 
 class TaskProgress(AbstractContextManager["TaskProgress"]):
-    """Show a `convert.progress.Progress` on stderr: a bar on a terminal, else a line at each end of a task."""
+    """Show a `convert.progress.Progress` on stderr: a bar on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -94,7 +183,7 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         self._close()
         self._task, self._unit, self._total, self._done, self._before = task, unit, total, done, done
-        self._started = time.perf_counter()
+        self._started = self._told = time.perf_counter()
         if sys.stderr.isatty():
             self._draw()
         else:
@@ -106,8 +195,9 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         self._done += amount
         if self._bar is not None:
             self._bar.update(self._id, completed=self._done, **self._fields())
-        elif self._done >= self._total:
-            notice(f"{self._task}: {' '.join(self._fields().values())}")
+        elif self._done >= self._total or time.perf_counter() > self._told + _SECONDS_BETWEEN_LINES:
+            self._told = time.perf_counter()
+            notice(f"{self._task}: {' '.join(filter(None, self._fields().values()))}")
         if self._done >= self._total:
             self._close()
 

@@ -8,12 +8,15 @@ index and the question.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 _INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
-_DOCUMENT, _QUESTION, _ANSWER, _NEXT = (f"[octavo:{name}]" for name in ("document", "question", "answer", "next"))
+_SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
+    f"[octavo:{name}]" for name in ("system", "document", "question", "answer", "next")
+)
 
 
 class Prompt:
@@ -25,6 +28,9 @@ class Prompt:
         The model.
     has_document : bool
         Whether the conversation is over a document. Without one, the first question brings the head of the prompt.
+    system : str
+        What the model is told before the first question; nothing if it is empty. Without a document it is the
+        template's system message. With one it comes after the document, so that the same index serves whatever it says.
 
     Attributes
     ----------
@@ -35,15 +41,15 @@ class Prompt:
         question.
     """
 
-    def __init__(self, llama: Any, has_document: bool = True) -> None:
-        self._llama, self._has_document = llama, has_document
+    def __init__(self, llama: Any, has_document: bool = True, system: str = "") -> None:
+        self._llama, self._has_document, self._system = llama, has_document, system.strip()
         template = llama.metadata.get("tokenizer.chat_template")
         self.has_template = template is not None
         self.stop = None if self.has_template else "\n\nQuestion:"
         if template is None:
             self._head, self._border = (_INSTRUCTION, "\n\n") if has_document else ("", "")
             self._between, self._last = "\n\nQuestion: ", "\nAnswer:"
-            self._first = "Question: "
+            self._first, self._has_system = "Question: ", False
         else:
             self._first = ""
             self._cut(template)
@@ -61,6 +67,10 @@ class Prompt:
             {"role": "user", "content": _NEXT},
         ]
         text = formatter(messages=messages).prompt
+        if self._system and not self._has_document:
+            with suppress(Exception):  # a template without system messages may raise anything
+                text = formatter(messages=[{"role": "system", "content": _SYSTEM}, *messages]).prompt
+        self._has_system = _SYSTEM in text
         self._head, text = text.split(_DOCUMENT)
         self._border, text = text.split(_QUESTION)
         _, text = text.split(_ANSWER)
@@ -77,7 +87,11 @@ class Prompt:
 
     def head(self) -> list[int]:
         """Return the tokens before the document."""
-        return self._tokenize(self._head, add_bos=self._adds_bos, special=True)
+        if not self._has_system:
+            return self._tokenize(self._head, add_bos=self._adds_bos, special=True)
+        before, after = self._head.split(_SYSTEM)
+        tokens = self._tokenize(before, add_bos=self._adds_bos, special=True)
+        return tokens + self._tokenize(self._system) + self._tokenize(after, special=True)
 
     def document(self, text: str) -> list[int]:
         """Return the tokens of a document.
@@ -98,6 +112,9 @@ class Prompt:
             The question. What looks like a control token is text.
         """
         head = [] if self._has_document else self.head()
+        if self._system and not self._has_system:
+            head += self._tokenize(self._border, special=True) + self._tokenize(f"{self._system}\n\n")
+            return head + self._turn(self._first, question)
         return head + self._turn(self._border + self._first, question)
 
     def next_question(self, question: str) -> list[int]:

@@ -15,23 +15,30 @@ from .llama import Llama
 from .prompt import Prompt
 
 #: Why an answer ended; see `Answer`.
-FinishReason = Literal["stop", "length", "context", "cancelled"]
+FinishReason = Literal["stop", "length", "context", "interrupted"]
+
+#: Most tokens of an answer, if nobody asks for more: small models may repeat themselves without end.
+MAX_TOKENS = 1024
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are drawn; the defaults of llama.cpp.
+    """How answers are drawn; the defaults of llama.cpp, but for `max_tokens`.
 
     Parameters
     ----------
     max_tokens : int, optional
-        Most tokens of an answer; by default as many as fit the context, or a whole context if it has no end.
+        Most tokens of an answer; None for as many as fit the context, or a whole context if it has no end.
     temperature : float
         Temperature; 0 always takes the likeliest token.
     top_p : float
         Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
     top_k : int
         Draw from the k likeliest tokens; 0 is off.
+    min_p : float
+        Draw from tokens that have at least this share of the likeliest one's probability; 0 is off.
+    repeat_penalty : float
+        What the logits of the last 64 tokens are divided by; 1 is off.
     seed : int, optional
         Makes answers repeatable; by default each run draws others.
 
@@ -41,10 +48,12 @@ class Sampling:
         A value is out of its range.
     """
 
-    max_tokens: int | None = None
+    max_tokens: int | None = MAX_TOKENS
     temperature: float = 0.8
     top_p: float = 0.95
     top_k: int = 40
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -56,6 +65,10 @@ class Sampling:
             raise OctavoError(f"top_p is a share, from 0 to 1: {self.top_p} is not.")
         if self.top_k < 0:
             raise OctavoError(f"top_k is 0 or more: {self.top_k} is not.")
+        if not 0 <= self.min_p <= 1:
+            raise OctavoError(f"min_p is a share, from 0 to 1: {self.min_p} is not.")
+        if not 0 < self.repeat_penalty < math.inf:
+            raise OctavoError(f"A repeat penalty is above 0, and finite: {self.repeat_penalty} is not.")
         if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
 
@@ -95,9 +108,9 @@ class Answer:
     ----------
     text : str
         The text, as it was streamed.
-    finish_reason : {"stop", "length", "context", "cancelled"}
+    finish_reason : {"stop", "length", "context", "interrupted"}
         Why it ended: the model ended it ("stop"), it has as many tokens as were allowed ("length"), the context is
-        full ("context"), or the caller took no more of it ("cancelled").
+        full ("context"), or the caller took no more of it ("interrupted").
     timing : Timing
         Tokens and seconds.
     bytes_read : float
@@ -130,6 +143,8 @@ class Session:
         The model, on octavo's attention. What it holds is the document.
     sampling : Sampling
         How answers are drawn.
+    system : str
+        What the model is told before the first question (see `Prompt`).
 
     Attributes
     ----------
@@ -143,13 +158,14 @@ class Session:
         The last answer, as far as it came. None before the first, and while the model reads a question.
     """
 
-    def __init__(self, llama: Llama, sampling: Sampling) -> None:
+    def __init__(self, llama: Llama, sampling: Sampling, system: str = "") -> None:
         self.llama = llama
         self.sampling = sampling
         self.n_document: int = llama.n_tokens
-        self.prompt = Prompt(llama, self.n_document > 0)
+        self.prompt = Prompt(llama, self.n_document > 0, system)
         self.answer: Answer | None = None
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
+        self._last: _Turn | None = None
         self._closed = False
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
@@ -208,15 +224,22 @@ class Session:
             When the first piece is taken: the question is empty or does not fit the context any more, or the session
             is closed.
         """
+        turn = _Turn(question, self.llama.n_tokens, self._unread)
         tokens = self._question_tokens(question)
         llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
         room = min(llama.longest - start, llama.n_ctx())
         limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
-        self.answer = None
+        self.answer, self._last = None, turn
         text, meter = _Text(self.prompt.stop), _Meter(llama, len(tokens))
-        reason: FinishReason = "cancelled"
+        reason: FinishReason = "interrupted"
         generated = llama.generate(
-            tokens, reset=False, temp=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k
+            tokens,
+            reset=False,
+            temp=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repeat_penalty=sampling.repeat_penalty,
         )
         try:
             for token in generated:
@@ -231,7 +254,7 @@ class Session:
                 elif meter.n_tokens >= limit:
                     reason = "length" if limit == sampling.max_tokens else "context"
                 yield piece
-                if reason != "cancelled":
+                if reason != "interrupted":
                     break
             yield text.rest()
         finally:
@@ -243,6 +266,20 @@ class Session:
             elif text.stopped:
                 self._unread = []
                 llama.rewind(start + text.n_tokens)
+
+    def regenerate(self) -> Generator[str, None, None]:
+        """Answer the last question anew, piece by piece as `stream` does. The answer before is forgotten.
+
+        Raises
+        ------
+        OctavoError
+            There was no question, or this attention cannot go back.
+        """
+        if self._last is None:
+            raise OctavoError("There is no question to answer again.")
+        self.llama.rewind(self._last.start)
+        self._unread = self._last.unread
+        return self.stream(self._last.question)
 
     def _question_tokens(self, question: str) -> list[int]:
         """Tokens that the model has to read before it answers."""
@@ -264,7 +301,7 @@ class Session:
     def clear(self) -> None:
         """Forget all questions and answers. The document stays."""
         self.llama.rewind(self.n_document)
-        self._unread = []
+        self._unread, self._last = [], None
 
     def close(self) -> None:
         """Free the model. A closed session answers no more questions."""
@@ -276,6 +313,15 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A question, how many tokens the context held before it, and those of the answer before that were not read."""
+
+    question: str
+    start: int
+    unread: list[int]
 
 
 class _Meter:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from helpers import tiny_models
-from helpers.command_line import SENTENCES, SHORT_ANSWER, interrupt_when, octavo, start
+from helpers.command_line import SENTENCES, SHORT_ANSWER, cut, interrupt_when, octavo, start
 
 from octavo.runtime.methods.auto import Auto
 
@@ -18,7 +18,7 @@ def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
     assert first.stdout.endswith("\n")
     assert first.stderr.splitlines()[0] == "Indexing island.txt, once."
     again = octavo("ask", document, "-", *on_tiny, *SHORT_ANSWER, stdin="Which ship?\n")
-    assert (again.exit_code, again.stderr) == (0, "")
+    assert (again.exit_code, again.stderr) == (0, cut(5))
     assert again.stdout == first.stdout
 
 
@@ -27,7 +27,7 @@ def test_ask_says_that_a_budget_is_too_small(document, on_tiny):
     asked = octavo(
         "ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--attention", "squeezed", "--budget", "0.25"
     )
-    [note] = asked.stderr.splitlines()
+    note, _cut = asked.stderr.splitlines()
     assert re.fullmatch(r"Note: squeezed cannot read as little as 0\.25 of \d+ tokens here: .* 1\.000 of them\.", note)
 
 
@@ -36,14 +36,48 @@ def test_ask_as_json(document, on_tiny):
     result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json")
     answer = json.loads(result.stdout)
     assert result.stderr == ""
-    assert list(answer) == ["answer", "attention", "chosen", "budget", "timing", "read"]
-    assert list(answer["timing"]) == ["open_s", "first_token_s", "decode_tokens_per_s"]
+    facts = ["answer", "finish_reason", "document", "model", "open_s", "tokens"]
+    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "read"]
+    assert list(answer["timing"]) == ["first_token_s", "decode_tokens_per_s"]
+    assert (answer["finish_reason"], answer["document"], answer["model"]) == ("length", str(document), on_tiny[1])
+    tokens = answer["tokens"]
+    assert tokens["answer"] == 5
+    assert tokens["context"] == tokens["document"] + tokens["question"] + tokens["answer"] - 1  # the last is not read
     assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
     assert (answer["attention"], answer["chosen"], answer["budget"]) == ("auto", Auto().choose_for(0), 1.0)
-    assert answer["timing"]["open_s"] > 0
+    assert answer["open_s"] > 0
     assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": 1.0}
     dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")
     assert json.loads(dense.stdout)["budget"] == 1.0
+
+
+def test_ask_as_lines_of_json(document, on_tiny):
+    text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
+    lines = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "jsonl").stdout.splitlines()
+    *pieces, answer = map(json.loads, lines)
+    assert len(pieces) > 1
+    assert "".join(piece["piece"] for piece in pieces) == answer["answer"]
+    assert text in (answer["answer"], answer["answer"] + "\n")
+
+
+def test_a_full_context_is_told(document, on_tiny):
+    n_tokens = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout or "[]")
+    assert not n_tokens
+    octavo("index", document, *on_tiny)
+    [row] = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
+    result = octavo("ask", document, "Why?", *on_tiny, "--temp", "0", "-n", "-1", "-c", str(row["tokens"] + 40))
+    assert result.stderr.splitlines()[-1].startswith("(The answer was cut: the context of ")
+
+
+def test_a_system_prompt_takes_the_same_index(document, on_tiny):
+    octavo("index", document, *on_tiny)
+    plain, told = (
+        octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", *more)
+        for more in ([], ["-sys", "Be brief."])
+    )
+    assert (plain.stderr, told.stderr) == ("", "")
+    counts = [json.loads(each.stdout)["tokens"]["question"] for each in (plain, told)]
+    assert counts[1] == counts[0] + len("Be brief.\n\n")  # its tokens are bytes
 
 
 def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypatch):
@@ -61,7 +95,7 @@ def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypa
         assert f"cache type          {row['cache_type']}" in octavo("inspect", row["path"]).stdout.splitlines()
         monkeypatch.setenv("OCTAVO_CACHE_TYPE", row["cache_type"])
         result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER)
-        assert (result.exit_code, result.stderr) == (0, "")
+        assert (result.exit_code, result.stderr) == (0, cut(5))
 
 
 def test_chat_with_the_smaller_cache(document, on_tiny):

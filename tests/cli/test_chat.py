@@ -1,5 +1,6 @@
 """`octavo chat`: a conversation, its commands, its interruptions, and the line editor in a pseudo-terminal."""
 
+import json
 import os
 import pty
 import signal
@@ -7,10 +8,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from helpers.command_line import SENTENCES
+from helpers.command_line import SENTENCES, cut
 
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
@@ -33,18 +35,29 @@ def chat(tiny_model, tmp_path) -> list[str]:
 
 def test_each_line_is_a_question(chat):
     result = CliRunner().invoke(cli, chat, input="Which ship?\n\n  \nAnd when?\n")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr.replace(cut(4), "")) == (0, "")
     first = CliRunner().invoke(cli, ["ask", chat[1], "Which ship?", *chat[2:]])
-    assert result.stdout.startswith(first.stdout)
-    assert len(result.stdout) > len(first.stdout)
+    assert result.stdout.startswith(first.stdout + "\n")  # a blank line between answers
+    assert len(result.stdout) > len(first.stdout) + 1
+
+
+def test_answers_as_lines_of_json(chat):
+    result = CliRunner().invoke(cli, [*chat, "-o", "jsonl"], input="Which ship?\nAnd when?\n/regenerate\n")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = [line for line in lines if "answer" in line]
+    assert [answer.get("question") for answer in answers] == ["Which ship?", "And when?", None]
+    assert answers[1]["answer"] == answers[2]["answer"]  # at a temperature of 0
+    assert answers[1]["tokens"] == answers[2]["tokens"]
+    assert answers[0]["document"] == chat[1]
+    assert result.stderr == ""
 
 
 def test_clear_starts_over(chat):
     result = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n/clear\nWhich ship?\nWhere?\n/exit\nWho?\n")
     half = len(result.stdout) // 2
     assert result.exit_code == 0
-    assert result.stderr == "Cleared. The document stays.\n"
-    assert result.stdout[:half] == result.stdout[half:]
+    assert result.stderr.replace(cut(4), "") == "Cleared. The document stays.\n"
+    assert result.stdout[:half] == result.stdout[half + 1 :]
 
 
 def test_a_trailing_backslash_adds_a_line(chat):
@@ -55,7 +68,8 @@ def test_a_trailing_backslash_adds_a_line(chat):
 
 def test_stats(chat):
     result = CliRunner().invoke(cli, chat, input="/stats\nWhich ship?\n/stats\n")
-    before, after = result.stderr.splitlines()[:3], result.stderr.splitlines()[3:]
+    lines = result.stderr.replace(cut(4), "").splitlines()
+    before, after = lines[:3], lines[3:]
     assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
     assert before[2] == f"attention  auto: {Auto().choose_for(0)}"
     assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read", "covered"]
@@ -87,6 +101,7 @@ class ScriptedSession:
 
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    answer = SimpleNamespace(finish_reason="stop")
 
     def stream(self, question):
         self.asked.append(question)
@@ -120,7 +135,7 @@ def test_commands(capsys):
     session = ScriptedSession()
     ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in lines[:4]] == ["/help", "/clear", "/stats", "/exit"]
+    assert [line.split()[0] for line in lines[:5]] == ["/help", "/regenerate", "/clear", "/stats", "/exit"]
     assert lines[-1] == "There is no command /foo: /help lists them."
     assert session.asked == []
 
@@ -183,12 +198,28 @@ def test_lines_are_edited_in_a_terminal(chat):
     assert (code, output) == (0, asked.stdout)
 
 
-@pytest.mark.parametrize(("key", "code"), [("\x04", 0), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
-def test_keys_that_leave(chat, key, code):
+def test_ctrl_d_leaves(chat):
     terminal = Terminal(chat)
     terminal.wait_for_prompt()
-    terminal.type(key)
-    assert terminal.leave() == (code, "")
+    terminal.type("\x04")
+    assert terminal.leave() == (0, "")
+
+
+def test_ctrl_c_leaves_when_it_comes_twice(chat):
+    terminal = Terminal(chat)
+    terminal.wait_for_prompt()
+    for _ in range(2):
+        terminal.type("\x03")
+        terminal.wait_for("Ctrl-C once more leaves.")
+        terminal.wait_for_prompt()
+        terminal.type("/nonsense\r")
+        terminal.wait_for("There is no command /nonsense")
+        terminal.wait_for_prompt()
+    terminal.type("\x03")
+    terminal.wait_for("Ctrl-C once more leaves.")
+    terminal.wait_for_prompt()
+    terminal.type("\x03")
+    assert terminal.leave() == (130, "")
 
 
 def test_ctrl_c_while_a_long_question_is_read(chat):

@@ -47,7 +47,8 @@ def test_each_shared_option_names_its_environment_variable():
     text = octavo("ask", "--help").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
     names = "MODEL THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET QUALITY PLAN "
-    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K SEED ROPE_SCALING ROPE_SCALE"
+    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT "
+    names += "ROPE_SCALING ROPE_SCALE"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
 
@@ -88,7 +89,7 @@ def test_each_command_that_runs_a_model_has_its_device(command):
         (["-t", "0"], "0 is not in the range 1<=x<=512."),
         (["-c", "-1"], "-1 is not in the range x>=0."),
         (["--cache-type", "q4_1"], "'q4_1' is not one of 'f16', 'q8_0', 'q4_0'."),
-        (["-o", "xml"], "'xml' is not one of 'text', 'json'."),
+        (["-o", "xml"], "'xml' is not one of 'text', 'json', 'jsonl'."),
         (["--nonsense"], "No such option"),
     ],
 )

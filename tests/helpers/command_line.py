@@ -15,6 +15,11 @@ SENTENCES = "The keeper of the island lighthouse wrote down each ship that passe
 SHORT_ANSWER = ["--temp", "0", "-n", "5"]
 
 
+def cut(n_tokens: int) -> str:
+    """The line on stderr about an answer that has as many tokens as -n allows."""
+    return f"(The answer was cut after {n_tokens} tokens: -n sets the limit, -1 is none.)\n"
+
+
 def octavo(*arguments: object, stdin: str | bytes | None = None) -> Result:
     return CliRunner().invoke(cli_main.cli, [str(argument) for argument in arguments], input=stdin, prog_name="octavo")
 

@@ -67,7 +67,7 @@ def test_a_stopped_answer_is_kept(session):
     pieces = session.stream("Why?")
     shown = next(pieces) + next(pieces)
     pieces.close()
-    assert (session.answer.text, session.answer.finish_reason) == (shown, "cancelled")
+    assert (session.answer.text, session.answer.finish_reason) == (shown, "interrupted")
     kept = session.llama.n_tokens
     assert kept == session.llama.context.cache.n_tokens
     session.ask("And?")

@@ -1,0 +1,100 @@
+"""Show answers: as text while they come, or as JSON; and say why one was cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .render import notice, print_json, signs_of_life, stream
+
+if TYPE_CHECKING:
+    from ..runtime.session import Session
+
+TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
+
+
+def show_answer(session: Session, pieces: Generator[str, None, None], output: str, facts: dict[str, Any]) -> None:
+    """Take an answer, show it, and say so if it was cut.
+
+    Parameters
+    ----------
+    session : Session
+        The conversation.
+    pieces : generator of str
+        The answer, as `Session.stream` yields it.
+    output : str
+        TEXT shows the pieces as they come; JSON an object when all came; JSON_LINES an object a line: each piece, and
+        then what JSON shows.
+    facts : dict
+        What the object has besides.
+    """
+    with closing(pieces):
+        if output == TEXT:
+            with signs_of_life("Reading the question") as alive:
+                stream(alive(pieces))
+        else:
+            for piece in pieces:
+                if output == JSON_LINES and piece:
+                    print_line({"piece": piece})
+    if output == TEXT:
+        say_if_cut(session)
+    elif output == JSON:
+        print_json(answer_as_json(session, facts))
+    else:
+        print_line(answer_as_json(session, facts))
+
+
+def say_if_cut(session: Session) -> None:
+    """Say so if the last answer ended before the model ended it."""
+    answer = session.answer
+    assert answer is not None
+    if answer.finish_reason == "length":
+        notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
+    elif answer.finish_reason == "context":
+        notice(f"(The answer was cut: the context of {session.n_ctx:,} tokens is full. -c gives a larger one.)")
+
+
+def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the last answer, and what it took, for programs.
+
+    Parameters
+    ----------
+    session : Session
+        The conversation.
+    facts : dict
+        Further entries, which come after the answer.
+    """
+    answer, llama = session.answer, session.llama
+    assert answer is not None
+    timing = answer.timing
+    return {
+        "answer": answer.text,
+        "finish_reason": answer.finish_reason,
+        **facts,
+        "tokens": {
+            "document": session.n_document,
+            "question": timing.prompt_tokens,
+            "answer": timing.answer_tokens,
+            "context": session.n_tokens,
+        },
+        "attention": llama.attention,
+        "chosen": llama.chosen,
+        "budget": llama.budget if llama.composition.has_budget else 1.0,
+        "timing": {
+            "first_token_s": round(timing.first_token_s, 3),
+            "decode_tokens_per_s": round(timing.decode_tokens_per_s, 2),
+        },
+        "read": {
+            "share": round(answer.kv_share, 4),
+            "covered": None if answer.covered is None else round(answer.covered, 4),
+        },
+    }
+
+
+def print_line(value: dict[str, Any]) -> None:
+    """Print an object on a line of its own."""
+    click.echo(json.dumps(value, ensure_ascii=False))

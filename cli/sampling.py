@@ -1,0 +1,96 @@
+"""Options that say how an answer is drawn, named and set as in llama.cpp, but for how long an answer may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from .option_types import Number, TokenLimit
+from .options import Function, grouped, option
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How an answer is drawn. Each field is the value of the option of this name."""
+
+    predict: int
+    temp: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repeat_penalty: float
+    seed: int
+    system_prompt: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the same for the functions of octavo/api.py."""
+        return {
+            "max_tokens": self.predict if self.predict >= 0 else None,
+            "temperature": self.temp,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repeat_penalty": self.repeat_penalty,
+            "seed": self.seed if self.seed >= 0 else None,
+            "system_prompt": self.system_prompt,
+        }
+
+
+predict = option(
+    "-n",
+    "--predict",
+    env="PREDICT",
+    type=TokenLimit(min=-1),
+    default=1024,
+    show_default=True,
+    help="Most tokens of an answer; -1 is as many as fit.",
+)
+temp = option("--temp", env="TEMP", type=Number(min=0), default=0.8, show_default=True, help="Temperature.")
+top_p = option("--top-p", env="TOP_P", type=Number(0, 1), default=0.95, show_default=True, help="Nucleus sampling.")
+top_k = option(
+    "--top-k",
+    env="TOP_K",
+    type=click.IntRange(min=0),
+    default=40,
+    show_default=True,
+    help="Draw from the k likeliest tokens; 0 is off.",
+)
+min_p = option(
+    "--min-p",
+    env="MIN_P",
+    type=Number(0, 1),
+    default=0.05,
+    show_default=True,
+    help="Draw from tokens with at least this share of the likeliest one's probability; 0 is off.",
+)
+repeat_penalty = option(
+    "--repeat-penalty",
+    env="REPEAT_PENALTY",
+    type=Number(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Makes the last 64 tokens less likely; 1 is off.",
+)
+system_prompt = option(
+    "-sys",
+    "--system-prompt",
+    env="SYSTEM_PROMPT",
+    default="",
+    help="What the model is told first; over a document, after the document.",
+)
+seed = option(
+    "--seed",
+    env="SEED",
+    type=click.IntRange(-1, 2**32 - 2),
+    default=-1,
+    show_default=True,
+    help="Makes answers repeatable; -1 draws a new one each time.",
+)
+
+
+def sampling_options(command: Function) -> Function:
+    """Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty, --seed and -sys, as one `sampling_options`."""
+    chosen = (predict, temp, top_p, top_k, min_p, repeat_penalty, seed, system_prompt)
+    return grouped(command, "sampling_options", SamplingOptions, *chosen)
