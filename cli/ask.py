@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from .sampling import SamplingOptions, sampling_options
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path))
 @click.argument("question")
+@options.password
 @options.output_option(TEXT, JSON, JSON_LINES)
 @options.model_options
 @options.attention_options
@@ -22,6 +24,7 @@ from .sampling import SamplingOptions, sampling_options
 def ask(
     document: Path,
     question: str,
+    password: str | None,
     output: str,
     model_options: options.ModelOptions,
     attention_options: options.AttentionOptions,
@@ -29,14 +32,17 @@ def ask(
 ) -> None:
     """Answer a question about a document.
 
-    DOCUMENT is a text or Markdown file; it is indexed first where that was not done yet. QUESTION is the question,
-    or - to read it from standard input. The answer goes to standard output, everything else to standard error.
+    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
+    not done yet. QUESTION is the question, or - to read it from standard input. The answer goes to standard output,
+    everything else to standard error.
     """
     from .documents import open_session
 
+    if os.fspath(document) == question == "-":
+        raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
     question = options.question_text(question)
     start = time.perf_counter()
-    with open_session(document, model_options, attention_options, sampling_options) as session:
+    with open_session(document, model_options, attention_options, sampling_options, password) as session:
         facts = {
             "document": str(document),
             "model": session.llama.model_path,

@@ -110,7 +110,8 @@ def bench(
     if kernels:
         time_kernels(threads, output)
         return
-    from ..convert.texts import SHIPPED_NOVEL, read_document
+    from ..convert.readers.read import read_document
+    from ..convert.texts import SHIPPED_NOVEL
     from ..evaluation.bench import Bench, BenchSettings
     from ..runtime.methods.compose import plan_for, with_budget
     from ..runtime.store.library import Library
@@ -119,7 +120,7 @@ def bench(
         raise click.UsageError("--fill random reads no text: leave out --doc.")
     if fill != "prefill" and cache_type != "f16":
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
-    text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL)
+    text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL).text
     path = options.model_path(model)
     model_plan = plan_for(attention, plan, Library.of(path))
     share = DEFAULT_BUDGET if budget is None else budget

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path), required=False)
+@options.password
 @options.output_option(TEXT, JSON_LINES)
 @options.model_options
 @options.attention_options
 @sampling_options
 def chat(
     document: Path | None,
+    password: str | None,
     output: str,
     model_options: options.ModelOptions,
     attention_options: options.AttentionOptions,
@@ -32,14 +35,16 @@ def chat(
 ) -> None:
     """Talk about a document, or about anything.
 
-    DOCUMENT is a text or Markdown file; it is indexed first where that was not done yet. Without one, the model talks
-    from memory. Without a terminal, each line of standard input is a question. Answers go to standard output,
-    everything else to standard error.
+    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Without one,
+    the model talks from memory. Without a terminal, each line of standard input is a question. Answers go to standard
+    output, everything else to standard error.
     """
+    if document is not None and os.fspath(document) == "-":
+        raise click.UsageError("Standard input is where questions come from: give the document as a file.")
     from .documents import open_session
     from .input_lines import is_terminal, piped_lines, typed_lines
 
-    with open_session(document, model_options, attention_options, sampling_options) as session:
+    with open_session(document, model_options, attention_options, sampling_options, password) as session:
         interactive = is_terminal()
         if interactive:
             about = f"{document.name}: {session.n_tokens:,} tokens. " if document else ""

@@ -18,6 +18,7 @@ def open_session(
     model_options: ModelOptions,
     attention_options: AttentionOptions,
     sampling_options: SamplingOptions,
+    password: str | None = None,
 ) -> Session:
     """Open a conversation over a document, or over nothing if there is none."""
     refuse_llama_cpp(attention_options.attention)
@@ -28,4 +29,4 @@ def open_session(
         del settings["prefill"]
         return api.open_session(**settings, notice=notice)
     with resumable(), TaskProgress() as progress:
-        return api.open_document(document, **settings, progress=progress, notice=notice)
+        return api.open_document(document, **settings, password=password, progress=progress, notice=notice)

@@ -19,6 +19,7 @@ from .render import TaskProgress, notice, print_json, resumable, size, table
 @options.plan
 @options.retrieval_heads
 @options.prefill
+@options.password
 @options.model_options
 def index(
     documents: tuple[Path, ...],
@@ -29,8 +30,8 @@ def index(
 ) -> None:
     """Read documents once, so that later questions start at once.
 
-    Each DOCUMENT is a text or Markdown file. Interrupted, the same command goes on where it stopped. Most values of
-    --attention take the same index; give the one that you will ask with.
+    Each DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input. Interrupted, the same command
+    goes on where it stopped. Most values of --attention take the same index; give the one that you will ask with.
     """
     if list_all == bool(documents):
         raise click.UsageError("Name the documents to index, or give --list without any.")

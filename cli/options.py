@@ -248,6 +248,9 @@ prefill = option(
     show_default=True,
     help="How a document is read, once: sparse leaves out, where it is long, keys that get little attention.",
 )
+password = option(
+    "--password", env="PASSWORD", help="Opens an encrypted PDF.  A variable keeps it out of the shell's history."
+)
 retrieval_heads = option(
     "--retrieval-heads",
     env="RETRIEVAL_HEADS",

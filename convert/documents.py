@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
 from .pipeline import PREFILL_SPARSE, covers_by
 from .progress import Progress
-from .texts import read_document
+from .readers.document import Document
 
 
 def index_document(
     llama: Llama,
     library: Library,
-    document_path: str | os.PathLike[str],
+    document: Document,
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
@@ -35,8 +34,8 @@ def index_document(
         The model that reads the document. It is empty afterwards, and attends as before.
     library : Library
         Where the model's indexes live.
-    document_path : path
-        A text file.
+    document : Document
+        The document, as it was read from its file.
     progress : Progress
         Is told how far the work is.
     n_jobs : int
@@ -54,13 +53,13 @@ def index_document(
     Raises
     ------
     OctavoError
-        The document cannot be read or is too long, or disk or memory do not suffice.
+        The document is too long, or disk or memory do not suffice.
     """
-    text, path, covers = _locate(llama, library, document_path, prefill)
+    path, covers = _locate(llama, library, document, prefill)
     if path.exists():
-        notice(f"{Path(document_path).name} is indexed already: {path}")
+        notice(f"{document.name} is indexed already: {path}")
     else:
-        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice, covers)
+        _build(llama, library, path, document, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
     for assignment in llama.context.cache.assignments:
         assignment.method.measure(index)
@@ -70,7 +69,7 @@ def index_document(
 def attach_document(
     llama: Llama,
     library: Library,
-    document_path: str | os.PathLike[str],
+    document: Document,
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
@@ -80,7 +79,7 @@ def attach_document(
 
     Parameters
     ----------
-    llama, library, document_path, progress, n_jobs, notice, prefill
+    llama, library, document, progress, n_jobs, notice, prefill
         As in `index_document`. The model holds the document afterwards.
 
     Raises
@@ -88,9 +87,9 @@ def attach_document(
     OctavoError
         The index cannot be made or opened.
     """
-    text, path, covers = _locate(llama, library, document_path, prefill)
+    path, covers = _locate(llama, library, document, prefill)
     if not path.exists():
-        _build(llama, library, path, Path(document_path).name, text, progress, n_jobs, notice, covers)
+        _build(llama, library, path, document, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
     llama.attach(index)
 
@@ -100,33 +99,33 @@ def _settings(llama: Llama) -> ClusterSettings:
     return settings_for(llama.context.kv_type, llama.composition.clustering)
 
 
-def _locate(
-    llama: Llama, library: Library, document_path: str | os.PathLike[str], prefill: str
-) -> tuple[str, Path, float]:
-    """A document's text, where its index lies or will lie, and what share of its attention a batch covers."""
-    text, settings, shares = read_document(document_path), _settings(llama), (0.0, covers_by(prefill, llama))
-    found = [(library.index_path(document_path, text, identity(llama, settings, each)), each) for each in shares]
-    return text, *next((each for each in found if each[0].exists()), found[-1])
+def _locate(llama: Llama, library: Library, document: Document, prefill: str) -> tuple[Path, float]:
+    """Where a document's index lies or will lie, and what share of its attention a batch covers."""
+    settings, shares = _settings(llama), (0.0, covers_by(prefill, llama))
+    found = [
+        (library.index_path(document.name, document.text, identity(llama, settings, each)), each) for each in shares
+    ]
+    return next((each for each in found if each[0].exists()), found[-1])
 
 
 def _build(
     llama: Llama,
     library: Library,
     path: Path,
-    name: str,
-    text: str,
+    document: Document,
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
     covers: float,
 ) -> None:
     """Make an index. Meanwhile all heads attend densely, but those that stream by `duo`."""
-    documents = [manifest["document"] for _, manifest in library.indexes()]
-    indexed = {document["sha256"] for document in documents if document["name"] == name}
-    changed = indexed and hash_text(text) not in indexed  # the index of another cache type or model is no change
+    known = [manifest["document"] for _, manifest in library.indexes()]
+    indexed = {each["sha256"] for each in known if document.path and each.get("path") == document.path}
+    changed = indexed and hash_text(document.text) not in indexed  # another cache type or model is no change
+    name = document.name
     notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
     attention, budget, duo = llama.attention, llama.budget, llama.composition.duo
-    builder = IndexBuilder(llama, library, path, name, text, _settings(llama), progress, n_jobs, covers)
+    builder = IndexBuilder(llama, library, path, document, _settings(llama), progress, n_jobs, covers)
     llama.compile_ahead(len(builder.tokens))
     llama.set_attention(duo.words if duo else DENSE)
     try:

@@ -36,11 +36,12 @@ from ..runtime.store.index_files import (
     write_manifest,
     write_means,
 )
-from ..runtime.store.library import Library, hash_text
+from ..runtime.store.library import PARTIAL, Library, hash_text
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .pipeline import cluster, document_tokens, read
 from .progress import Progress
+from .readers.document import Document
 
 #: Tokens of a piece of what is read: the most that an interruption can lose.
 _PIECE = 1024
@@ -124,9 +125,7 @@ class IndexBuilder:
         Where the model's indexes live.
     path : Path
         Folder of the index.
-    name : str
-        What the manifest and messages call the document.
-    text : str
+    document : Document
         The document.
     settings : ClusterSettings
         How to cluster.
@@ -148,17 +147,16 @@ class IndexBuilder:
         llama: Llama,
         library: Library,
         path: Path,
-        name: str,
-        text: str,
+        document: Document,
         settings: ClusterSettings,
         progress: Progress,
         n_jobs: int,
         covers: float = 0.0,
     ) -> None:
-        self.llama, self.library, self.path, self.name, self.text = llama, library, path, name, text
+        self.llama, self.library, self.path, self.document = llama, library, path, document
         self.settings, self.progress, self.n_jobs, self.covers = settings, progress, n_jobs, covers
-        self.folder = path.with_name(path.name + ".partial")
-        self.tokens = document_tokens(llama, name, text)
+        self.folder = path.with_name(path.name + PARTIAL)
+        self.tokens = document_tokens(llama, document.name, document.text)
         if llama.n_batch < settings.exact_last:
             raise OctavoError(f"Indexing needs larger batches: give n_batch={settings.exact_last} or more.")
 
@@ -188,8 +186,9 @@ class IndexBuilder:
         there = sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.exists() else 0
         free = shutil.disk_usage(self.library.folder).free
         if needed - there > free:
+            name = self.document.name
             raise OctavoError(
-                f"Indexing {self.name} takes {(needed - there) / 2**20:,.0f} MiB on the disk of {self.library.folder}, "
+                f"Indexing {name} takes {(needed - there) / 2**20:,.0f} MiB on the disk of {self.library.folder}, "
                 f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with --index-dir."
             )
 
@@ -207,7 +206,7 @@ class IndexBuilder:
             end = ends.pop(0)
             llama.extend(self.tokens[done:end], _rows_of(map_arrays(self._piece(end))))
             done = end
-        self.progress.start(f"Reading {self.name}", n_tokens, "tokens", done)
+        self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens", done)
         for end in ends:
             n_queries = end - done if end == n_tokens else 0
             queries = read(llama, self.tokens[done:end], self.progress, n_queries, self.covers)
@@ -221,7 +220,7 @@ class IndexBuilder:
         path, cache = self._piece(n_tokens), llama.context.cache
         if not path.exists():
             llama.reset()
-            self.progress.start(f"Reading {self.name}", n_tokens, "tokens")
+            self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens")
             queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.covers)
             arrays = {f"queries.{i}": array for i, array in enumerate(queries)}
             for i in range(len(cache.layers)):
@@ -267,6 +266,19 @@ class IndexBuilder:
             write_layer(self.folder, i, replace(layer, streaming=streaming[i]))
         return [read_layer(self.folder, i) for i in numbers]
 
+    def _described(self) -> dict[str, Any]:
+        """What the manifest says of the document; `places` is where its pages and headings begin, in characters."""
+        document = self.document
+        where = {} if document.path is None else {"path": document.path}
+        places = {"places": [list(place) for place in document.places]} if document.places else {}
+        return {
+            "name": document.name,
+            "sha256": hash_text(document.text),
+            "tokens": len(self.tokens),
+            **where,
+            **places,
+        }
+
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
         """Calibrate, write what is left, and give the index its name."""
         write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens))
@@ -275,7 +287,7 @@ class IndexBuilder:
         entries = {
             "octavo": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "document": {"name": self.name, "sha256": hash_text(self.text), "tokens": len(self.tokens)},
+            "document": self._described(),
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "dtype": self.llama.context.kv_type,
             **identity(self.llama, self.settings, self.covers),

@@ -1,4 +1,4 @@
-"""Read texts: a user's documents, and those that octavo ships."""
+"""Read files of text: the data of evaluations, and the texts that octavo ships."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SHIPPED_NOVEL = EXAMPLES / "emma.txt"
 
 
-def read_document(path: str | os.PathLike[str]) -> str:
+def read_utf8(path: str | os.PathLike[str]) -> str:
     """Read a UTF-8 text file.
 
     Parameters

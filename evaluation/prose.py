@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..convert.plan.recall_texts import Haystack
-from ..convert.texts import read_document
+from ..convert.readers.read import read_document
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 
@@ -50,7 +50,7 @@ def prose_of(llama: Llama, path: Path) -> Prose:
     OctavoError
         If the file cannot be read.
     """
-    return Prose(llama, read_document(path), path)
+    return Prose(llama, read_document(path).text, path)
 
 
 def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:

@@ -20,6 +20,7 @@ from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.index import IndexBuilder, identity
 from ..convert.pipeline import cluster, keep_whole, read
 from ..convert.progress import Progress
+from ..convert.readers.document import Document
 from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
@@ -111,7 +112,8 @@ class Reader:
         llama.set_attention("dense")
         path = library.index_path(name, text, identity(llama, settings))
         if not path.exists():
-            IndexBuilder(llama, library, path, name, text, settings, self.progress, self.n_jobs).build()
+            document = Document(text, name=name)
+            IndexBuilder(llama, library, path, document, settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: str, budget: float) -> None:

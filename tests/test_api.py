@@ -178,7 +178,7 @@ def test_wrong_files_are_told(path, how, tmp_path):
         octavo.open_document(tmp_path / "nothing.txt", **how)
     with pytest.raises(octavo.OctavoError, match="is not a GGUF model"):
         octavo.open_document(path, **how | {"model": path})
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "binary.txt").write_bytes(b"\xfa\x81\0\x9c")
     with pytest.raises(octavo.OctavoError, match="is not UTF-8 text"):
         octavo.index_documents([path, tmp_path / "binary.txt"], how["model"], index_dir=how["index_dir"])
     assert not how["index_dir"].exists()  # refused before anything is indexed

@@ -37,11 +37,17 @@ class Document:
         Where pages and headings begin, by rising offset.
     notices : tuple of str
         Sentences that a reader should know, such as that pages without text were left out.
+    name : str
+        What messages call it: the name of its file.
+    path : str or None
+        Where its file lies, if it has one that can be read again.
     """
 
     text: str
     places: tuple[Place, ...] = ()
     notices: tuple[str, ...] = ()
+    name: str = ""
+    path: str | None = None
 
     def place(self, offset: int) -> Place | None:
         """Return where a character lies; None if it lies before all places, or there are none."""

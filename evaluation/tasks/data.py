@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...convert.texts import EXAMPLES, SHIPPED_NOVEL, read_document
+from ...convert.texts import EXAMPLES, SHIPPED_NOVEL, read_utf8
 from ...errors import OctavoError
 
 NOVEL = SHIPPED_NOVEL
@@ -33,7 +33,7 @@ def read_json(path: Path) -> Any:
         If the file cannot be read or is not JSON; the message names the place.
     """
     try:
-        return json.loads(read_document(path))
+        return json.loads(read_utf8(path))
     except ValueError as problem:
         raise OctavoError(f"{path} is not JSON: {problem}.") from problem
 

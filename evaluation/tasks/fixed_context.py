@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...convert.pipeline import document_tokens
-from ...convert.texts import read_document
+from ...convert.texts import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
@@ -123,7 +123,7 @@ def read_documents(data: Path) -> list[QuestionedDocument]:
     try:
         for number, each in enumerate(content if isinstance(content, list) else [content]):
             path = data.parent / each["file"] if "file" in each else None
-            text = read_document(path) if path else str(each["document"])
+            text = read_utf8(path) if path else str(each["document"])
             name = path.name if path else f"{data.stem}-{number + 1}"
             questions = [DocumentQuestion(str(q["question"]), answers_of(q["answers"])) for q in each["questions"]]
             if not questions or not all(question.answers for question in questions):

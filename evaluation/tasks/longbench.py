@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...convert.texts import read_document
+from ...convert.texts import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
@@ -215,7 +215,7 @@ def read_questions(data: Path) -> list[Question]:
         several datasets.
     """
     questions = []
-    for number, line in enumerate(read_document(data).splitlines(), 1):
+    for number, line in enumerate(read_utf8(data).splitlines(), 1):
         if line.strip():
             try:
                 questions.append(_question(json.loads(line), f"{data}, line {number}"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...convert.texts import read_document
+from ...convert.texts import read_utf8
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import Parameters
 from ..samples import Outcome, Sample, Text
@@ -77,7 +77,7 @@ class Task(Parameters, ABC):
         OctavoError
             If a file cannot be read.
         """
-        return read_document(data)
+        return read_utf8(data)
 
     @abstractmethod
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:

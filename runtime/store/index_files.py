@@ -2,9 +2,10 @@
 
 1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
 2. The folder is written under another name, synced, and renamed when everything is in it.
-3. The manifest names the format version, the hashes of model and document, the settings, and the type of keys and
-   values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows.py). For each file
-   it has the size, the modification time and the SHA-256.
+3. The manifest names the format version, the hashes of model and document, where the document's file lay and where its
+   pages and headings begin ("places": first character of its text, page, headings), the settings, and the type of keys
+   and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows.py). For each
+   file it has the size, the modification time and the SHA-256.
 4. A file whose size differs from the manifest is refused. A file whose time differs is read whole and compared with
    its checksum first.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/cache/index.py) under their names, `position` as one I64,

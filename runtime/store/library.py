@@ -16,6 +16,9 @@ from .files import read_json, sha256_of, write_json
 from .index_files import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
+#: What the name of an index ends with until it is complete.
+PARTIAL = ".partial"
+
 
 @dataclass(frozen=True)
 class Library:
@@ -116,26 +119,28 @@ class Library:
                 f"{self.folder} cannot be created: {problem.strerror}. Give another folder with --index-dir."
             ) from problem
 
-    def index_path(self, document_path: str | os.PathLike[str], text: str, settings: dict[str, Any]) -> Path:
-        """Return where the index of a text lies, or will lie.
+    def index_path(self, name: str, text: str, settings: dict[str, Any]) -> Path:
+        """Return where the index of a text lies, under whatever name it was made, or will lie.
 
         Parameters
         ----------
-        document_path : path
-            The document; the folder's name begins with its name.
+        name : str
+            The document's name, with which that of a new folder begins.
         text : str
             The document's text.
         settings : dict
             What the index depends on besides text and model. Each combination of the three has a folder of its own.
         """
         identity = json.dumps([hash_text(text), self.model_hash, settings], sort_keys=True)
-        name = re.sub(r"[^\w.-]+", "-", Path(document_path).stem)[:40]
-        return self.folder / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+        made = sorted(path.name.removesuffix(PARTIAL) for path in self.folder.glob(f"*-{digest}*"))
+        beginning = re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]
+        return self.folder / (made[0] if made else f"{beginning}-{digest}")
 
     def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
         """Return the folders and manifests of all finished indexes, the newest first."""
         found = [(path.parent, read_manifest(path.parent)) for path in self.folder.glob(f"*/{MANIFEST}")]
-        finished = [(path, manifest) for path, manifest in found if not path.name.endswith(".partial")]
+        finished = [(path, manifest) for path, manifest in found if not path.name.endswith(PARTIAL)]
         return sorted(finished, key=lambda index: str(index[1].get("created")), reverse=True)
 
 

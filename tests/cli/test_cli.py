@@ -47,7 +47,7 @@ def test_each_shared_option_names_its_environment_variable():
     text = octavo("ask", "--help").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
     names = "MODEL THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET QUALITY PLAN "
-    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT "
+    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT PASSWORD "
     names += "ROPE_SCALING ROPE_SCALE"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
@@ -131,13 +131,18 @@ def test_documents_that_cannot_be_read(command, tmp_path, on_tiny):
     latin.write_bytes(b"one\ntwo \xe9\n")
     for path, message in {
         missing: f"The document {missing} cannot be opened: No such file or directory.",
-        tmp_path: f"{tmp_path} is a folder: give a text or Markdown file.",
-        empty: f"{empty} is empty: there is nothing to read in it.",
-        latin: f"{latin} is not UTF-8 text: byte 0xe9 in line 2. Save it as UTF-8.",
+        tmp_path: f"{tmp_path} is a folder: give a file.",
+        empty: "empty.txt is empty: there is nothing to read in it.",
+        latin: "latin.txt is not UTF-8 text: byte 0xe9 in line 2. Nor can another encoding be told: save it as UTF-8.",
     }.items():
         result = octavo(name, path, *question, *on_tiny)
         fails(result, 1, message)
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_standard_input_is_the_document_or_the_question(on_tiny):
+    fails(octavo("ask", "-", "-", *on_tiny), 2, "Standard input holds the document or the question")
+    fails(octavo("chat", "-", *on_tiny), 2, "Standard input is where questions come from")
 
 
 def test_models_that_cannot_be_loaded(document, tiny_model, tmp_path):

@@ -6,6 +6,7 @@ import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.index import IndexBuilder, identity
 from octavo.convert.progress import Silent
+from octavo.convert.readers.document import Document
 from octavo.runtime.store.files import map_arrays
 from octavo.runtime.store.library import Library
 
@@ -38,7 +39,7 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
     """Build the index of a text in a folder; returns its path."""
     library = library_of(llama, folder)
     path = library.index_path(NAME, text, identity(llama, settings))
-    IndexBuilder(llama, library, path, NAME, text, settings, progress or Silent(), n_jobs=2).build()
+    IndexBuilder(llama, library, path, Document(text, name=NAME), settings, progress or Silent(), n_jobs=2).build()
     return path
 
 

@@ -9,6 +9,7 @@ from octavo.convert import pipeline
 from octavo.convert.documents import index_document
 from octavo.convert.pipeline import PREFILLS, covers_by
 from octavo.convert.progress import Silent
+from octavo.convert.readers.read import read_document
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.store.index_files import open_index
 
@@ -25,7 +26,7 @@ def index(llama, folder, prefill, n_characters=5200, notices=None):
     document = folder / NAME
     document.write_text(text_of(n_characters))
     notice = (notices if notices is not None else []).append
-    path = index_document(llama, library_of(llama, folder), document, Silent(), 2, notice, prefill)
+    path = index_document(llama, library_of(llama, folder), read_document(document), Silent(), 2, notice, prefill)
     return *open_index(path, library_of(llama, folder).model_hash), path
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers.evaluation_runs import PROSE, WRITTEN, decoded, documents_of, fact, write_json
 
-from octavo.convert.texts import read_document
+from octavo.convert.texts import read_utf8
 from octavo.errors import OctavoError
 from octavo.evaluation.prose import BORDER
 from octavo.evaluation.tasks.agreement import Agreement
@@ -329,5 +329,5 @@ def test_what_is_of_the_right_form_is_taken(tmp_path):
 def test_shipped_data_are_of_the_right_form():
     assert len(read_articles(ARTICLES)) == 80
     [document] = read_documents(FixedContext.data)
-    assert document.text == read_document(ARTICLES.with_name(document.name))
+    assert document.text == read_utf8(ARTICLES.with_name(document.name))
     assert len(document.questions) > 100

@@ -1,0 +1,139 @@
+"""Read HTML: what it says, as Markdown. Scripts, styles and what helps to find one's way around a site are left out."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ...errors import OctavoError
+from .document import Document
+from .markdown import document_of
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+#: Elements that say nothing of the text.
+_SILENT = ["script", "style", "template", "noscript", "svg", "iframe", "object", "button"]
+_SILENT += ["nav", "aside", "head", "title"]
+
+#: Elements that belong to a site, unless they are in an article.
+_OF_SITES = ["header", "footer"]
+
+#: A page that begins in the middle of a text, as EPUBs mark it: between characters of no other use.
+_PAGE = "\ue000{}\ue001"
+_PAGES = re.compile("\ue000(.*?)\ue001")
+_BLANKS_AFTER_PAGES = re.compile("^((?:\ue000.*?\ue001)+)\\s+", re.MULTILINE)
+
+#: Nested elements that an HTML file may have: text needs a tenth, and each level takes some of Python's stack.
+_MOST_NESTED = 300
+
+
+def read_html(content: bytes, name: str) -> Document:
+    """Read an HTML file.
+
+    Parameters
+    ----------
+    content : bytes
+        The file, in the encoding that it names, or that can be told.
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    OctavoError
+        The file's elements are nested too deeply.
+    """
+    soup = parse(content, name)
+    title = soup.title.get_text(" ", strip=True) if soup.title else ""
+    text, pages = to_markdown(soup)
+    if title and not re.search(r"^# ", text, re.MULTILINE):
+        head = f"# {title}\n\n"
+        text, pages = head + text, [(offset + len(head), label) for offset, label in pages]
+    return document_of(text, pages)
+
+
+def parse(content: bytes | str, name: str) -> BeautifulSoup:
+    """Parse HTML or XHTML, however broken.
+
+    Raises
+    ------
+    OctavoError
+        Its elements are nested too deeply.
+    """
+    from bs4 import BeautifulSoup
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that XHTML is read as HTML, and that text looks like a path
+        try:
+            soup = BeautifulSoup(content, "html.parser")
+        except (RecursionError, AssertionError, ValueError) as problem:
+            raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
+    depth, tag = 0, soup.find(True)
+    while tag is not None:
+        depth = max(depth, sum(1 for _ in tag.parents))
+        if depth > _MOST_NESTED:
+            raise OctavoError(f"The elements of {name} are nested {depth} deep: save its text in another format.")
+        tag = tag.find_next(True)
+    return soup
+
+
+def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
+    """Return the text of parsed HTML in Markdown, and where its pages begin, if it marks them."""
+    from bs4.element import PreformattedString
+
+    for node in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
+        node.extract()  # comments and declarations
+    for tag in soup.find_all(_SILENT):
+        tag.decompose()
+    for tag in soup.find_all(_OF_SITES):
+        if not tag.decomposed and tag.find_parent(["article", "main", "section"]) is None:
+            tag.decompose()
+    for tag in soup.find_all(True):
+        if not tag.decomposed:
+            _simplify(soup, tag)
+    text = _converter().convert_soup(soup)
+    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+    text = _BLANKS_AFTER_PAGES.sub(r"\1", text)
+    return _take_pages(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
+
+
+def _simplify(soup: BeautifulSoup, tag: Tag) -> None:
+    """Remove an element that is hidden, and mark one that begins a page."""
+    style = str(tag.get("style") or "").replace(" ", "").lower()
+    if tag.has_attr("hidden") or "display:none" in style or "visibility:hidden" in style:
+        tag.decompose()
+        return
+    kind = f"{tag.get('epub:type') or ''} {tag.get('role') or ''}"
+    if "pagebreak" in kind:
+        label = str(tag.get("title") or tag.get("aria-label") or tag.get_text(strip=True))
+        tag.replace_with(soup.new_string(_PAGE.format(label.strip()) if label.strip() else ""))
+
+
+def _converter() -> Any:
+    from markdownify import ATX, MarkdownConverter
+
+    class Converter(MarkdownConverter):
+        """Writes links and pictures as their words: where they lead is of no use to a reader without a network."""
+
+        def convert_a(self, el: Any, text: str, parent_tags: Any) -> str:
+            return text
+
+        def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
+            return str(el.attrs.get("alt") or "")
+
+    return Converter(
+        heading_style=ATX, bullets="-", escape_asterisks=False, escape_underscores=False, escape_misc=False, wrap=False
+    )
+
+
+def _take_pages(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Take the marks of pages out of a text; return where they were, and their labels."""
+    pages: list[tuple[int, str]] = []
+    parts, end, length = [], 0, 0
+    for mark in _PAGES.finditer(text):
+        parts.append(text[end : mark.start()])
+        length += mark.start() - end
+        pages.append((length, mark[1]))
+        end = mark.end()
+    return "".join([*parts, text[end:]]), pages

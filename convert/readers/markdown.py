@@ -1,0 +1,84 @@
+"""Find the headings of a Markdown text, and make a document of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .document import Document, Place
+
+#: A line that opens or closes a block of code, one that is a heading, and one that makes a heading of the line before.
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
+
+#: What stands between the headings of a path.
+_BELOW = " > "
+
+
+def document_of(text: str, pages: Sequence[tuple[int, str]] = (), notices: Sequence[str] = ()) -> Document:
+    """Return a Markdown text as a document, with its headings as places.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    pages : sequence of (int, str)
+        Where pages begin, by rising offset, and their labels.
+    notices : sequence of str
+        The document's notices.
+    """
+    path: list[tuple[int, str]] = []
+    places: list[Place] = []
+    marks: list[tuple[int, int | None, str]] = [(offset, None, label) for offset, label in pages]
+    marks += [(offset, level, title) for offset, level, title in headings(text)]
+    page: str | None = None
+    for offset, level, name in sorted(marks, key=lambda mark: (mark[0], mark[1] is not None)):
+        if level is None:
+            page = name
+        else:
+            path = [*(above for above in path if above[0] < level), (level, name)]
+        place = Place(offset, page, _BELOW.join(title for _, title in path) or None)
+        if places and places[-1].offset == offset:
+            places.pop()
+        places.append(place)
+    return Document(text, tuple(places), tuple(notices))
+
+
+def headings(text: str) -> Iterator[tuple[int, int, str]]:
+    """Find the headings of a Markdown text, outside of blocks of code.
+
+    Yields
+    ------
+    offset : int
+        First character of the heading's line.
+    level : int
+        1 for the highest, to 6.
+    title : str
+        The heading.
+    """
+    offset, fence, before = 0, "", ""
+    for line in text.splitlines(keepends=True):
+        opened = _FENCE.match(line)
+        if fence:
+            if opened and opened[1].startswith(fence):
+                fence = ""
+        elif opened:
+            fence = opened[1]
+        elif (heading := _HEADING.match(line.rstrip("\r\n"))) and heading[2]:
+            yield offset, len(heading[1]), _plain(heading[2])
+        elif (under := _UNDERLINE.match(line.rstrip("\r\n"))) and _may_be_underlined(before):
+            yield offset - len(before), 1 if under[1][0] == "=" else 2, _plain(before)
+        before = "" if fence or opened else line
+        offset += len(line)
+
+
+def _may_be_underlined(line: str) -> bool:
+    """Return whether a line is a heading if the next one underlines it: text, but no list, quote, table or code."""
+    return bool(line.strip()) and not re.match(r"\s{4}|\t|\s*([-*+>|#]|\d+[.)])", line) and len(line) < 200
+
+
+def _plain(title: str) -> str:
+    """Return a heading without marks of emphasis, code and links."""
+    title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    return re.sub(r"(\*\*|__|`|\\(?=[^\w\s]))", "", title).strip()

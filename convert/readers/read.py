@@ -1,0 +1,127 @@
+"""Read a document of any kind. What it is, its content says, not its name."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import OctavoError
+from .archive import Archive
+from .document import Document
+
+#: The name of a document that comes from standard input.
+STANDARD_INPUT = "-"
+
+#: Most bytes of a document: no model reads as much text, but pictures take room.
+MOST_BYTES = 512 << 20
+
+#: How files begin that are no text, and what to do with them.
+_OTHER_KINDS = {
+    b"\xd0\xcf\x11\xe0": "an old Word, Excel or PowerPoint file: save it as DOCX or PDF",
+    b"{\\rtf": "RTF: save it as DOCX or PDF",
+    b"\x89PNG": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
+    b"\xff\xd8\xff": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
+    b"GIF8": "a picture: octavo reads text",
+    b"%!PS": "PostScript: make a PDF of it, with `ps2pdf`",
+    b"AT&TFORM": "DjVu: make a PDF of it",
+    b"\x1f\x8b": "packed with gzip: unpack it",
+    b"BZh": "packed with bzip2: unpack it",
+    b"\xfd7zXZ": "packed with xz: unpack it",
+    b"7z\xbc\xaf": "packed with 7z: unpack it",
+    b"Rar!": "packed with rar: unpack it",
+    b"GGUF": "a model: give it with -m",
+}
+
+_HTML = re.compile(
+    rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+
+
+def read_document(path: str | os.PathLike[str], password: str | None = None) -> Document:
+    """Read a document: text, Markdown, HTML, PDF, EPUB or DOCX.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a pipe, which is read to its end; "-" is standard input.
+    password : str, optional
+        Opens an encrypted PDF.
+
+    Returns
+    -------
+    Document
+        Its text, which follows from the file's bytes alone.
+
+    Raises
+    ------
+    OctavoError
+        It cannot be opened or read, or has no text. The message says what to do.
+    """
+    name, content = _content(path)
+    document = _read(content, name, password)
+    if not document.text.strip():
+        raise OctavoError(f"{name} is empty: there is nothing to read in it.")
+    return replace(document, name=name, path=os.path.realpath(path) if os.path.isfile(path) else None)
+
+
+def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    """Return what a file is called, and its bytes."""
+    if os.fspath(path) == STANDARD_INPUT:
+        return "Standard input", _all_of(sys.stdin.buffer, "Standard input")
+    name = Path(path).name or os.fspath(path)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise OctavoError(f"{path} is a folder: give a file.")
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise OctavoError(f"{path} is a device: give a file.")
+        with open(path, "rb") as file:
+            return name, _all_of(file, name)
+    except OSError as problem:
+        raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+
+
+def _all_of(file: object, name: str) -> bytes:
+    """Read a file to its end."""
+    content: bytes = file.read(MOST_BYTES + 1)  # type: ignore[attr-defined]
+    if len(content) > MOST_BYTES:
+        raise OctavoError(f"{name} has more than {MOST_BYTES >> 20} MiB: no model reads so much. Split it.")
+    return content
+
+
+def _read(content: bytes, name: str, password: str | None) -> Document:
+    """Read a document by what its content is."""
+    if b"%PDF-" in content[:1024]:
+        from .pdf import read_pdf
+
+        return read_pdf(content, name, password)
+    if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _read_archive(content, name)
+    for beginning, what in _OTHER_KINDS.items():
+        if content.startswith(beginning):
+            raise OctavoError(f"{name} is {what}.")
+    if _HTML.match(content[:4096].lstrip(b"\xef\xbb\xbf")):
+        from .html import read_html
+
+        return read_html(content, name)
+    from .text import read_text
+
+    return read_text(content, name)
+
+
+def _read_archive(content: bytes, name: str) -> Document:
+    """Read a document that is a zip archive."""
+    archive = Archive(content, name)
+    if "word/document.xml" in archive:
+        from .docx import read_docx
+
+        return read_docx(archive, content)
+    if "META-INF/container.xml" in archive:
+        from .epub import read_epub
+
+        return read_epub(archive)
+    raise OctavoError(f"{name} is a zip archive, but neither EPUB nor DOCX: unpack it, or save it as DOCX or PDF.")

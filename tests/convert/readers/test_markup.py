@@ -1,0 +1,165 @@
+"""Test what becomes of HTML, EPUB and DOCX."""
+
+import random
+
+import pytest
+from helpers.document_files import BOOK, PAGE, word_file, word_parts, zipped
+
+from octavo.convert.readers.archive import Archive
+from octavo.convert.readers.document import Document
+from octavo.convert.readers.docx import read_docx
+from octavo.convert.readers.epub import read_epub
+from octavo.convert.readers.html import read_html
+from octavo.errors import OctavoError
+
+
+def test_what_html_says_survives_and_the_site_around_it_does_not():
+    text = read_html(PAGE.encode("latin-1"), "page.html").text
+    for part in (
+        "# The Lighthouse\n",
+        "The keeper wrote **each** ship down at the log",
+        "## Ships\n",
+        "- Petrel\n  - of Leith\n- Gannet\n",
+        "1. first\n2. second\n",
+        "| Ship | Port |\n| --- | --- |\n| Petrel | Leith |\n",
+        "```\nring(bell)\n  twice\n```",
+        "> Fog again.",
+        "A ship",
+    ):
+        assert part in text
+    for part in (
+        "Site name",
+        "Home",
+        "alert",
+        "color",
+        "not this",
+        "hidden",
+        "gone",
+        "Advertisement",
+        "Imprint",
+        "/log",
+    ):
+        assert part not in text
+
+
+def test_headings_of_html_are_places():
+    document = read_html(PAGE.encode("latin-1"), "page.html")
+    assert document.place(document.text.index("Gannet")).heading == "The Lighthouse > Ships"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<meta charset="windows-1251"><p>Маяк</p>'.encode("cp1251"),
+        b"\xef\xbb\xbf" + "<p>Маяк".encode(),
+        "<?xml version='1.0' encoding='utf-8'?><html><p>Маяк</p></html>".encode(),
+    ],
+)
+def test_html_says_its_encoding(html):
+    assert read_html(html, "page.html").text == "Маяк\n"
+
+
+def test_a_title_heads_a_page_without_a_heading():
+    assert read_html(b"<title>Log &amp; Book</title><p>One<p>Two", "page.html").text == "# Log & Book\n\nOne\n\nTwo\n"
+
+
+def test_html_that_is_nested_without_end_is_refused():
+    with pytest.raises(OctavoError, match=r"^page\.html cannot be read|elements of page\.html are nested"):
+        read_html(b"<div>" * 3000 + b"deep", "page.html")
+
+
+def read_book(files):
+    return read_epub(Archive(zipped(files), "book.epub"))
+
+
+def test_a_book_is_read_in_its_order():
+    document = read_book(BOOK)
+    assert document.text == "# One\n\nIt began here.\n\n# Two\n\nThe end.\n"
+    assert document.place(document.text.index("began")) == (0, "7", "One")
+    assert document.place(document.text.index("here")).page == "8"
+    assert document.place(document.text.index("end")).heading == "Two"
+
+
+def test_a_protected_book_is_refused_and_one_with_hidden_fonts_is_not():
+    scheme = '<encryption><EncryptedData><EncryptionMethod Algorithm="{}"/></EncryptedData></encryption>'
+    fonts = {**BOOK, "META-INF/encryption.xml": scheme.format("http://www.idpf.org/2008/embedding")}
+    assert read_book(fonts).text == read_book(BOOK).text
+    with pytest.raises(OctavoError, match=r"^book\.epub is protected \(DRM\): octavo reads books that are not\.$"):
+        read_book({**BOOK, "META-INF/encryption.xml": scheme.format("http://www.w3.org/2001/04/xmlenc#aes128-cbc")})
+
+
+LAUGHS = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 12))
+BOMB = (
+    f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY l0 "ha">{LAUGHS}]><container><rootfile full-path="&l11;"/></container>'
+)
+
+
+def test_entities_that_explode_are_refused():
+    with pytest.raises(OctavoError, match=r"^book\.epub is damaged"):
+        read_book({**BOOK, "META-INF/container.xml": BOMB})
+    parts = dict(word_parts())
+    with pytest.raises(OctavoError, match=r"^report\.docx is damaged"):
+        read_word(zipped({**parts, "word/document.xml": BOMB}))
+
+
+def test_an_archive_that_explodes_is_refused():
+    with pytest.raises(OctavoError, match=r"^book\.epub unpacks to 100 MiB in 1 files, which no document needs"):
+        Archive(zipped({"a": bytes(100 << 20)}), "book.epub")
+
+
+def read_word(content):
+    return read_docx(Archive(content, "report.docx"), content)
+
+
+def test_what_a_word_document_says_survives():
+    document = read_word(word_file())
+    for part in (
+        "# The Lighthouse\n",
+        "# Ships\n",
+        "The keeper wrote **each**",
+        "- Petrel\n- Gannet\n",
+        "1. first\n",
+        "| Petrel | Leith |\n",
+    ):
+        assert part in document.text
+    assert document.place(document.text.index("Gannet")).heading == "Ships"
+
+
+READERS = {
+    "book.epub": (lambda: zipped(BOOK), lambda content: read_epub(Archive(content, "book.epub"))),
+    "report.docx": (word_file, lambda content: read_docx(Archive(content, "report.docx"), content)),
+    "page.html": (lambda: PAGE.encode("latin-1"), lambda content: read_html(content, "page.html")),
+}
+
+
+def is_read_or_refused(name, content):
+    """Whether a damaged file becomes a document, or an error that names it."""
+    try:
+        return isinstance(READERS[name][1](content), Document)
+    except OctavoError as problem:
+        return name in str(problem)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files_are_read_or_refused(name):
+    content, rng = READERS[name][0](), random.Random(7)
+    for tenth in range(10):
+        assert is_read_or_refused(name, content[: len(content) * tenth // 10])
+    for _ in range(150):
+        damaged = bytearray(content)
+        for _ in range(rng.choice([1, 3, 20])):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        assert is_read_or_refused(name, bytes(damaged))
+
+
+@pytest.mark.parametrize("name", ["book.epub", "report.docx"])
+def test_damaged_parts_of_archives_are_read_or_refused(name):
+    """As above, behind the checksums of the archive."""
+    parts, rng = (BOOK if name == "book.epub" else word_parts()), random.Random(8)
+    names = [part for part in parts if part.endswith(("xml", "opf", "rels"))]
+    for _ in range(150):
+        part = rng.choice(names)
+        damaged = bytearray(parts[part] if isinstance(parts[part], bytes) else parts[part].encode())
+        for _ in range(rng.choice([1, 3, 20])):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        assert is_read_or_refused(name, zipped({**parts, part: bytes(damaged)}))

@@ -1,0 +1,123 @@
+"""Write PDF files: text at coordinates, in the fonts that every reader has, with outlines, labels and encryption."""
+
+import hashlib
+import zlib
+
+FONTS = {"text": "Helvetica", "bold": "Helvetica-Bold", "code": "Courier"}
+_PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
+
+
+class PdfWriter:
+    """A file with pages of 595 x 842 points.
+
+    `password`: encrypts it, by RC4 of 40 bits
+    """
+
+    def __init__(self, password=None):
+        self.pages, self.outline, self.labels, self.password = [], [], None, password
+
+    def page(self, *texts, image=False):
+        """texts : (x, y, text) or (x, y, text, size, font)"""
+        self.pages.append((texts, image))
+        return self
+
+    def content(self):
+        """The file's bytes."""
+        n_pages = len(self.pages)
+        fonts = 3  # numbers of objects: catalog, pages, fonts, then pages and their contents
+        first = fonts + len(FONTS) + 1
+        kids = " ".join(f"{first + 2 * i} 0 R" for i in range(n_pages))
+        catalog = "/Type /Catalog /Pages 2 0 R"
+        objects = {2: f"<< /Type /Pages /Count {n_pages} /Kids [{kids}] >>".encode()}
+        for i, name in enumerate(FONTS.values()):
+            objects[fonts + i] = (
+                f"<< /Type /Font /Subtype /Type1 /BaseFont /{name} /Encoding /WinAnsiEncoding >>".encode()
+            )
+        picture = fonts + len(FONTS)
+        objects[picture] = self._stream(
+            picture,
+            b"\x80" * 64,
+            "/Type /XObject /Subtype /Image /Width 8 /Height 8 /ColorSpace /DeviceGray /BitsPerComponent 8",
+        )
+        used = " ".join(f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS))
+        for i, (texts, image) in enumerate(self.pages):
+            number = first + 2 * i
+            objects[number] = (
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {number + 1} 0 R "
+                f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
+            ).encode()
+            objects[number + 1] = self._stream(number + 1, _drawn(texts, image))
+        last = first + 2 * n_pages
+        if self.outline:
+            catalog += f" /Outlines {last} 0 R"
+            items = range(last + 1, last + 1 + len(self.outline))
+            objects[last] = f"<< /Type /Outlines /First {items[0]} 0 R /Last {items[-1]} 0 R >>".encode()
+            for number, (title, page) in zip(items, self.outline, strict=True):
+                around = (f" /Prev {number - 1} 0 R" if number > items[0] else "") + (
+                    f" /Next {number + 1} 0 R" if number < items[-1] else ""
+                )
+                target = f"/Dest [{first + 2 * page} 0 R /Fit]"
+                objects[number] = f"<< /Title ({title}) /Parent {last} 0 R {target}{around} >>".encode()
+        if self.labels:
+            catalog += f" /PageLabels << /Nums [{self.labels}] >>"
+        objects[1] = f"<< {catalog} >>".encode()
+        return self._file(objects)
+
+    def _stream(self, number, data, entries=""):
+        data = self._encrypted(number, zlib.compress(data))
+        return f"<< {entries} /Filter /FlateDecode /Length {len(data)} >>\nstream\n".encode() + data + b"\nendstream"
+
+    def _file(self, objects):
+        out, places = b"%PDF-1.4\n", {}
+        for number in sorted(objects):
+            places[number] = len(out)
+            out += f"{number} 0 obj\n".encode() + objects[number] + b"\nendobj\n"
+        size, start = max(objects) + 1, len(out)
+        out += f"xref\n0 {size}\n0000000000 65535 f \n".encode()
+        for number in range(1, size):
+            out += f"{places.get(number, 0):010d} 00000 {'n' if number in places else 'f'} \n".encode()
+        security = ""
+        if self.password is not None:
+            owner, user = self._owner().hex(), _rc4(self._key(), _PADDING).hex()
+            security = f" /Encrypt << /Filter /Standard /V 1 /R 2 /O <{owner}> /U <{user}> /P -4 >> /ID [<00> <00>]"
+        return out + f"trailer\n<< /Size {size} /Root 1 0 R{security} >>\nstartxref\n{start}\n%%EOF\n".encode()
+
+    def _padded(self):
+        return (self.password.encode() + _PADDING)[:32]
+
+    def _owner(self):
+        return _rc4(hashlib.md5(self._padded()).digest()[:5], self._padded())
+
+    def _key(self):
+        permissions = (-4 & 0xFFFFFFFF).to_bytes(4, "little")
+        return hashlib.md5(self._padded() + self._owner() + permissions + b"\0").digest()[:5]
+
+    def _encrypted(self, number, data):
+        if self.password is None:
+            return data
+        key = hashlib.md5(self._key() + number.to_bytes(3, "little") + b"\0\0").digest()[:10]
+        return _rc4(key, data)
+
+
+def _drawn(texts, image):
+    """The operators that draw a page."""
+    parts = [b"q 300 0 0 300 100 300 cm /Im Do Q"] if image else []
+    for x, y, text, *style in texts:
+        size, font = (*style, 10, "text")[:2] if len(style) < 2 else style
+        escaped = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)").encode("cp1252")
+        parts.append(f"BT /{font} {size} Tf {x} {y} Td (".encode() + escaped + b") Tj ET")
+    return b"\n".join(parts)
+
+
+def _rc4(key, data):
+    state, j = list(range(256)), 0
+    for i in range(256):
+        j = (j + state[i] + key[i % len(key)]) % 256
+        state[i], state[j] = state[j], state[i]
+    out, i, j = bytearray(), 0, 0
+    for byte in data:
+        i = (i + 1) % 256
+        j = (j + state[i]) % 256
+        state[i], state[j] = state[j], state[i]
+        out.append(byte ^ state[(state[i] + state[j]) % 256])
+    return bytes(out)
