@@ -174,10 +174,13 @@ def cluster(
     """
     n_layers = len(cache.layers)
     missing = range(n_layers) if missing is None else missing
-    progress.start(task, n_layers, "layers", n_layers - len(missing))
+    shows = settings.n_clusters(cache.n_tail if n_tokens is None else n_tokens) > 0  # a short document stays whole
+    if shows:
+        progress.start(task, n_layers, "layers", n_layers - len(missing))
     for layer in cluster_layers(cache, missing, settings, n_jobs, rows, n_tokens):
         yield layer
-        progress.advance(1)
+        if shows:
+            progress.advance(1)
 
 
 def keep_whole(cache: KVCache) -> list[IndexLayer]:

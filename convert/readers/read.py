@@ -79,6 +79,8 @@ def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
             raise OctavoError(f"{path} is a folder: give a file.")
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             raise OctavoError(f"{path} is a device: give a file.")
+        if stat.S_ISFIFO(status.st_mode) and os.fspath(path).startswith("/dev/"):
+            name = "Pipe"  # <(...) of a shell has but a number
         with open(path, "rb") as file:
             return name, _all_of(file, name)
     except OSError as problem:
