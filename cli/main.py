@@ -15,17 +15,27 @@ import octavo
 
 from ..errors import OctavoError
 
-#: Each command's one-line help. Command NAME is the object NAME of the module octavo.cli.NAME.
-COMMANDS = {
-    "ask": "Answer a question about a document.",
-    "chat": "Talk about a document, or about anything.",
-    "index": "Read documents once, so that later questions start at once.",
-    "profile": "Measure which layers and heads of a model matter, once.",
-    "inspect": "Say what a model or an index holds.",
-    "eval": "Measure what each method and budget costs in quality.",
-    "bench": "Time octavo against llama.cpp on a real text.",
-    "doctor": "Check the kernels for Apple GPUs on this Mac.",
+#: Each command's one-line help, by what it is for. Command NAME is the object NAME of the module octavo.cli.NAME, but
+#: for those in _LIBRARY: they are NAME_indexes of octavo.cli.library.
+SECTIONS = {
+    "Documents": {
+        "ask": "Answer a question about a document.",
+        "chat": "Talk about a document, or about anything.",
+        "index": "Read documents once, so that later questions start at once.",
+        "list": "List the documents that are indexed.",
+        "remove": "Remove the indexes of documents; the documents stay.",
+        "prune": "Remove indexes that are of no more use.",
+    },
+    "Measuring": {
+        "profile": "Measure which layers and heads of a model matter, once.",
+        "inspect": "Say what a model or an index holds.",
+        "eval": "Measure what each method and budget costs in quality.",
+        "bench": "Time octavo against llama.cpp on a real text.",
+        "doctor": "Check the kernels for Apple GPUs on this Mac.",
+    },
 }
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+_LIBRARY = ("list", "remove", "prune")
 
 
 class LazyGroup(click.Group):
@@ -37,12 +47,17 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"octavo.cli.{cmd_name}"), cmd_name)
+        if cmd_name in _LIBRARY:
+            module, name = "library", f"{cmd_name}_indexes"
+        else:
+            module = name = cmd_name
+        command: click.Command = getattr(import_module(f"octavo.cli.{module}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

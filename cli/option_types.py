@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from datetime import timedelta
+from typing import Any, ClassVar
 
 import click
 
@@ -123,3 +124,29 @@ class TokenLimit(click.IntRange):
         if number == 0:
             self.fail("0 tokens are no answer: give 1 or more, or -1 for no limit.", param, ctx)
         return number
+
+
+class Age(click.ParamType[timedelta]):
+    """A span of time: 30d, 12h or 8w."""
+
+    name = "age"
+    _units: ClassVar = {"h": "hours", "d": "days", "w": "weeks"}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        number, unit = str(value)[:-1], str(value)[-1:].lower()
+        if unit not in self._units or not number.isdigit():
+            self.fail(f"'{value}' is no span of time, such as 30d, 12h or 8w.", param, ctx)
+        return timedelta(**{self._units[unit]: min(int(number), 100_000)})
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes: 500M or 2G."""
+
+    name = "size"
+    _units: ClassVar = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)I?B?", str(value).upper())
+        if not found:
+            self.fail(f"'{value}' is no number of bytes, such as 500M or 2G.", param, ctx)
+        return int(float(found[1]) * (1 << self._units[found[2]]))

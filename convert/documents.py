@@ -10,6 +10,7 @@ from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
+from .catalogue import note_use
 from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
 from .pipeline import PREFILL_SPARSE, covers_by
@@ -91,6 +92,7 @@ def attach_document(
     if not path.exists():
         _build(llama, library, path, document, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
+    note_use(path)
     llama.attach(index)
 
 

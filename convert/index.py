@@ -269,7 +269,9 @@ class IndexBuilder:
     def _described(self) -> dict[str, Any]:
         """What the manifest says of the document; `places` is where its pages and headings begin, in characters."""
         document = self.document
-        where = {} if document.path is None else {"path": document.path}
+        where: dict[str, Any] = {}
+        if document.path is not None:
+            where = {"path": document.path, "mtime_ns": document.mtime_ns}
         places = {"places": [list(place) for place in document.places]} if document.places else {}
         return {
             "name": document.name,

@@ -15,6 +15,12 @@ CHAT_TEMPLATE = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _clean_state(monkeypatch, tmp_path_factory):
+    """Hide the tester's history of questions and list of libraries from the tests, and theirs from the tester."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory) -> Path:
     """A small llama model with a chat template: 3 layers, 4 query heads on 2 KV heads."""

@@ -41,6 +41,8 @@ class Document:
         What messages call it: the name of its file.
     path : str or None
         Where its file lies, if it has one that can be read again.
+    mtime_ns : int
+        When that file was changed last, as `os.stat` says it.
     """
 
     text: str
@@ -48,6 +50,7 @@ class Document:
     notices: tuple[str, ...] = ()
     name: str = ""
     path: str | None = None
+    mtime_ns: int = 0
 
     def place(self, offset: int) -> Place | None:
         """Return where a character lies; None if it lies before all places, or there are none."""

@@ -65,7 +65,9 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
     document = _read(content, name, password)
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
-    return replace(document, name=name, path=os.path.realpath(path) if os.path.isfile(path) else None)
+    if not os.path.isfile(path):
+        return replace(document, name=name)
+    return replace(document, name=name, path=os.path.realpath(path), mtime_ns=os.stat(path).st_mtime_ns)
 
 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,7 +106,7 @@ class Library:
         return folder / "plan.json"
 
     def make_folder(self) -> None:
-        """Create the folder.
+        """Create the folder, and note where it is, so that `libraries` finds it.
 
         Raises
         ------
@@ -118,6 +119,12 @@ class Library:
             raise OctavoError(
                 f"{self.folder} cannot be created: {problem.strerror}. Give another folder with --index-dir."
             ) from problem
+        with suppress(OSError):  # a list that cannot be kept lists less
+            known, own = _noted(), str(self.folder.resolve())
+            if own not in known:
+                _note_path().parent.mkdir(parents=True, exist_ok=True)
+                with _note_path().open("a") as file:
+                    file.write(own + "\n")
 
     def index_path(self, name: str, text: str, settings: dict[str, Any]) -> Path:
         """Return where the index of a text lies, under whatever name it was made, or will lie.
@@ -142,6 +149,25 @@ class Library:
         found = [(path.parent, read_manifest(path.parent)) for path in self.folder.glob(f"*/{MANIFEST}")]
         finished = [(path, manifest) for path, manifest in found if not path.name.endswith(PARTIAL)]
         return sorted(finished, key=lambda index: str(index[1].get("created")), reverse=True)
+
+
+def libraries() -> list[Path]:
+    """Return the folders of all models' indexes that octavo has made as this user, and that are still there."""
+    with suppress(OSError):
+        return [path for path in map(Path, _noted()) if path.is_dir()]
+    return []
+
+
+def _noted() -> list[str]:
+    """The folders that were noted."""
+    return _note_path().read_text().splitlines() if _note_path().exists() else []
+
+
+def _note_path() -> Path:
+    """The file that has a library's folder in each line."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("octavo")) / "libraries"
 
 
 def _cache_folder(model: Path) -> Path:

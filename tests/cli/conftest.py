@@ -9,7 +9,7 @@ from helpers.command_line import SENTENCES
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch, tmp_path):
-    """Hide the tester's OCTAVO_... variables from the tests, and the tester's history of questions."""
+    """Hide the tester's OCTAVO_... variables from the tests, and what other tests leave."""
     for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

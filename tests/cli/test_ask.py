@@ -61,10 +61,10 @@ def test_ask_as_lines_of_json(document, on_tiny):
 
 
 def test_a_full_context_is_told(document, on_tiny):
-    n_tokens = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout or "[]")
+    n_tokens = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout or "[]")
     assert not n_tokens
     octavo("index", document, *on_tiny)
-    [row] = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
+    [row] = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
     result = octavo("ask", document, "Why?", *on_tiny, "--temp", "0", "-n", "-1", "-c", str(row["tokens"] + 40))
     assert result.stderr.splitlines()[-1].startswith("(The answer was cut: the context of ")
 
@@ -86,7 +86,7 @@ def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypa
         result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--cache-type", cache_type)
         assert result.exit_code == 0
         assert result.stderr.splitlines()[0] == "Indexing island.txt, once."
-    rows = json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)
+    rows = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
     sizes = {row["cache_type"]: row["bytes"] for row in rows}
     assert sizes.keys() == {"f16", "q8_0"}
     assert 0.5 < sizes["q8_0"] / sizes["f16"] < 0.6
@@ -122,7 +122,7 @@ def test_control_tokens_in_a_document_are_text(document, on_tiny):
     result = octavo("index", document, *on_tiny, "-o", "json")
     marked = json.loads(result.stdout)[0]["path"]
     assert result.stderr.splitlines()[0] == "island.txt has changed since it was indexed: indexing it again."
-    sizes = {row["path"]: row["tokens"] for row in json.loads(octavo("index", "--list", *on_tiny, "-o", "json").stdout)}
+    sizes = {row["path"]: row["tokens"] for row in json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)}
     assert sizes[marked] - sizes[plain] == len(["<", "|", "i", "m", "_", "e", "nd", "|", ">"])
 
 

@@ -1,0 +1,160 @@
+"""`octavo list`, `remove` and `prune`: what indexes there are, and which can go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import options
+from .option_types import Age, Size
+from .render import notice, print_json, size, table
+
+if TYPE_CHECKING:
+    from ..convert.catalogue import Entry
+
+_JSON = "json"
+
+
+def _of_a_model(command: Any) -> Any:
+    """Add -m and --index-dir: by default the indexes are those of all models."""
+    model = options.option(
+        "-m",
+        "--model",
+        env="MODEL",
+        type=click.Path(path_type=Path),
+        help="Only the indexes of this GGUF model.  [default: of all models]",
+    )
+    return model(options.index_dir(command))
+
+
+def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
+    """The indexes of a model, in a folder, or of everything that this user has indexed."""
+    from ..convert.catalogue import entries
+    from ..runtime.store.library import Library, libraries
+
+    if model is not None:
+        folder = Library.of(model, index_dir).folder
+        return entries([folder] if folder.is_dir() else [])
+    if index_dir is not None:
+        return entries(path for path in sorted(index_dir.glob("*.octavo")) if path.is_dir())
+    return entries(libraries())
+
+
+@click.command(name="list")
+@options.output_option("text", _JSON)
+@_of_a_model
+def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> None:
+    """List the documents that are indexed.
+
+    State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
+    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes.
+    """
+    found = _found(model, index_dir)
+    if output == _JSON:
+        print_json([_described(entry) for entry in found])
+    elif not found:
+        notice("Nothing is indexed yet.")
+    else:
+        _show(found)
+        n_bytes = sum(entry.n_bytes for entry in found)
+        notice(f"{len(found):,} {'index' if len(found) == 1 else 'indexes'}, {size(n_bytes)} in all.")
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    """An index for programs."""
+    return {
+        "document": entry.document,
+        "model": entry.model,
+        "tokens": entry.tokens,
+        "cache_type": entry.kv_type,
+        "bytes": entry.n_bytes,
+        "created": entry.created.isoformat(timespec="seconds"),
+        "used": entry.used.isoformat(timespec="seconds"),
+        "state": entry.state,
+        "path": str(entry.folder),
+    }
+
+
+def _show(found: list[Entry]) -> None:
+    """Print indexes for people."""
+    rows = []
+    for entry in found:
+        tokens, used = f"{entry.tokens:,}" if entry.tokens else "", f"{entry.used.astimezone():%Y-%m-%d %H:%M}"
+        about = [entry.document, entry.model, tokens, entry.kv_type, size(entry.n_bytes), used, entry.state]
+        rows.append([*about, entry.folder.name])
+    columns = ["document", "model", "tokens", "type", "size", "last used", "state", "index"]
+    table(columns, rows, right=frozenset({"tokens", "size"}))
+
+
+@click.command(name="remove")
+@click.argument("names", metavar="DOCUMENT...", nargs=-1, required=True)
+@_of_a_model
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path | None, yes: bool) -> None:
+    """Remove the indexes of documents; the documents stay.
+
+    DOCUMENT is a document's name or path, or an index's name or folder, as `octavo list` shows them.
+    """
+    found, chosen = _found(model, index_dir), []
+    for name in names:
+        own = [entry for entry in found if name in (entry.document, entry.folder.name, str(entry.folder))]
+        own = own or [entry for entry in found if Path(name).name == entry.document]
+        if not own:
+            raise click.UsageError(f"There is no index of {name}: `octavo list` shows what there is.")
+        chosen += [entry for entry in own if entry not in chosen]
+    _remove(chosen, yes)
+
+
+@click.command(name="prune")
+@_of_a_model
+@click.option("--stale", is_flag=True, help="Indexes whose document has changed, or is gone.")
+@click.option("--unfinished", is_flag=True, help="Indexes whose build was interrupted, or that cannot be read.")
+@click.option("--older-than", type=Age(), help="Indexes that were not used for so long, such as 30d, 12h or 8w.")
+@click.option("--larger-than", type=Size(), help="Indexes of more bytes, such as 500M or 2G.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def prune_indexes(
+    model: Path | None,
+    index_dir: Path | None,
+    stale: bool,
+    unfinished: bool,
+    older_than: timedelta | None,
+    larger_than: int | None,
+    yes: bool,
+) -> None:
+    """Remove indexes that are of no more use.
+
+    Without options these are the stale and the unfinished ones. With several options, each of them chooses more.
+    """
+    from ..convert.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+
+    if not (stale or unfinished or older_than or larger_than):
+        stale = unfinished = True
+    states = {*((CHANGED, GONE) if stale else ()), *((UNFINISHED, DAMAGED) if unfinished else ())}
+    now = datetime.now(UTC)
+    chosen = [
+        entry
+        for entry in _found(model, index_dir)
+        if entry.state in states
+        or (older_than is not None and now - entry.used > older_than)
+        or (larger_than is not None and entry.n_bytes > larger_than)
+    ]
+    if not chosen:
+        notice("There is nothing to remove.")
+        return
+    _remove(chosen, yes)
+
+
+def _remove(chosen: list[Entry], yes: bool) -> None:
+    """Show indexes, ask, and remove them."""
+    from ..convert.catalogue import remove
+
+    if not yes:
+        _show(chosen)
+        n_bytes = sum(entry.n_bytes for entry in chosen)
+        click.confirm(f"Remove {len(chosen):,} of the indexes, {size(n_bytes)}?", abort=True, err=True)
+    for entry in chosen:
+        remove(entry.folder)
+        notice(f"Removed {entry.folder} ({size(entry.n_bytes)}).")

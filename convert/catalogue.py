@@ -1,0 +1,130 @@
+"""Say what indexes there are: of which documents, how large, how old, and which are of no more use."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import OctavoError
+from ..runtime.store.index_files import MANIFEST, read_manifest
+from ..runtime.store.library import PARTIAL, hash_text
+from .readers.read import read_document
+
+#: File of an index whose time says when it was last opened.
+_USED = "used"
+
+#: What may be the matter with an index.
+CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An index, finished or not.
+
+    Parameters
+    ----------
+    folder : Path
+        Its folder.
+    document, model : str
+        What they are called.
+    tokens : int
+        Tokens of the document; 0 if that is not known.
+    kv_type : str
+        Type of its keys and values; "" if that is not known.
+    n_bytes : int
+        Bytes on disk.
+    created, used : datetime
+        When it was made, and last opened.
+    state : str
+        CHANGED if the document's file says something else now, GONE if there is none any more; UNFINISHED if the build
+        was interrupted, DAMAGED if it cannot be read; else "".
+    """
+
+    folder: Path
+    document: str
+    model: str
+    tokens: int
+    kv_type: str
+    n_bytes: int
+    created: datetime
+    used: datetime
+    state: str
+
+
+def entries(folders: Iterable[Path]) -> list[Entry]:
+    """Return the indexes in some libraries, those first that were used last.
+
+    Parameters
+    ----------
+    folders : iterable of Path
+        Folders of libraries.
+    """
+    found = [entry for folder in folders for entry in _entries_of(folder)]
+    return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+
+def _entries_of(library: Path) -> Iterator[Entry]:
+    """Yield the indexes of a library."""
+    for folder in library.iterdir():
+        unfinished = folder.name.endswith(PARTIAL)
+        if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
+            continue
+        name, model, made = folder.name.removesuffix(PARTIAL).rpartition("-")[0], f"{library.stem}.gguf", _time(folder)
+        state, manifest = (UNFINISHED if unfinished else DAMAGED), None
+        with suppress(OctavoError):
+            manifest = None if unfinished else read_manifest(folder)
+        n_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        if manifest is None:
+            yield Entry(folder, name, model, 0, "", n_bytes, made, made, state)
+            continue
+        document, created = manifest["document"], datetime.fromisoformat(manifest["created"])
+        used = _time(folder / _USED) if (folder / _USED).exists() else created
+        model = manifest["model"]["name"]
+        size = document["name"], model, document["tokens"], manifest["dtype"], n_bytes
+        yield Entry(folder, *size, created, used, _state(document))
+
+
+def _state(document: dict[str, Any]) -> str:
+    """Return whether a document's file has changed since it was indexed. It is read only if its time says so."""
+    if "path" not in document:
+        return ""
+    path = Path(document["path"])
+    try:
+        if path.stat().st_mtime_ns == document.get("mtime_ns"):
+            return ""
+        return "" if hash_text(read_document(path).text) == document["sha256"] else CHANGED
+    except FileNotFoundError:
+        return GONE
+    except (OctavoError, OSError):
+        return CHANGED
+
+
+def _time(path: Path) -> datetime:
+    """Return when a file was changed last."""
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def note_use(folder: Path) -> None:
+    """Note that an index is opened, if that can be."""
+    with suppress(OSError):
+        (folder / _USED).touch()
+
+
+def remove(folder: Path) -> None:
+    """Remove an index.
+
+    Raises
+    ------
+    OctavoError
+        It cannot be removed.
+    """
+    try:
+        (folder / MANIFEST).unlink(missing_ok=True)  # what is left of an interrupted removal is no index
+        shutil.rmtree(folder)
+    except OSError as problem:
+        raise OctavoError(f"{folder} cannot be removed: {problem.strerror}.") from problem

@@ -1,0 +1,150 @@
+"""`octavo list`, `remove` and `prune`, by their output."""
+
+import json
+import os
+import time
+
+import pytest
+from helpers import tiny_models
+from helpers.command_line import SENTENCES, SHORT_ANSWER, fails, octavo
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def report(tmp_path):
+    path = tmp_path / "report.md"
+    path.write_text("# Fog\n\n" + SENTENCES * 3)
+    return path
+
+
+@pytest.fixture
+def indexed(document, report, on_tiny):
+    """Options with which both documents are indexed."""
+    assert octavo("index", document, report, *on_tiny).exit_code == 0
+    return on_tiny[:4]
+
+
+def listed(*options):
+    """What is listed, by document."""
+    return {row["document"]: row for row in json.loads(octavo("list", *options, "-o", "json").stdout)}
+
+
+def test_documents_are_listed_for_programs_and_for_people(document, indexed):
+    rows = listed(*indexed)
+    assert rows.keys() == {"island.txt", "report.md"}
+    row = rows["island.txt"]
+    assert (row["model"], row["cache_type"], row["state"]) == ("tiny.gguf", "f16", "")
+    assert row["tokens"] > 100
+    assert row["bytes"] > row["tokens"] * 2 * 2 * 64 * 2  # keys and values in f16
+    result = octavo("list", *indexed)
+    assert result.stdout.split("\n")[0].split() == [
+        "document",
+        "model",
+        "tokens",
+        "type",
+        "size",
+        "last",
+        "used",
+        "state",
+        "index",
+    ]
+    assert result.stderr.startswith("2 indexes, ")
+
+
+def test_nothing_is_listed_where_nothing_is(on_tiny):
+    result = octavo("list", *on_tiny[:4])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Nothing is indexed yet.\n")
+    assert json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout) == []
+
+
+def test_all_models_are_listed_that_were_used(report, indexed, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = tiny_models.write_model(tmp_path / "other" / "second.gguf", "llama")
+    octavo("index", report, "-m", other, "-t", "2")
+    rows = json.loads(octavo("list", "-o", "json").stdout)
+    assert sorted((row["model"], row["document"]) for row in rows) == [
+        ("second.gguf", "report.md"),
+        ("tiny.gguf", "island.txt"),
+        ("tiny.gguf", "report.md"),
+    ]
+
+
+def test_the_time_of_use_is_that_of_the_last_question(document, indexed, on_tiny):
+    before = listed(*indexed)["island.txt"]
+    octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER)
+    used = time.time() - 3 * DAY
+    os.utime(os.path.join(before["path"], "used"), (used, used))
+    assert listed(*indexed)["island.txt"]["used"] < before["used"]
+    octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER)
+    assert listed(*indexed)["island.txt"]["used"] >= before["used"]
+
+
+def test_what_became_of_documents_is_told(document, report, indexed):
+    os.utime(document, (1, 1))  # touched, but the same
+    assert {name: row["state"] for name, row in listed(*indexed).items()} == {"island.txt": "", "report.md": ""}
+    document.write_text("Another text.")
+    report.unlink()
+    assert {name: row["state"] for name, row in listed(*indexed).items()} == {
+        "island.txt": "changed",
+        "report.md": "gone",
+    }
+
+
+def test_remove_asks_and_removes_a_document(document, indexed):
+    answer = octavo("remove", document, *indexed, stdin="n\n")
+    assert answer.exit_code == 1
+    assert "Remove 1 of the indexes, " in answer.stderr
+    assert len(listed(*indexed)) == 2
+    result = octavo("remove", "island.txt", *indexed, stdin="y\n")
+    assert result.exit_code == 0
+    assert listed(*indexed).keys() == {"report.md"}
+    assert document.exists()
+    fails(octavo("remove", "island.txt", *indexed), 2, "There is no index of island.txt: `octavo list` shows what")
+
+
+def test_prune_removes_what_is_of_no_use(document, report, indexed, on_tiny):
+    assert octavo("prune", *indexed, "--yes").stderr == "There is nothing to remove.\n"
+    folder = listed(*indexed)["report.md"]["path"]
+    os.rename(folder, f"{folder}.partial")
+    document.write_text("Another text.")
+    assert sorted(row["state"] for row in listed(*indexed).values()) == ["changed", "unfinished"]
+    result = octavo("prune", *indexed, "--stale", "--yes")
+    assert result.stderr.startswith("Removed ")
+    assert [row["state"] for row in listed(*indexed).values()] == ["unfinished"]
+    octavo("prune", *indexed, "--yes")
+    assert listed(*indexed) == {}
+
+
+def test_prune_by_age_and_size(document, indexed, on_tiny):
+    octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER)
+    used = time.time() - 3 * DAY
+    row = listed(*indexed)["island.txt"]
+    os.utime(os.path.join(row["path"], "used"), (used, used))
+    for limit in (("--older-than", "4d"), ("--larger-than", "1G")):
+        assert octavo("prune", *indexed, "--yes", *limit).stderr == "There is nothing to remove.\n"
+    octavo("prune", *indexed, "--yes", "--older-than", "48h")
+    assert listed(*indexed).keys() == {"report.md"}
+    octavo("prune", *indexed, "--yes", "--larger-than", "1K")
+    assert listed(*indexed) == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--older-than", "soon", "'soon' is no span of time, such as 30d, 12h or 8w."),
+        ("--older-than", "d", "'d' is no span of time"),
+        ("--larger-than", "huge", "'huge' is no number of bytes, such as 500M or 2G."),
+    ],
+)
+def test_limits_that_are_none(option, value, message):
+    fails(octavo("prune", option, value), 2, message)
+
+
+def test_a_damaged_index_is_listed_and_can_go(indexed):
+    folder = listed(*indexed)["report.md"]["path"]
+    with open(os.path.join(folder, "manifest.json"), "w") as file:
+        file.write("{")
+    assert sorted(row["state"] for row in listed(*indexed).values()) == ["", "damaged"]
+    octavo("prune", *indexed, "--yes")
+    assert listed(*indexed).keys() == {"island.txt"}
