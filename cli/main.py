@@ -6,6 +6,7 @@ Importing this module is cheap: `octavo --help` imports click, and nothing of ll
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -38,6 +39,13 @@ COMMANDS = {name: text for section in SECTIONS.values() for name, text in sectio
 _LIBRARY = ("list", "remove", "prune")
 
 
+def close_to(word: str, words: Iterable[str]) -> str | None:
+    """Return the one of some words that somebody may have meant, if there is one."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(words), 1)), None)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they run."""
 
@@ -53,6 +61,17 @@ class LazyGroup(click.Group):
             module = name = cmd_name
         command: click.Command = getattr(import_module(f"octavo.cli.{module}"), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as problem:
+            near = close_to(args[0], COMMANDS)
+            if near is None:
+                raise
+            raise click.UsageError(f"{problem.message} Did you mean `{near}`?", ctx) from problem
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in SECTIONS.items():

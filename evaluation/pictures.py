@@ -26,7 +26,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as problem:
-        raise OctavoError('Pictures need matplotlib: pip install "octavo[plot]".') from problem
+        raise OctavoError("Pictures need matplotlib: pip install matplotlib.") from problem
     if path.suffix.lower() != ".png":
         raise OctavoError(f"{path} is not a PNG file's name: give one that ends in .png.")
     if not path.parent.is_dir():

@@ -39,6 +39,16 @@ def test_the_table_of_commands_has_each_commands_own_help(name):
     assert octavo(name, "--help").exit_code == 0
 
 
+def test_a_command_that_is_mistyped_is_guessed():
+    fails(octavo("lits"), 2, "No such command 'lits'. Did you mean `list`?")
+    fails(octavo("xyz"), 2, "No such command 'xyz'.")
+
+
+def test_python_runs_the_package_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "octavo", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == octavo("--version").stdout
+
+
 def test_version():
     assert octavo("--version").stdout == "octavo, version 0.1.0\n"
 

@@ -263,7 +263,7 @@ def test_pictures_that_cannot_be_written_are_refused_before_the_work(on_tiny, tm
     fails(
         octavo("qa", *on_tiny, "--plot", tmp_path / "eval.png"),
         1,
-        'Pictures need matplotlib: pip install "octavo[plot]".',
+        "Pictures need matplotlib: pip install matplotlib.",
     )
 
 

@@ -73,9 +73,7 @@ def test_an_interrupted_profile_says_that_it_goes_on(on_tiny, monkeypatch):
 
 def test_pictures_without_matplotlib(on_tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    fails(
-        profile(*on_tiny, "--plot", tmp_path / "plan.png"), 1, 'Pictures need matplotlib: pip install "octavo[plot]".'
-    )
+    fails(profile(*on_tiny, "--plot", tmp_path / "plan.png"), 1, "Pictures need matplotlib: pip install matplotlib.")
 
 
 def test_pictures_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_path):
