@@ -13,9 +13,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from .convert.documents import attach_document, index_document
+from .convert.documents import Source, attach_document, index_document
 from .convert.progress import Progress, Silent
-from .convert.readers.read import read_document
 from .errors import OctavoError
 from .runtime.llama import Llama
 from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
@@ -148,12 +147,11 @@ def open_document(
     """
     notice = notice or _ignore
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    document = read_document(path, password)
-    for sentence in document.notices:
-        notice(sentence)
     n_threads = n_threads or default_threads()
     model = model or default_model()
     library = Library.of(model, index_dir)
+    source = Source(path, password)
+    _refuse_early(source, library, notice)
     llama = _load(
         model,
         library,
@@ -170,7 +168,7 @@ def open_document(
         notice=notice,
     )
     try:
-        attach_document(llama, library, document, progress or Silent(), n_threads, notice, prefill)
+        attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
         if (budget is not None or attention != DEFAULT_ATTENTION) and (
             shortfall := llama.context.cache.shortfall(llama.n_tokens)
         ):
@@ -292,12 +290,12 @@ def index_documents(
         A document or the model cannot be used, a setting is out of range, or disk or memory do not suffice.
     """
     notice, progress = notice or _ignore, progress or Silent()
-    documents = [read_document(path, password) for path in paths]
-    for sentence in (sentence for document in documents for sentence in document.notices):
-        notice(sentence)
+    sources = [Source(path, password) for path in paths]
     n_threads = n_threads or default_threads()
     model = model or default_model()
     library = Library.of(model, index_dir)
+    for source in sources:
+        _refuse_early(source, library, notice)
     llama = _load(
         model,
         library,
@@ -314,9 +312,9 @@ def index_documents(
     )
     folders = []
     try:
-        for document in documents:
-            folders.append(index_document(llama, library, document, progress, n_threads, notice, prefill))
-            notice(f"The index of {document.name} is {folders[-1]}")
+        for source in sources:
+            folders.append(index_document(llama, library, source, progress, n_threads, notice, prefill))
+            notice(f"The index of {source.name} is {folders[-1]}")
     finally:
         llama.close()
     return folders
@@ -362,6 +360,14 @@ def _load(
     if not Prompt(llama).has_template:
         notice("Note: this model has no chat template, so questions are put in a plain form (Question: ... Answer:).")
     return llama
+
+
+def _refuse_early(source: Source, library: Library, notice: Notice) -> None:
+    """Read a document before the model is loaded, if it has to be read, and say what there is to know about it."""
+    source.sha256(library)
+    if "document" in vars(source):
+        for sentence in source.document.notices:
+            notice(sentence)
 
 
 def _ignore(message: str) -> None:

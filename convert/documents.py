@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from ..cpu_kernels import ahead
+from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.store.index_files import open_index
@@ -16,12 +20,60 @@ from .index import IndexBuilder, identity
 from .pipeline import PREFILL_SPARSE, covers_by
 from .progress import Progress
 from .readers.document import Document
+from .readers.read import read_document
+
+
+class Source:
+    """A document's file. It is read when its text is needed, once: not if the file is as it was when it was indexed.
+
+    Parameters
+    ----------
+    path : path
+        The file; "-" is standard input.
+    password : str, optional
+        Opens an encrypted PDF.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], password: str | None = None) -> None:
+        self._path, self._password = path, password
+
+    @cached_property
+    def document(self) -> Document:
+        """The document, as it is read from the file."""
+        return read_document(self._path, self._password)
+
+    def sha256(self, library: Library) -> str:
+        """Return the hash of the document's text, from an index in a library if one was made of this very file.
+
+        Raises
+        ------
+        OctavoError
+            The document cannot be read.
+        """
+        if "document" in vars(self) or not os.path.isfile(self._path):
+            return hash_text(self.document.text)
+        status, where = os.stat(self._path), os.path.realpath(self._path)
+        with suppress(OctavoError):  # of an index that is damaged: the document itself says what it is
+            for _, manifest in library.indexes():
+                known = manifest["document"]
+                if (known.get("path"), known.get("mtime_ns"), known.get("bytes")) == (
+                    where,
+                    status.st_mtime_ns,
+                    status.st_size,
+                ):
+                    return str(known["sha256"])
+        return hash_text(self.document.text)
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the document."""
+        return self.document.name if "document" in vars(self) else Path(self._path).name
 
 
 def index_document(
     llama: Llama,
     library: Library,
-    document: Document,
+    source: Source,
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
@@ -35,8 +87,8 @@ def index_document(
         The model that reads the document. It is empty afterwards, and attends as before.
     library : Library
         Where the model's indexes live.
-    document : Document
-        The document, as it was read from its file.
+    source : Source
+        The document's file.
     progress : Progress
         Is told how far the work is.
     n_jobs : int
@@ -54,13 +106,13 @@ def index_document(
     Raises
     ------
     OctavoError
-        The document is too long, or disk or memory do not suffice.
+        The document cannot be read or is too long, or disk or memory do not suffice.
     """
-    path, covers = _locate(llama, library, document, prefill)
+    path, covers = _locate(llama, library, source, prefill)
     if path.exists():
-        notice(f"{document.name} is indexed already: {path}")
+        notice(f"{source.name} is indexed already: {path}")
     else:
-        _build(llama, library, path, document, progress, n_jobs, notice, covers)
+        _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
     for assignment in llama.context.cache.assignments:
         assignment.method.measure(index)
@@ -70,7 +122,7 @@ def index_document(
 def attach_document(
     llama: Llama,
     library: Library,
-    document: Document,
+    source: Source,
     progress: Progress,
     n_jobs: int,
     notice: Callable[[str], None],
@@ -80,7 +132,7 @@ def attach_document(
 
     Parameters
     ----------
-    llama, library, document, progress, n_jobs, notice, prefill
+    llama, library, source, progress, n_jobs, notice, prefill
         As in `index_document`. The model holds the document afterwards.
 
     Raises
@@ -88,9 +140,9 @@ def attach_document(
     OctavoError
         The index cannot be made or opened.
     """
-    path, covers = _locate(llama, library, document, prefill)
+    path, covers = _locate(llama, library, source, prefill)
     if not path.exists():
-        _build(llama, library, path, document, progress, n_jobs, notice, covers)
+        _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
     index, _ = open_index(path, library.model_hash)
     note_use(path)
     llama.attach(index)
@@ -101,12 +153,10 @@ def _settings(llama: Llama) -> ClusterSettings:
     return settings_for(llama.context.kv_type, llama.composition.clustering)
 
 
-def _locate(llama: Llama, library: Library, document: Document, prefill: str) -> tuple[Path, float]:
+def _locate(llama: Llama, library: Library, source: Source, prefill: str) -> tuple[Path, float]:
     """Where a document's index lies or will lie, and what share of its attention a batch covers."""
-    settings, shares = _settings(llama), (0.0, covers_by(prefill, llama))
-    found = [
-        (library.index_path(document.name, document.text, identity(llama, settings, each)), each) for each in shares
-    ]
+    settings, shares, sha256 = _settings(llama), (0.0, covers_by(prefill, llama)), source.sha256(library)
+    found = [(library.index_path(source.name, sha256, identity(llama, settings, each)), each) for each in shares]
     return next((each for each in found if each[0].exists()), found[-1])
 
 

@@ -271,7 +271,7 @@ class IndexBuilder:
         document = self.document
         where: dict[str, Any] = {}
         if document.path is not None:
-            where = {"path": document.path, "mtime_ns": document.mtime_ns}
+            where = {"path": document.path, "mtime_ns": document.mtime_ns, "bytes": document.n_bytes}
         places = {"places": [list(place) for place in document.places]} if document.places else {}
         return {
             "name": document.name,

@@ -25,7 +25,7 @@ from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
 from ..runtime.store.index_files import open_index
-from ..runtime.store.library import Library
+from ..runtime.store.library import Library, hash_text
 from .measures import log_softmax
 from .samples import Outcome, Sample
 
@@ -110,7 +110,7 @@ class Reader:
         self._attending = None
         llama.reset()
         llama.set_attention("dense")
-        path = library.index_path(name, text, identity(llama, settings))
+        path = library.index_path(name, hash_text(text), identity(llama, settings))
         if not path.exists():
             document = Document(text, name=name)
             IndexBuilder(llama, library, path, document, settings, self.progress, self.n_jobs).build()

@@ -41,8 +41,8 @@ class Document:
         What messages call it: the name of its file.
     path : str or None
         Where its file lies, if it has one that can be read again.
-    mtime_ns : int
-        When that file was changed last, as `os.stat` says it.
+    mtime_ns, n_bytes : int
+        When that file was changed last, as `os.stat` says it, and its size.
     """
 
     text: str
@@ -51,6 +51,7 @@ class Document:
     name: str = ""
     path: str | None = None
     mtime_ns: int = 0
+    n_bytes: int = 0
 
     def place(self, offset: int) -> Place | None:
         """Return where a character lies; None if it lies before all places, or there are none."""

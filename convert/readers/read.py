@@ -67,7 +67,8 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
     if not os.path.isfile(path):
         return replace(document, name=name)
-    return replace(document, name=name, path=os.path.realpath(path), mtime_ns=os.stat(path).st_mtime_ns)
+    status, where = os.stat(path), os.path.realpath(path)
+    return replace(document, name=name, path=where, mtime_ns=status.st_mtime_ns, n_bytes=status.st_size)
 
 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:

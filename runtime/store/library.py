@@ -126,19 +126,19 @@ class Library:
                 with _note_path().open("a") as file:
                     file.write(own + "\n")
 
-    def index_path(self, name: str, text: str, settings: dict[str, Any]) -> Path:
+    def index_path(self, name: str, sha256: str, settings: dict[str, Any]) -> Path:
         """Return where the index of a text lies, under whatever name it was made, or will lie.
 
         Parameters
         ----------
         name : str
             The document's name, with which that of a new folder begins.
-        text : str
-            The document's text.
+        sha256 : str
+            Hash of the document's text (`hash_text`).
         settings : dict
             What the index depends on besides text and model. Each combination of the three has a folder of its own.
         """
-        identity = json.dumps([hash_text(text), self.model_hash, settings], sort_keys=True)
+        identity = json.dumps([sha256, self.model_hash, settings], sort_keys=True)
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         made = sorted(path.name.removesuffix(PARTIAL) for path in self.folder.glob(f"*-{digest}*"))
         beginning = re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]

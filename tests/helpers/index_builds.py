@@ -8,7 +8,7 @@ from octavo.convert.index import IndexBuilder, identity
 from octavo.convert.progress import Silent
 from octavo.convert.readers.document import Document
 from octavo.runtime.store.files import map_arrays
-from octavo.runtime.store.library import Library
+from octavo.runtime.store.library import Library, hash_text
 
 SAME = 0.01  # the same numbers in f16, added up in another order; logits have a standard deviation of about three
 NAME = "document.txt"
@@ -38,7 +38,7 @@ def library_of(llama, folder):
 def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
     """Build the index of a text in a folder; returns its path."""
     library = library_of(llama, folder)
-    path = library.index_path(NAME, text, identity(llama, settings))
+    path = library.index_path(NAME, hash_text(text), identity(llama, settings))
     IndexBuilder(llama, library, path, Document(text, name=NAME), settings, progress or Silent(), n_jobs=2).build()
     return path
 

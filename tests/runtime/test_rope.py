@@ -8,7 +8,7 @@ from octavo.convert.clusters import ClusterSettings
 from octavo.convert.index import identity
 from octavo.errors import OctavoError
 from octavo.runtime.llama import rope_arguments
-from octavo.runtime.store.library import Library
+from octavo.runtime.store.library import Library, hash_text
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 300).tolist()
 SAME = 0.02  # as in test_parity.py
@@ -85,6 +85,6 @@ def test_an_index_is_of_its_positions(tiny_model, tmp_path):
     library, settings = Library.of(tiny_model, tmp_path), ClusterSettings()
     ways = [{}, *STRETCHED.values(), {"rope_scaling": "linear", "rope_scale": 4}, {"rope_freq_base": 5000.0}]
     identities = [identity(new_llama(tiny_model, n_ctx=512, **options), settings) for options in ways]
-    assert len({str(library.index_path("a.txt", "text", each)) for each in identities}) == len(ways)
+    assert len({str(library.index_path("a.txt", hash_text("text"), each)) for each in identities}) == len(ways)
     assert identities[0] == identity(new_llama(tiny_model), settings)
     assert len(identities[0]["rope"]) == 2  # as before there were others: indexes are found again

@@ -19,11 +19,10 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.documents import attach_document, index_document
+from octavo.convert.documents import Source, attach_document, index_document
 from octavo.convert.index import identity
 from octavo.convert.pipeline import document_tokens, read
 from octavo.convert.progress import Silent
-from octavo.convert.readers.read import read_document
 from octavo.runtime.store.files import read_json, sha256_of
 from octavo.runtime.store.index_files import MANIFEST, open_index
 from octavo.runtime.store.plan import Plan
@@ -128,11 +127,11 @@ def test_duo_makes_and_finds_an_index_of_its_own(tiny_model, plan, tmp_path):
     path.write_text(TEXT)
     plain, llama = new_llama(tiny_model), duo_llama(tiny_model, plan, "duo+squeezed", budget=0.5)
     library = library_of(plain, tmp_path)
-    whole = index_document(plain, library, read_document(path), Silent(), 1, notices.append)
-    attach_document(llama, library, read_document(path), Silent(), 1, notices.append)
+    whole = index_document(plain, library, Source(path), Silent(), 1, notices.append)
+    attach_document(llama, library, Source(path), Silent(), 1, notices.append)
     assert notices == [f"Indexing {NAME}, once."] * 2
     assert (llama.attention, llama.budget) == ("duo+squeezed", 0.5)
-    own = index_document(llama, library, read_document(path), Silent(), 1, notices.append)
+    own = index_document(llama, library, Source(path), Silent(), 1, notices.append)
     assert own != whole
     assert notices[-1] == f"{NAME} is indexed already: {own}"
 

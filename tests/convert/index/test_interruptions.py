@@ -15,6 +15,7 @@ from octavo import OctavoError
 from octavo.convert.index import identity
 from octavo.runtime.store import files
 from octavo.runtime.store.index_files import MANIFEST, open_index
+from octavo.runtime.store.library import hash_text
 
 # Interruptions.
 
@@ -47,7 +48,7 @@ REPORTS = 9  # two tasks; 512 and 512, then the rest, then the last 100 tokens; 
 def test_an_interrupted_build_goes_on_to_the_same_index(llama, index, tmp_path, at):
     with pytest.raises(KeyboardInterrupt):
         build(llama, tmp_path, progress=Recorded(at))
-    path = library_of(llama, tmp_path).index_path(NAME, TEXT, identity(llama, SETTINGS))
+    path = library_of(llama, tmp_path).index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
     assert_nothing_to_open(llama, tmp_path, path)
     assert build(llama, tmp_path) == path
     assert_same_index(path, index)
@@ -102,7 +103,7 @@ WRITES = 8
 def test_a_build_that_crashes_while_writing_goes_on_to_the_same_index(
     llama, index, tmp_path, monkeypatch, function, at
 ):
-    path = library_of(llama, tmp_path).index_path(NAME, TEXT, identity(llama, SETTINGS))  # writes model.json
+    path = library_of(llama, tmp_path).index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))  # writes model.json
     with monkeypatch.context() as patch:
         patch.setattr(os, function, failing(getattr(os, function), at, Crash()))
         with pytest.raises(Crash):
@@ -116,7 +117,7 @@ def test_a_build_that_crashes_while_writing_goes_on_to_the_same_index(
 
 def test_a_crash_before_the_folder_has_its_name_leaves_no_index(llama, index, tmp_path, monkeypatch):
     library = library_of(llama, tmp_path)
-    path = library.index_path(NAME, TEXT, identity(llama, SETTINGS))
+    path = library.index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
     with monkeypatch.context() as patch:
         patch.setattr(type(path), "rename", failing(None, 0, Crash()))
         with pytest.raises(Crash):
@@ -128,7 +129,7 @@ def test_a_crash_before_the_folder_has_its_name_leaves_no_index(llama, index, tm
 
 
 def test_unfinished_files_of_a_crash_are_removed(llama, index, tmp_path):
-    path = library_of(llama, tmp_path).index_path(NAME, TEXT, identity(llama, SETTINGS))
+    path = library_of(llama, tmp_path).index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
     partial = path.with_name(path.name + ".partial")
     partial.mkdir(parents=True)
     (partial / "layer-000.safetensors.tmp").write_bytes(b"half of it")
@@ -147,7 +148,7 @@ def out_of_space():
 @pytest.mark.parametrize("at", [0, 2, 3, 6, 7])
 @pytest.mark.parametrize("function", ["fsync", "open"])
 def test_a_full_disk_is_told_and_the_build_goes_on_later(llama, index, tmp_path, monkeypatch, function, at):
-    path = library_of(llama, tmp_path).index_path(NAME, TEXT, identity(llama, SETTINGS))
+    path = library_of(llama, tmp_path).index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
     with monkeypatch.context() as patch:
         if function == "fsync":
             patch.setattr(os, "fsync", failing(os.fsync, at, out_of_space()))

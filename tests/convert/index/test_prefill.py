@@ -6,10 +6,9 @@ from helpers.index_builds import NAME, library_of, text_of
 
 import octavo
 from octavo.convert import pipeline
-from octavo.convert.documents import index_document
+from octavo.convert.documents import Source, index_document
 from octavo.convert.pipeline import PREFILLS, covers_by
 from octavo.convert.progress import Silent
-from octavo.convert.readers.read import read_document
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.store.index_files import open_index
 
@@ -26,7 +25,7 @@ def index(llama, folder, prefill, n_characters=5200, notices=None):
     document = folder / NAME
     document.write_text(text_of(n_characters))
     notice = (notices if notices is not None else []).append
-    path = index_document(llama, library_of(llama, folder), read_document(document), Silent(), 2, notice, prefill)
+    path = index_document(llama, library_of(llama, folder), Source(document), Silent(), 2, notice, prefill)
     return *open_index(path, library_of(llama, folder).model_hash), path
 
 

@@ -30,11 +30,10 @@ from safetensors.numpy import load_file
 
 from octavo import OctavoError
 from octavo.convert.clusters import cluster_keys, settings_for
-from octavo.convert.documents import attach_document, index_document
+from octavo.convert.documents import Source, attach_document, index_document
 from octavo.convert.index import identity
 from octavo.convert.pipeline import document_tokens
 from octavo.convert.progress import Silent
-from octavo.convert.readers.read import read_document
 from octavo.runtime.cache.index import Calibration
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.cache.thresholds import measured_curve
@@ -225,7 +224,7 @@ def test_a_disk_is_asked_for_the_bytes_of_q8_0(llama, tmp_path, monkeypatch, tok
 
 
 def open_file(llama, folder, document, notices):
-    attach_document(llama, library_of(llama, folder), read_document(document), Silent(), 2, notices.append)
+    attach_document(llama, library_of(llama, folder), Source(document), Silent(), 2, notices.append)
     return llama.context.cache.document
 
 
@@ -237,7 +236,7 @@ def test_a_document_has_an_index_of_each_type(llama, of_f16, tmp_path, document)
     found = library_of(llama, tmp_path).indexes()
     assert {manifest["dtype"] for _, manifest in found} == {"f16", "q8_0"}
     for each in (of_f16, llama):
-        path = index_document(each, library_of(each, tmp_path), read_document(document), Silent(), 2, notices.append)
+        path = index_document(each, library_of(each, tmp_path), Source(document), Silent(), 2, notices.append)
         assert notices[-1] == f"{NAME} is indexed already: {path}"
 
 

@@ -37,7 +37,7 @@ def test_rule_1_an_index_is_a_folder_of_a_manifest_a_document_and_layers(index):
 
 def test_rule_2_it_is_written_under_another_name_synced_and_renamed(llama, tmp_path, monkeypatch):
     """Each file's content reaches the disk before its name, and all files before the folder's."""
-    path = library_of(llama, tmp_path).index_path(NAME, TEXT, identity(llama, SETTINGS))
+    path = library_of(llama, tmp_path).index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
     partial = path.with_name(path.name + ".partial")
     events = []
     fsync, replace, rename = os.fsync, os.replace, type(path).rename
