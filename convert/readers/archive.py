@@ -8,8 +8,8 @@ import zlib
 
 from ...errors import OctavoError
 
-#: Most files of an archive, most bytes of all of them unpacked, and how often more that may be than packed: text
-#: shrinks to a tenth, and seldom to a fiftieth.
+#: Most files of an archive, most bytes of all of them unpacked if they shrink by half, and how often more that may be
+#: than packed: text shrinks to a tenth, and seldom to a fiftieth; pictures do not.
 _MOST_FILES, _MOST_BYTES, _MOST_RATIO = 20_000, 256 << 20, 200
 
 
@@ -37,8 +37,8 @@ class Archive:
             raise self.damaged() from problem
         files = self._archive.infolist()
         n_bytes = sum(file.file_size for file in files)
-        limit = max(_MOST_RATIO * len(content), 1 << 20)
-        if len(files) > _MOST_FILES or n_bytes > min(_MOST_BYTES, limit):
+        limit = max(_MOST_BYTES, 2 * len(content))
+        if len(files) > _MOST_FILES or n_bytes > min(limit, max(_MOST_RATIO * len(content), 1 << 20)):
             raise OctavoError(
                 f"{name} unpacks to {n_bytes / 2**20:,.0f} MiB in {len(files):,} files, which no document needs: it is "
                 "refused as a zip bomb may do the same. Save the document's text in another format."

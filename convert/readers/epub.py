@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ...errors import OctavoError
 from .archive import Archive
 from .document import Document
-from .html import parse, to_markdown
+from .html import decode_html, parse, to_markdown
 from .markdown import document_of
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -43,7 +43,7 @@ def read_epub(archive: Archive) -> Document:
         path = posixpath.normpath(posixpath.join(folder, unquote(href))) if href else ""
         if path not in archive:
             continue  # of books with a part missing, the rest is better than nothing
-        part, own_pages = to_markdown(parse(archive.read(path), archive.name))
+        part, own_pages = to_markdown(parse(decode_html(archive.read(path), archive.name)[0], archive.name))
         if part.strip():
             text += "\n" if text else ""
             pages += [(len(text) + offset, label) for offset, label in own_pages]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OctavoError
 from .document import Document
+from .encodings import decode
 from .markdown import document_of
 
 if TYPE_CHECKING:
@@ -19,6 +22,14 @@ _SILENT += ["nav", "aside", "head", "title"]
 
 #: Elements that belong to a site, unless they are in an article.
 _OF_SITES = ["header", "footer"]
+
+#: How HTML begins, what any of it has, and the names of files that hold but a part of a page.
+_BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_TAG, _NAMES = re.compile(r"<[a-z][a-z1-6]*(\s[^<>]*)?>", re.IGNORECASE), (".html", ".htm", ".xhtml")
+
+#: Encodings that browsers read in place of those that pages name.
+_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
+_WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs"}
 
 #: A page that begins in the middle of a text, as EPUBs mark it: between characters of no other use.
 _PAGE = "\ue000{}\ue001"
@@ -44,16 +55,47 @@ def read_html(content: bytes, name: str) -> Document:
     OctavoError
         The file's elements are nested too deeply.
     """
-    soup = parse(content, name)
+    written, notices = decode_html(content, name)
+    soup = parse(written, name)
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
     text, pages = to_markdown(soup)
     if title and not re.search(r"^# ", text, re.MULTILINE):
         head = f"# {title}\n\n"
         text, pages = head + text, [(offset + len(head), label) for offset, label in pages]
-    return document_of(text, pages)
+    return document_of(text, pages, notices)
 
 
-def parse(content: bytes | str, name: str) -> BeautifulSoup:
+def is_html(content: bytes, name: str) -> bool:
+    """Return whether a file is HTML: by how it begins, or by its name if it has any tags."""
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
+    if name.lower().endswith(_NAMES) and _TAG.search(text):
+        return True
+    while text.startswith(("<!--", "<?")):
+        text = text.partition("-->" if text.startswith("<!--") else ">")[2].lstrip()
+    return _BEGINNING.match(text) is not None
+
+
+def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a page's text by the encoding that it names, else by one that can be told; and what to say of that.
+
+    Raises
+    ------
+    OctavoError
+        Its encoding cannot be told.
+    """
+    from bs4.dammit import EncodingDetector
+
+    named = EncodingDetector.find_declared_encoding(content, is_html=True)
+    has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    with suppress(LookupError, UnicodeError):
+        if named and not has_mark and not named.startswith("utf-16"):  # what can be read as ASCII is not UTF-16
+            encoding = codecs.lookup(named).name
+            return content.decode(_WIDER.get(encoding, encoding)), ()
+    return decode(content, name)
+
+
+def parse(text: str, name: str) -> BeautifulSoup:
     """Parse HTML or XHTML, however broken.
 
     Raises
@@ -66,7 +108,7 @@ def parse(content: bytes | str, name: str) -> BeautifulSoup:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that XHTML is read as HTML, and that text looks like a path
         try:
-            soup = BeautifulSoup(content, "html.parser")
+            soup = BeautifulSoup(text.replace("\0", ""), "lxml")
         except (RecursionError, AssertionError, ValueError) as problem:
             raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
     depth, tag = 0, soup.find(True)
@@ -123,7 +165,13 @@ def _converter() -> Any:
             return str(el.attrs.get("alt") or "")
 
     return Converter(
-        heading_style=ATX, bullets="-", escape_asterisks=False, escape_underscores=False, escape_misc=False, wrap=False
+        heading_style=ATX,
+        bullets="-",
+        escape_asterisks=False,
+        escape_underscores=False,
+        escape_misc=False,
+        wrap=False,
+        table_infer_header=True,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from dataclasses import replace
@@ -19,26 +18,33 @@ STANDARD_INPUT = "-"
 #: Most bytes of a document: no model reads as much text, but pictures take room.
 MOST_BYTES = 512 << 20
 
+#: What a file of Word has in it, in UTF-16, if it is encrypted.
+_ENCRYPTED_WORD = "EncryptedPackage".encode("utf-16-le")
+
+#: Files that archives have which are neither EPUB nor DOCX, and what to do with them.
+_OTHER_ARCHIVES = {
+    "xl/workbook.xml": "an Excel file: save it as CSV or PDF",
+    "ppt/presentation.xml": "a PowerPoint file: save it as PDF",
+    "content.xml": "an OpenDocument file: save it as DOCX or PDF",
+}
+
 #: How files begin that are no text, and what to do with them.
 _OTHER_KINDS = {
     b"\xd0\xcf\x11\xe0": "an old Word, Excel or PowerPoint file: save it as DOCX or PDF",
-    b"{\\rtf": "RTF: save it as DOCX or PDF",
+    b"{\\rtf1": "RTF: save it as DOCX or PDF",
     b"\x89PNG": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
     b"\xff\xd8\xff": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
-    b"GIF8": "a picture: octavo reads text",
+    b"GIF87a": "a picture: octavo reads text",
+    b"GIF89a": "a picture: octavo reads text",
     b"%!PS": "PostScript: make a PDF of it, with `ps2pdf`",
     b"AT&TFORM": "DjVu: make a PDF of it",
     b"\x1f\x8b": "packed with gzip: unpack it",
-    b"BZh": "packed with bzip2: unpack it",
+    b"BZh91AY": "packed with bzip2: unpack it",
     b"\xfd7zXZ": "packed with xz: unpack it",
     b"7z\xbc\xaf": "packed with 7z: unpack it",
-    b"Rar!": "packed with rar: unpack it",
-    b"GGUF": "a model: give it with -m",
+    b"Rar!\x1a": "packed with rar: unpack it",
+    b"GGUF\x03\0": "a model: give it with -m",
 }
-
-_HTML = re.compile(
-    rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
-)
 
 
 def read_document(path: str | os.PathLike[str], password: str | None = None) -> Document:
@@ -74,6 +80,8 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     """Return what a file is called, and its bytes."""
     if os.fspath(path) == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise OctavoError("Standard input is closed: give a file.")
         return "Standard input", _all_of(sys.stdin.buffer, "Standard input")
     name = Path(path).name or os.fspath(path)
     try:
@@ -100,22 +108,38 @@ def _all_of(file: object, name: str) -> bytes:
 
 def _read(content: bytes, name: str, password: str | None) -> Document:
     """Read a document by what its content is."""
-    if b"%PDF-" in content[:1024]:
+    if _is_pdf(content):
         from .pdf import read_pdf
 
         return read_pdf(content, name, password)
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _read_archive(content, name)
+    if _ENCRYPTED_WORD in content[: 1 << 20] and content.startswith(b"\xd0\xcf\x11\xe0"):
+        raise OctavoError(f"{name} is encrypted: save it without a password.")
     for beginning, what in _OTHER_KINDS.items():
         if content.startswith(beginning):
             raise OctavoError(f"{name} is {what}.")
-    if _HTML.match(content[:4096].lstrip(b"\xef\xbb\xbf")):
-        from .html import read_html
+    from .html import is_html, read_html
 
+    if is_html(content, name):
         return read_html(content, name)
     from .text import read_text
 
     return read_text(content, name)
+
+
+def _is_pdf(content: bytes) -> bool:
+    """Return whether a file is a PDF, maybe after other bytes, but no text that speaks of PDF."""
+    beginning = content[:1024]
+    if beginning.lstrip(b"\xef\xbb\xbf\0 \t\r\n").startswith(b"%PDF-"):
+        return True
+    if b"%PDF-" not in beginning:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _read_archive(content: bytes, name: str) -> Document:
@@ -129,4 +153,7 @@ def _read_archive(content: bytes, name: str) -> Document:
         from .epub import read_epub
 
         return read_epub(archive)
+    for part, what in _OTHER_ARCHIVES.items():
+        if part in archive:
+            raise OctavoError(f"{name} is {what}.")
     raise OctavoError(f"{name} is a zip archive, but neither EPUB nor DOCX: unpack it, or save it as DOCX or PDF.")

@@ -53,10 +53,29 @@ def test_headings_of_html_are_places():
         '<meta charset="windows-1251"><p>Маяк</p>'.encode("cp1251"),
         b"\xef\xbb\xbf" + "<p>Маяк".encode(),
         "<?xml version='1.0' encoding='utf-8'?><html><p>Маяк</p></html>".encode(),
+        '<meta charset="utf-16"><p>Маяк</p>'.encode(),
     ],
 )
 def test_html_says_its_encoding(html):
     assert read_html(html, "page.html").text == "Маяк\n"
+
+
+def test_html_that_names_the_wrong_encoding_is_read_in_one_that_can_be_told():
+    said = "Смотритель маяка записывал каждый корабль, что проходил мимо острова этой зимой."
+    document = read_html(f'<meta charset="utf-8"><p>{said}</p>'.encode("cp1251"), "page.html")
+    assert document.text == said + "\n"
+    assert document.notices == ("page.html is read as cp1251: save it as UTF-8 if that is wrong.",)
+
+
+def test_latin_1_is_what_browsers_take_it_for():
+    html = '<meta charset="iso-8859-1"><p>“Fog”</p>'.encode("cp1252")
+    assert read_html(html, "page.html").text == "“Fog”\n"
+
+
+def test_html_may_leave_out_end_tags():
+    items, table = b"<ul><li>a<li>b<ul><li>c</ul></ul>", b"<table><tr><td>1<td>2<tr><td>3<td>4</table>"
+    html = b"<html><head><title>T</title><body>" + items + table
+    assert read_html(html, "page.html").text == "# T\n\n- a\n- b\n  - c\n\n| 1 | 2 |\n| --- | --- |\n| 3 | 4 |\n"
 
 
 def test_a_title_heads_a_page_without_a_heading():

@@ -9,12 +9,16 @@ from octavo.convert.readers.text import read_text
 from octavo.errors import OctavoError
 
 RUSSIAN = "Смотритель маяка записывал каждый корабль, что проходил мимо. " * 20
+CZECH = "Příliš žluťoučký kůň úpěl ďábelské ódy, když mlha ležela nad mořem a zvon vyzváněl. " * 20
+GERMAN = "Der Wärter schrieb jedes Schiff auf, das über die Straße fuhr, und läutete schön im Nebel. " * 20
+SPANISH = "El farero anotó cada barco que pasó por allí: ¿quién tañía la campana aquella mañana? " * 20
+QUOTED = "“The keeper’s log,” he said — and slept. " * 20  # noqa: RUF001
 FRENCH = "Le gardien du phare notait chaque navire qui passait près de l'île, même l'été, où tout était calmé. " * 20
 CHINESE = "灯塔看守人记下了每一艘经过的船只，以及它的港口和货物。冬天的夜里，他在雾中敲钟。" * 20  # noqa: RUF001
 JAPANESE = "灯台守は島のそばを通るすべての船を書き留めた。その一隻はペトレル号と呼ばれていた。" * 20
 
 
-@pytest.mark.parametrize("text", ["A ship.\r\nAnd\fmore \t\n", "\u2028é\n\n\n", "a\0b"])
+@pytest.mark.parametrize("text", ["A ship.\r\nAnd\fmore \t\n", "\u2028é\n\n\n", "a few\0b"])
 def test_utf_8_stays_as_it_is(text):
     for mark in (b"", codecs.BOM_UTF8):
         document = read_text(mark + text.encode(), "log.txt")
@@ -29,7 +33,20 @@ def test_other_forms_of_unicode(encoding):
 
 @pytest.mark.parametrize(
     ("text", "encoding"),
-    [(RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r"), (FRENCH, "cp1252"), (CHINESE, "gb18030")],
+    [
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (FRENCH, "cp1252"),
+        (GERMAN, "cp1252"),
+        (GERMAN, "mac-roman"),
+        (SPANISH, "cp1252"),
+        (QUOTED, "cp1252"),
+        (CZECH, "cp1250"),
+        (CZECH, "iso8859-2"),
+        (CHINESE, "gb18030"),
+        (JAPANESE, "cp932"),
+        (JAPANESE, "euc-jp"),
+    ],
 )
 def test_encodings_that_can_be_told_are_told(text, encoding):
     document = read_text(text.encode(encoding), "log.txt")
@@ -39,10 +56,17 @@ def test_encodings_that_can_be_told_are_told(text, encoding):
 
 
 def test_what_cannot_be_told_is_refused():
-    with pytest.raises(OctavoError, match=r"^log\.txt is not UTF-8 text: byte 0xff in line 2\. Nor can another"):
-        read_text(b"a\n" + bytes(range(255, 0, -1)) * 20, "log.txt")
-    with pytest.raises(OctavoError, match="Nor can another encoding be told: save it as UTF-8"):
-        read_text(JAPANESE.encode("euc-jp"), "log.txt")  # it might be Chinese as well
+    message = (
+        r"^log\.txt is not UTF-8 text: byte 0x.. in line 2\. Nor can another encoding be told: save it as UTF-8\.$"
+    )
+    for text in (
+        b"a\ncaff\xe8, \xe0 la",  # French in one encoding, Slovak in another
+        b"a\n" + bytes(range(255, 127, -1)) * 20,
+        b"a\n" + FRENCH.encode() + b"\xff" + FRENCH.encode(),  # UTF-8 but for a byte
+        ("a\n" + RUSSIAN).encode()[:-3],
+    ):
+        with pytest.raises(OctavoError, match=message):
+            read_text(text, "log.txt")
     with pytest.raises(OctavoError, match=r"^log\.txt begins as utf-16 text but is damaged: save it as UTF-8\.$"):
         read_text(codecs.BOM_UTF16_LE + b"\x00\xd8\x00", "log.txt")
 
