@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _SILENT = ["script", "style", "template", "noscript", "svg", "iframe", "object", "button"]
 _SILENT += ["nav", "aside", "head", "title"]
 
+#: Links that say nothing: to a heading itself, and back from a note.
+_SIGNS_OF_LINKS = {"¶", "#", "§", "🔗", "↩", "↩\ufe0e", "↩\ufe0f", "↑", "^"}
+
 #: Elements that belong to a site, unless they are in an article.
 _OF_SITES = ["header", "footer"]
 
@@ -131,25 +134,52 @@ def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
     for tag in soup.find_all(_OF_SITES):
         if not tag.decomposed and tag.find_parent(["article", "main", "section"]) is None:
             tag.decompose()
+    for table in soup.find_all("table"):
+        if table.find("table") or all(len(row.find_all(["td", "th"])) < 2 for row in table.find_all("tr")):
+            _unwrap_layout(table)
+    for cell in soup.find_all(string=re.compile(r"\|")):
+        if cell.find_parent("table") and cell.find_parent("pre") is None:
+            cell.replace_with(cell.replace("|", "\\|"))
     for tag in soup.find_all(True):
         if not tag.decomposed:
             _simplify(soup, tag)
+    for node in soup.find_all(string=re.compile(r"[^\S ]|  ")):
+        if node.find_parent(["pre", "textarea"]) is None:
+            node.replace_with(re.sub(r"\s+", " ", node))
     text = _converter().convert_soup(soup)
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
     text = _BLANKS_AFTER_PAGES.sub(r"\1", text)
     return _take_pages(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
 
 
+def _unwrap_layout(table: Tag) -> None:
+    """Make plain parts of a table that has tables in it, or but one column: it lays out a page."""
+    for part in table.find_all(["thead", "tbody", "tr", "td", "th"]):
+        if part.find_parent("table") is table:
+            part.name = "div"
+    table.name = "div"
+
+
 def _simplify(soup: BeautifulSoup, tag: Tag) -> None:
-    """Remove an element that is hidden, and mark one that begins a page."""
+    """Remove an element that is hidden or says nothing, mark one that begins a page, and write formulas as TeX."""
     style = str(tag.get("style") or "").replace(" ", "").lower()
     if tag.has_attr("hidden") or "display:none" in style or "visibility:hidden" in style:
         tag.decompose()
         return
-    kind = f"{tag.get('epub:type') or ''} {tag.get('role') or ''}"
-    if "pagebreak" in kind:
+    if tag.name == "a" and tag.get_text(strip=True) in _SIGNS_OF_LINKS:
+        tag.decompose()
+        return
+    if tag.name == "math" and (tex := tag.find("annotation")):
+        tag.replace_with(soup.new_string(f"${tex.get_text(strip=True)}$"))
+        return
+    if "pagebreak" in _kind(tag):
         label = str(tag.get("title") or tag.get("aria-label") or tag.get_text(strip=True))
         tag.replace_with(soup.new_string(_PAGE.format(label.strip()) if label.strip() else ""))
+
+
+def _kind(tag: Tag) -> str:
+    """Return what an element says that it is."""
+    return f"{tag.get('epub:type') or ''} {tag.get('role') or ''}"
 
 
 def _converter() -> Any:
@@ -159,7 +189,14 @@ def _converter() -> Any:
         """Writes links and pictures as their words: where they lead is of no use to a reader without a network."""
 
         def convert_a(self, el: Any, text: str, parent_tags: Any) -> str:
-            return text
+            return f"[{text}]" if "noteref" in _kind(el) and not text.startswith("[") else text
+
+        def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
+            if text.startswith("["):
+                return text
+            if el.find("a") or el.find_parent("a"):  # to a note
+                return f"[{text}]"
+            return f"^{text}" if re.fullmatch(r"[-+\u2212]?\d+|[a-z]", text) else text
 
         def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
             return str(el.attrs.get("alt") or "")

@@ -42,6 +42,23 @@ def test_what_html_says_survives_and_the_site_around_it_does_not():
         assert part not in text
 
 
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>Fog\n   and&nbsp;ice</p><pre>a\n  b</pre>", "Fog and ice\n\n```\na\n  b\n```"),
+        ("<p>10<sup>6</sup>, the 19<sup>th</sup></p>", "10^6, the 19th"),
+        ("<p>so.<sup><a href='#1'>1</a></sup> no.<sup>[2]</sup></p>", "so.[1] no.[2]"),
+        ("<h1>Log<a href='#log'>¶</a></h1><p>A note. <a href='#r1'>↩</a></p>", "# Log\n\nA note."),
+        ("<p>So <math><mi>x</mi><annotation>x^2</annotation></math> is.</p>", "So $x^2$ is."),
+        ("<table><tr><td>a|b</td><td>c</td></tr></table>", "| a\\|b | c |\n| --- | --- |"),
+        ("<table><tr><td><table><tr><td>a<td>b</table><td>c</table>", "| a | b |\n| --- | --- |\n\nc"),
+        ("<table><tr><td><p>One<p>Two</table>", "One\n\nTwo"),
+    ],
+)
+def test_what_becomes_of_an_element(html, text):
+    assert read_html(html.encode(), "page.html").text == text + "\n"
+
+
 def test_headings_of_html_are_places():
     document = read_html(PAGE.encode("latin-1"), "page.html")
     assert document.place(document.text.index("Gannet")).heading == "The Lighthouse > Ships"
