@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-import statistics
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import OctavoError
 from .document import Document
 from .markdown import document_of
-from .pdf_layout import LEADER, Block, Line, Piece, blocks, cells, code, lines_in_order, list_item
+from .pdf_characters import page_pieces
+from .pdf_layout import LEADER, Block, Line, blocks, code, lines_in_order, list_item, plain
+from .pdf_tables import table_rows
 
 #: Most pages of a document, of which a model reads a few thousand.
 _MOST_PAGES = 20_000
@@ -20,19 +22,12 @@ _MOST_PAGES = 20_000
 #: Share of a page's height at each end where running heads and feet lie; and of the pages that repeat one.
 _MARGIN, _REPEATED = 0.12, 0.25
 
-#: Weight of a font from which on it is bold; and gap between words that are not of one piece, in font sizes.
-_BOLD, _GAP = 600, 1.2
+#: Heads that change with the chapter: the gap to the text and their largest size, in sizes of it; and the share of
+#: pages that have one at the same height.
+_APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
 
-#: Characters that stand for others: ligatures, blanks of all widths, and soft hyphens.
-_SAME = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st", 0xAD: "-"}
-_SAME |= dict.fromkeys([0xA0, 0x2002, 0x2003, 0x2009, 0x200A, 0x202F, 0x3000, 0x9], " ")
-_SAME |= dict.fromkeys([0x200B, 0x200C, 0x200D, 0xFEFF, 0xFFFE, 0xFFFF], "")
-
-#: How PDFium marks a hyphen at the end of a line.
-_HYPHEN = 2
-
-#: Fonts whose letters are all of one width: the flag that says so, which few set, and what they are called.
-_FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|fixed", re.IGNORECASE)
+#: Characters of scripts that put no blanks between words: Chinese and Japanese.
+_SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
 
 def read_pdf(content: bytes, name: str, password: str | None = None) -> Document:
@@ -58,14 +53,15 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
         with pypdfium2.PdfDocument(content, password=password) as pdf:
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
-            pages, labels, silent = [], [], []
+            pages, heights, labels, silent = [], [], [], []
             for number in range(len(pdf)):
                 page = pdf[number]
                 labels.append(pdf.get_page_label(number) or str(number + 1))
-                pieces = list(_pieces(page))
-                if not pieces and any(True for _ in page.get_objects(max_depth=1)):
+                height, pieces = page_pieces(page)
+                if not any(pieces) and any(True for _ in page.get_objects(max_depth=1)):
                     silent.append(labels[-1])
-                pages.append((page.get_height(), pieces))
+                heights.append(height)
+                pages.append([line for part in pieces for line in lines_in_order(part)])
                 page.close()
             outline = _outline(pdf)
     except pypdfium2.PdfiumError as problem:
@@ -73,74 +69,17 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
             wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its --password"
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
-    if not any(pieces for _, pieces in pages):
-        raise OctavoError(f"{name} has no text, only pictures of it: `ocrmypdf {name} OUT.pdf` makes a PDF with text.")
+    if not any(pages):
+        n_pages = "page" if len(pages) == 1 else f"{len(pages)} pages"
+        makes = f"`ocrmypdf {shlex.quote(name)} OUT.pdf` makes a PDF with text"
+        raise OctavoError(f"{name} has no text on its {n_pages}, only pictures of it: {makes}.")
     notices = []
     if silent:
         shown = ", ".join(silent[:10]) + (" and others" if len(silent) > 10 else "")
         notices = [f"{name} has no text on {len(silent)} of {len(pages)} pages ({shown}): `ocrmypdf` finds such text."]
-    heights = [height for height, _ in pages]
-    lines = _without_repeats([lines_in_order(pieces) for _, pieces in pages], heights, labels)
-    text, offsets = _written(lines, outline)
+    pages = _without_repeats(_with_normal_weight(pages), heights, labels)
+    text, offsets = _written(pages, outline)
     return document_of(text, list(zip(offsets, labels, strict=True)), notices)
-
-
-class _Words:
-    """The characters of a piece, as they come."""
-
-    def __init__(self) -> None:
-        self.characters: list[str] = []
-        self.left = self.right = self.y = 0.0
-        self.sizes: list[float] = []
-        self.n_bold, self.fixed = 0, True
-
-    def piece(self) -> Iterator[Piece]:
-        """Yield the piece, if it has any words."""
-        text = re.sub(r"\s+", " ", "".join(self.characters)).strip()
-        if text:
-            size, bold = statistics.median(self.sizes), 2 * self.n_bold > len(self.sizes)
-            yield Piece(text, self.left, self.right, self.y, size, bold, self.fixed)
-
-
-def _pieces(page: Any) -> Iterator[Piece]:
-    """Yield the pieces of a page's lines, as PDFium orders its characters."""
-    import pypdfium2.raw as pdfium
-
-    text_page = page.get_textpage()
-    raw, box, x, y = text_page.raw, pdfium.FS_RECTF(), ctypes.c_double(), ctypes.c_double()
-    font, flags = ctypes.create_string_buffer(64), ctypes.c_int()
-    words = _Words()
-    for i in range(text_page.count_chars()):
-        number = pdfium.FPDFText_GetUnicode(raw, i)
-        character = "-" if number == _HYPHEN else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
-        if character in ("\r", "\n"):
-            yield from words.piece()
-            words = _Words()
-            continue
-        if not character.isprintable() or character in ("", " "):
-            words.characters += " " if character and words.characters else ""
-            continue
-        pdfium.FPDFText_GetLooseCharBox(raw, i, box)
-        pdfium.FPDFText_GetCharOrigin(raw, i, x, y)
-        size = max(pdfium.FPDFText_GetFontSize(raw, i), 0.5 * abs(box.top - box.bottom), 0.1)  # a matrix may scale it
-        is_far = abs(y.value - words.y) > 0.5 * size or not -1 < (box.left - words.right) / size < _GAP
-        if words.characters and is_far:
-            yield from words.piece()
-            words = _Words()
-        if not words.characters:
-            words.left, words.y = box.left, y.value
-        if words.fixed:  # as far as it has been seen
-            pdfium.FPDFText_GetFontInfo(raw, i, font, len(font), flags)
-            words.fixed = bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value))
-        words.right = box.right
-        words.characters.append(character)
-        words.sizes.append(size)
-        words.n_bold += pdfium.FPDFText_GetFontWeight(raw, i) >= _BOLD
-        if number == _HYPHEN:
-            yield from words.piece()
-            words = _Words()
-    yield from words.piece()
-    text_page.close()
 
 
 def _outline(pdf: Any) -> dict[tuple[int, str], int]:
@@ -150,13 +89,19 @@ def _outline(pdf: Any) -> dict[tuple[int, str], int]:
         target = bookmark.get_dest()
         page = target.get_index() if target else None
         if page is not None:
-            levels[page, _plain(bookmark.get_title())] = bookmark.level + 1
+            levels[page, plain(bookmark.get_title())] = bookmark.level + 1
     return levels
 
 
-def _plain(text: str) -> str:
-    """Return the letters and digits of a text, by which it is found again."""
-    return re.sub(r"\W+", "", text).lower()
+def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
+    """Take text for normal if most of it is bold, as some files say of all of theirs."""
+    pieces = [piece for page in pages for line in page for piece in line.pieces]
+    if 2 * sum(len(piece.text) for piece in pieces if piece.bold) <= sum(len(piece.text) for piece in pieces):
+        return pages
+    return [
+        [replace(line, pieces=tuple(replace(piece, bold=False) for piece in line.pieces)) for line in page]
+        for page in pages
+    ]
 
 
 def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> list[list[Line]]:
@@ -169,12 +114,36 @@ def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: 
             for key in _keys(line, labels[number]):
                 places[key].add(number)
     repeated = {key for key, own in places.items() if len(own) >= max(3, _REPEATED * len(pages))}
+    repeated |= {key for key in _chapter_heads(pages, heights) if len(places[key]) > 1}
     kept = []
     for number, lines in enumerate(pages):
         near = _near_edges(lines, heights[number])
         left_out = {id(line) for line in near if _is_number(line) or repeated.intersection(_keys(line, labels[number]))}
         kept.append([line for line in lines if id(line) not in left_out])
     return kept
+
+
+def _chapter_heads(pages: list[list[Line]], heights: Sequence[float]) -> set[tuple[int, str]]:
+    """Return the heads that change with the chapter: of the text's size, apart from it, at one height on most pages."""
+    body_size = _body_size(pages)
+    heads: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for number, lines in enumerate(pages):
+        for line in _near_edges(lines, heights[number]):
+            others = [other.y - line.y for other in lines if abs(other.y - line.y) > 0.5 * line.size]
+            is_outermost = all(other > 0 for other in others) or all(other < 0 for other in others)
+            is_apart = all(abs(other) > _APART * line.size for other in others)
+            if is_outermost and is_apart and line.size < _LARGEST_HEAD * body_size:
+                key = _keys(line, "")[0]
+                heads[key[0]].append(key)
+    return {key for own in heads.values() if len(own) >= max(3, _HEADED * len(pages)) for key in own}
+
+
+def _body_size(pages: list[list[Line]]) -> float:
+    """Return the size of most letters."""
+    letters: Counter[float] = Counter()
+    for line in (line for page in pages for line in page):
+        letters[round(line.size, 1)] += len(line.text)
+    return letters.most_common(1)[0][0] if letters else 1.0
 
 
 def _near_edges(lines: Sequence[Line], height: float) -> list[Line]:
@@ -196,11 +165,11 @@ def _is_number(line: Line) -> bool:
 
 def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tuple[str, list[int]]:
     """Write pages as Markdown; return the text, and where each page begins."""
-    letters: Counter[float] = Counter()
-    for line in (line for page in pages for line in page):
-        letters[round(line.size, 1)] += len(line.text)
-    body_size = letters.most_common(1)[0][0] if letters else 1.0
-    made = [blocks(page, body_size) for page in pages]
+    body_size = _body_size(pages)
+    titles: dict[int, set[str]] = defaultdict(set)
+    for number, title in outline:
+        titles[number].add(title)
+    made = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
     words = Counter(
         re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", " ".join(line.text for page in pages for line in page).lower())
     )
@@ -237,7 +206,7 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
     sizes = sorted({(round(block.lines[0].size), block.lines[0].bold) for _, block in headings}, reverse=True)
     levels = {}
     for number, block in headings:
-        listed = outline.get((number, _plain(" ".join(line.text for line in block.lines))))
+        listed = outline.get((number, plain(" ".join(line.text for line in block.lines))))
         by_size = sizes.index((round(block.lines[0].size), block.lines[0].bold)) + 1
         levels[id(block)] = min(listed or by_size, 6)
     return levels
@@ -246,11 +215,10 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
     """Write a block as Markdown."""
     if block.kind == "table":
-        rows = [
-            [" ".join(piece.text for piece in cell).replace("|", "\\|") for cell in cells(line)] for line in block.lines
-        ]
-        written = ["| " + " | ".join(row) + " |" for row in rows]
-        return "\n".join([written[0], "|" + " --- |" * len(rows[0]), *written[1:]]) + "\n\n"
+        rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table_rows(block)]
+        return "\n".join([rows[0], "|" + " --- |" * len(block.columns), *rows[1:]]) + "\n\n"
+    if block.kind == "rows":
+        return "\n".join(line.text for line in block.lines) + "\n\n"
     if block.kind == "code":
         return code(block.lines) + "\n\n"
     text = _joined([line.text for line in block.lines], words)
@@ -272,5 +240,5 @@ def _joined(lines: Sequence[str], words: Counter[str]) -> str:
             is_one = words[first + second] >= words[f"{first}-{second}"]
             text = (text[:-1] if is_one else text) + line
         else:
-            text += " " + line
+            text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
     return text

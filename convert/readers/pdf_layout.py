@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
+
+from .pdf_tables import ROW_GAP, Span, cells, find_table
 
 #: A column is at least this share of the page's text wide, and has so many lines; and a gutter so many font sizes.
 _LEAST_COLUMN, _LEAST_LINES, _GUTTER = 0.2, 5, 0.8
 
+#: Most that powers and marks of notes stand above their line, in font sizes.
+_RAISED = 0.45
+
 #: Share of a column that its lines fill on average: cells of a table fill less.
 _FILLED = 0.55
-
-#: Gap between the words of two cells, in font sizes; and how far cells of a column may begin apart.
-_CELL_GAP, _ALIGNED = 1.5, 1.0
 
 #: A line is a heading if its letters are so much larger than the text's.
 _HEADING_SIZE = 1.12
 
 _BULLET = re.compile(r"[•◦▪‣●○■\u2013\u2014·*-]\s+(?=\S)")
+
+_SURE_BULLET = re.compile(r"[•◦▪‣●○■]\s+(?=\S)")
+
+#: How the captions of pictures and tables begin.
+_CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGNORECASE)
 
 #: Dots that lead from an entry of a table of contents to its page.
 LEADER = re.compile(r"(\s*\.){4,}\s*")
@@ -82,7 +89,7 @@ class Line:
     @property
     def y(self) -> float:
         """Return the line's baseline."""
-        return self.pieces[0].y
+        return max(self.pieces, key=lambda piece: (piece.size, len(piece.text))).y
 
     @property
     def size(self) -> float:
@@ -109,11 +116,14 @@ class Block:
     lines : list of Line
         Its lines.
     kind : str
-        "text", "heading", "item", "table", "code" or "entry".
+        "text", "heading", "item", "table", "rows" (of a table whose columns are not clear), "code" or "entry".
+    columns : tuple of Span
+        Where the columns of a table begin and end.
     """
 
     lines: list[Line]
     kind: str
+    columns: tuple[Span, ...] = ()
 
 
 def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
@@ -148,35 +158,43 @@ def _columns(band: Sequence[Piece], gutter: float) -> list[Line]:
 
 
 def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
-    """Return the middle of the gap between two columns that few pieces cross, if there is one."""
+    """Return the middle of the gap between two columns that stand beside each other for some lines, if there is one."""
     width, size = right - left, statistics.median(piece.size for piece in pieces)
-    edges = sorted({piece.right for piece in pieces})
-    best: tuple[int, float] | None = None
-    for edge in edges:
-        if not left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
-            continue
-        middle = edge + _GUTTER * size / 2
-        crossing = sum(piece.left < middle + _GUTTER * size / 2 and piece.right > edge for piece in pieces)
-        if best is None or crossing < best[0]:
-            best = crossing, middle
-    if best is None or best[0] > 0.2 * len(pieces):
-        return None
+    falling = sorted(pieces, key=lambda piece: -piece.y)
+    best: list[Piece] = []
+    most, gutter = 0, 0.0
+    for edge in sorted({piece.right for piece in pieces}):
+        if left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
+            n_beside, beside = _longest_run(falling, edge, edge + _GUTTER * size)
+            if n_beside > most:
+                most, best, gutter = n_beside, beside, edge + _GUTTER * size / 2
     for side, edge in ((1, left), (-1, right)):
-        own = [p for p in pieces if (p.right <= best[1] if side == 1 else p.left >= best[1])]
+        own = [p for p in best if (p.right <= gutter if side == 1 else p.left >= gutter)]
         baselines = {round(piece.y) for piece in own}
         if len(baselines) < _LEAST_LINES:
             return None
-        room = abs(best[1] - edge)
-        if sum(piece.right - piece.left for piece in own) < _FILLED * room * len(baselines):
+        if sum(piece.right - piece.left for piece in own) < _FILLED * abs(gutter - edge) * len(baselines):
             return None
-    return best[1]
+    return gutter
+
+
+def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[int, list[Piece]]:
+    """Return the most pieces down the page without one in a gap, and how many stand on its emptier side."""
+    runs: list[list[Piece]] = [[]]
+    for piece in falling:
+        if piece.left < right and piece.right > left:
+            runs.append([])
+        else:
+            runs[-1].append(piece)
+    n_left = [sum(piece.right <= left for piece in run) for run in runs]
+    return max(((min(n, len(run) - n), run) for n, run in zip(n_left, runs, strict=True)), key=lambda each: each[0])
 
 
 def _lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
     """Return the lines of one column, from the top."""
     lines: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda piece: (-piece.y, piece.left)):
-        if lines and abs(lines[-1][0].y - piece.y) < 0.4 * min(piece.size, lines[-1][0].size):
+        if lines and abs(lines[-1][0].y - piece.y) < _RAISED * max(piece.size, lines[-1][0].size):
             lines[-1].append(piece)
         else:
             lines.append([piece])
@@ -194,7 +212,12 @@ def _joined_baselines(lines: list[Line]) -> list[Line]:
     return joined
 
 
-def blocks(lines: Sequence[Line], body_size: float) -> list[Block]:
+def plain(title: str) -> str:
+    """Return the letters and digits of a title without its number, by which it is found again."""
+    return re.sub(r"\W+", "", re.sub(r"^[\dA-Z]{1,3}([.][\d.]*|\s)\s*(?=\w)", "", title)).lower()
+
+
+def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Block]:
     """Group lines into paragraphs, headings, items of lists, and tables.
 
     Parameters
@@ -203,23 +226,61 @@ def blocks(lines: Sequence[Line], body_size: float) -> list[Block]:
         A page's lines in order.
     body_size : float
         Size of the text's font.
+    titles : set of str
+        What the outline says that stands on the page, made plain.
     """
     leading = _leading(lines)
+    n_cells = [0 if line.fixed or LEADER.search(line.text) else len(cells(line)) for line in lines]
     made: list[Block] = []
-    rest = list(lines)
-    while rest:
-        n_rows = 0 if rest[0].fixed else _table_rows(rest)
+    position = 0
+    while position < len(lines):
+        line, after = lines[position], lines[position + 1] if position + 1 < len(lines) else None
+        n_rows, columns = find_table(lines[position:], n_cells[position:])
         if n_rows:
-            made.append(Block(rest[:n_rows], "table"))
-            del rest[:n_rows]
+            made.append(Block(list(lines[position : position + n_rows]), "table", columns))
+            position += n_rows
             continue
-        line = rest.pop(0)
-        kind = _kind(line, body_size)
+        kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
+        before = made[-1].lines[-1] if made else None
+        if n_cells[position] > 1 and kind == "text" and _has_neighbour(made, n_cells[position + 1 : position + 2]):
+            kind = "rows"
+        elif before and made[-1].kind == "text" and kind == "item" and not _SURE_BULLET.match(line.text):
+            kind = "text" if _runs_on(before, line, leading) and abs(before.left - line.left) < line.size else kind
+        elif _is_bold_only(line, kind, body_size, titles) and _in_text(made, line, after, leading):
+            kind = "text"
         if made and kind != "item" and _goes_on(made[-1], line, kind, leading):
             made[-1].lines.append(line)
         else:
             made.append(Block([line], kind))
+        position += 1
     return made
+
+
+def _is_bold_only(line: Line, kind: str, body_size: float, titles: Set[str]) -> bool:
+    """Return whether nothing but its weight makes a heading of a line."""
+    return kind == "heading" and line.size < _HEADING_SIZE * body_size and plain(line.text) not in titles
+
+
+def _has_neighbour(made: Sequence[Block], n_cells_after: Sequence[int]) -> bool:
+    """Return whether the line after the last block has others with cells above or below it."""
+    return bool(made and made[-1].kind in ("rows", "table")) or any(n > 1 for n in n_cells_after)
+
+
+def _runs_on(line: Line, after: Line, leading: float) -> bool:
+    """Return whether a line is full, and the next one follows closely, as within a paragraph."""
+    left, right = line.column
+    is_close = line.column == after.column and 0 < line.y - after.y <= (leading + 0.35) * after.size
+    return is_close and line.right > right - 0.1 * (right - left)
+
+
+def _in_text(made: Sequence[Block], line: Line, after: Line | None, leading: float) -> bool:
+    """Return whether a line is bold amid a paragraph, or begins one or a caption, so that it is no heading."""
+    if line.text.endswith("-") or _CAPTION.match(line.text):
+        return True
+    before = made[-1].lines[-1] if made and made[-1].kind == "text" else None
+    if before and abs(before.size - line.size) < 0.5 and _runs_on(before, line, leading):
+        return True
+    return bool(after and not after.bold and abs(after.size - line.size) < 0.5 and _runs_on(line, after, leading))
 
 
 def _leading(lines: Sequence[Line]) -> float:
@@ -236,6 +297,8 @@ def _kind(line: Line, body_size: float) -> str:
         return "code"
     if LEADER.search(text):
         return "entry"
+    if _SURE_BULLET.match(text):
+        return "item"
     if _BULLET.match(text) or _NUMBERED.match(text):
         return "item" if line.size < _HEADING_SIZE * body_size and not line.bold else "heading"
     is_short = len(text) < 120 and not text.endswith((".", ",", ";", ":"))
@@ -249,6 +312,8 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
     last = block.lines[-1]
     if kind == "entry" or block.kind == "entry":
         return False
+    if "rows" in (kind, block.kind):
+        return block.kind == kind and line.column == last.column and 0 < last.y - line.y < ROW_GAP * line.size
     if block.kind == "code" or kind == "code":
         return block.kind == kind and line.column == last.column and 0 < last.y - line.y < 3 * line.size
     if block.kind == "heading" or kind == "heading":
@@ -267,36 +332,6 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
     is_indented = indent > first_indent + 0.7 * line.size
     is_short = last.right < last.column[1] - 0.15 * (last.column[1] - last.column[0])
     return not is_indented and not (is_short and last.text.endswith((".", "!", "?", ":")))
-
-
-def _table_rows(lines: Sequence[Line]) -> int:
-    """Return how many of the next lines are the rows of a table: 0, or at least three."""
-    starts = _cell_starts(lines[0])
-    if len(starts) < 2:
-        return 0
-    n_rows = 1
-    for line in lines[1:]:
-        own = _cell_starts(line)
-        aligned = len(own) == len(starts) and line.column == lines[0].column
-        if not aligned or any(abs(a - b) > _ALIGNED * line.size for a, b in zip(own, starts, strict=True)):
-            break
-        n_rows += 1
-    return n_rows if n_rows >= 3 else 0
-
-
-def _cell_starts(line: Line) -> list[float]:
-    """Return where the cells of a line begin, if it is one of a table."""
-    return [cell[0].left for cell in cells(line)]
-
-
-def cells(line: Line) -> list[list[Piece]]:
-    """Return the pieces of each cell of a line: what a wide gap parts."""
-    own: list[list[Piece]] = [[line.pieces[0]]]
-    for before, piece in pairwise(line.pieces):
-        if piece.left - before.right > _CELL_GAP * piece.size:
-            own.append([])
-        own[-1].append(piece)
-    return own
 
 
 def list_item(text: str) -> str:

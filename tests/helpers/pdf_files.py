@@ -1,6 +1,7 @@
 """Write PDF files: text at coordinates, in the fonts that every reader has, with outlines, labels and encryption."""
 
 import hashlib
+import math
 import zlib
 
 FONTS = {"text": "Helvetica", "bold": "Helvetica-Bold", "code": "Courier"}
@@ -16,9 +17,9 @@ class PdfWriter:
     def __init__(self, password=None):
         self.pages, self.outline, self.labels, self.password = [], [], None, password
 
-    def page(self, *texts, image=False):
-        """texts : (x, y, text) or (x, y, text, size, font)"""
-        self.pages.append((texts, image))
+    def page(self, *texts, image=False, rotate=0):
+        """texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees)"""
+        self.pages.append((texts, image, rotate))
         return self
 
     def content(self):
@@ -40,10 +41,10 @@ class PdfWriter:
             "/Type /XObject /Subtype /Image /Width 8 /Height 8 /ColorSpace /DeviceGray /BitsPerComponent 8",
         )
         used = " ".join(f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS))
-        for i, (texts, image) in enumerate(self.pages):
+        for i, (texts, image, rotate) in enumerate(self.pages):
             number = first + 2 * i
             objects[number] = (
-                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {number + 1} 0 R "
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Rotate {rotate} /Contents {number + 1} 0 R "
                 f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
             ).encode()
             objects[number + 1] = self._stream(number + 1, _drawn(texts, image))
@@ -103,9 +104,10 @@ def _drawn(texts, image):
     """The operators that draw a page."""
     parts = [b"q 300 0 0 300 100 300 cm /Im Do Q"] if image else []
     for x, y, text, *style in texts:
-        size, font = (*style, 10, "text")[:2] if len(style) < 2 else style
+        size, font, degrees = (*style, *(10, "text", 0)[len(style) :])
+        cos, sin = round(math.cos(math.radians(degrees)), 4), round(math.sin(math.radians(degrees)), 4)
         escaped = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)").encode("cp1252")
-        parts.append(f"BT /{font} {size} Tf {x} {y} Td (".encode() + escaped + b") Tj ET")
+        parts.append(f"BT /{font} {size} Tf {cos} {sin} {-sin} {cos} {x} {y} Tm (".encode() + escaped + b") Tj ET")
     return b"\n".join(parts)
 
 

@@ -66,6 +66,23 @@ def test_what_spans_the_columns_comes_in_order():
     assert parts == sorted(parts)
 
 
+@pytest.mark.parametrize(("degrees", "x", "y", "step"), [(90, 100, 60, 13), (180, 550, 100, 0), (270, 500, 800, -13)])
+def test_turned_pages_are_read_as_they_are_seen(degrees, x, y, step):
+    turned = [(x + i * step, y + (not step) * 13 * i, text, 10, "text", degrees) for i, text in enumerate(WIDE)]
+    assert read(PdfWriter().page(*turned, rotate=degrees)).text == " ".join(WIDE) + "\n"
+
+
+def test_stamps_in_margins_and_watermarks_are_left_out():
+    stamp, mark = (30, 200, "arXiv:1706.03762v5 [cs.CL]", 20, "text", 90), (90, 200, "DRAFT", 90, "text", 45)
+    assert read(PdfWriter().page(*lines(WIDE), stamp, mark)).text == " ".join(WIDE) + "\n"
+
+
+def test_powers_stay_in_their_line():
+    texts = [(60, 700, "It grew as x"), (111.5, 704, "2", 7), (118, 700, "and no more, as all who were there will say")]
+    text = read(PdfWriter().page(*texts, (60, 687, "without a doubt."))).text
+    assert text == "It grew as x^2 and no more, as all who were there will say without a doubt.\n"
+
+
 def test_headings_have_levels_and_paths():
     texts = [
         (60, 780, "Of Ships", 20, "bold"),
@@ -91,6 +108,25 @@ def test_the_outline_says_the_levels():
     assert "# Part One\n" in read(writer).text
 
 
+def test_what_the_outline_names_is_a_heading_in_whatever_font():
+    writer = PdfWriter().page(*lines(["2.1 Of Ships"], y=780), *lines(WIDE, y=750))
+    writer.outline = [("Of Ships", 0)]
+    assert read(writer).text.startswith("# 2.1 Of Ships\n\nThe keeper")
+
+
+def test_a_page_may_have_columns_only_below():
+    title = [(200, 790 - 14 * i, f"Line {i} of what stands above both", 11) for i in range(12)]
+    left, right = lines(NARROW, y=600), lines([line.upper() for line in NARROW], x=320, y=594, size=8)
+    text = read(PdfWriter().page(*title, *left, *right)).text
+    assert " ".join(NARROW) in text
+    assert text.index("above both") < text.index(NARROW[-1]) < text.index(NARROW[0].upper())
+
+
+def test_a_file_that_says_that_all_is_bold_has_no_headings_of_it():
+    texts = [(60, 700 - 30 * i, text, 10, "bold") for i, text in enumerate(WIDE)]
+    assert "#" not in read(PdfWriter().page(*texts)).text
+
+
 def test_running_heads_and_numbers_go_and_what_stands_once_stays():
     writer = PdfWriter()
     for number in range(1, 7):
@@ -101,6 +137,17 @@ def test_running_heads_and_numbers_go_and_what_stands_once_stays():
     assert "Island Log" not in text
     assert "- 3 -" not in text
     assert all(f"Note {number * 'o'}" in text for number in range(1, 7))
+
+
+def test_heads_that_change_with_the_chapter_go_and_titles_of_slides_stay():
+    writer, slides = PdfWriter(), PdfWriter()
+    for number in range(30):
+        title = ("Of Ships", "Of Lights", "Of Bells", "Of Gales", "Of Seals")[number // 6]
+        own = lines([f"What is said here is said {'again and ' * number}again."], y=760)
+        writer.page((60, 800, title, 9), *own, (290, 40, str(number + 1)))
+        slides.page((60, 800, title, 24), *own)
+    assert "Of Ships" not in read(writer).text
+    assert read(slides).text.count("# Of Gales\n") == 6
 
 
 def test_a_paragraph_goes_on_over_a_page():
@@ -142,6 +189,36 @@ def test_lists_tables_and_code_survive():
     assert "```\ndef ring(bell):\n    bell.ring()\n```" in text
 
 
+def test_a_table_is_one_wherever_its_cells_are_aligned():
+    rows = [("Ship", "1999", "2000"), ("Petrel", "5", "123,456"), ("Gannet", "12,345"), ("Total", "12,350", "123,456")]
+    cells = [
+        (x - 5.56 * len(text) * (x > 60), 700 - 13 * number, text)
+        for number, row in enumerate(rows)
+        for x, text in zip((60, 300, 400), row, strict=False)
+    ]
+    text = read(PdfWriter().page(*cells)).text
+    assert text == (
+        "| Ship | 1999 | 2000 |\n| --- | --- | --- |\n| Petrel | 5 | 123,456 |\n| Gannet | 12,345 |  |\n"
+        "| Total | 12,350 | 123,456 |\n"
+    )
+
+
+def test_rows_whose_columns_are_not_clear_stay_lines():
+    rows = [(60, 700, "Ship and all"), (200, 700, "port"), (60, 687, "Petrel"), (130, 687, "Leith at first")]
+    assert read(PdfWriter().page(*rows)).text == "Ship and all port\nPetrel Leith at first\n"
+
+
+def test_bold_words_and_numbers_within_a_paragraph_make_no_heading_or_list():
+    bold = [(60, 687, WIDE[1], 9.6, "bold"), *lines(["3. And so on, as was said."], y=674)]
+    text = read(PdfWriter().page((60, 700, WIDE[0]), *bold)).text
+    assert text == f"{WIDE[0]} {WIDE[1]} 3. And so on, as was said.\n"
+
+
+def test_bold_bullets_are_a_list():
+    texts = [(60, 700, "• Ships", 10, "bold"), (60, 687, "• Lights", 10, "bold")]
+    assert read(PdfWriter().page(*texts)).text == "- Ships\n- Lights\n"
+
+
 def test_an_encrypted_file_needs_its_password():
     writer = PdfWriter(password="secret").page(*lines(WIDE))
     assert read(writer, "secret").text == " ".join(WIDE) + "\n"
@@ -152,8 +229,10 @@ def test_an_encrypted_file_needs_its_password():
 
 
 def test_pictures_of_text_name_what_helps():
-    with pytest.raises(OctavoError, match=r"^report\.pdf has no text, only pictures of it: `ocrmypdf report\.pdf OUT"):
-        read(PdfWriter().page(image=True))
+    with pytest.raises(
+        OctavoError, match=r"^report\.pdf has no text on its 2 pages, only pictures of it: `ocrmypdf rep"
+    ):
+        read(PdfWriter().page(image=True).page(image=True))
     document = read(PdfWriter().page(*lines(WIDE)).page(image=True).page())
     assert document.notices == ("report.pdf has no text on 1 of 3 pages (2): `ocrmypdf` finds such text.",)
 
