@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,10 @@ _MARGIN, _REPEATED = 0.12, 0.25
 #: Heads that change with the chapter: the gap to the text and their largest size, in sizes of it; and the share of
 #: pages that have one at the same height.
 _APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
+
+#: Least share of the letters that have the size of the text, unless sizes are guessed; those of headings are so much
+#: larger then than the median.
+_LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
 
 #: Characters of scripts that put no blanks between words: Chinese and Japanese.
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
@@ -139,11 +144,16 @@ def _chapter_heads(pages: list[list[Line]], heights: Sequence[float]) -> set[tup
 
 
 def _body_size(pages: list[list[Line]]) -> float:
-    """Return the size of most letters."""
+    """Return the size of most letters. Where text recognition gave each line a size of its own, it is a large one."""
     letters: Counter[float] = Counter()
     for line in (line for page in pages for line in page):
         letters[round(line.size, 1)] += len(line.text)
-    return letters.most_common(1)[0][0] if letters else 1.0
+    if not letters:
+        return 1.0
+    size, n_letters = letters.most_common(1)[0]
+    if n_letters >= _LEAST_OF_A_SIZE * letters.total():
+        return size
+    return _ABOVE_MEDIAN * statistics.median_low(letters.elements())
 
 
 def _near_edges(lines: Sequence[Line], height: float) -> list[Line]:

@@ -127,6 +127,13 @@ def test_a_file_that_says_that_all_is_bold_has_no_headings_of_it():
     assert "#" not in read(PdfWriter().page(*texts)).text
 
 
+def test_recognised_text_has_no_headings_of_lines_that_seem_larger():
+    sizes = (9.1, 10.4, 9.7, 10.9, 9.4, 10.2)
+    texts = [(60, 700 - 13 * i, text, sizes[i]) for i, text in enumerate(NARROW)]
+    text = read(PdfWriter().page((60, 740, "Of Ships", 17.3), *texts)).text
+    assert text == "# Of Ships\n\n" + " ".join(NARROW) + "\n"
+
+
 def test_running_heads_and_numbers_go_and_what_stands_once_stays():
     writer = PdfWriter()
     for number in range(1, 7):
