@@ -94,7 +94,7 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
             raise _no_text(name) from problem
         line = content.count(b"\n", 0, problem.start) + 1
         where = f"{name} is not UTF-8 text: byte 0x{content[problem.start]:02x} in line {line}."
-    guessed = None if _is_damaged_utf_8(content) else _guess(content)
+    guessed = None if is_damaged_utf_8(content) else _guess(content)
     if guessed is None:
         raise OctavoError(f"{where} Nor can another encoding be told: save it as UTF-8.")
     try:
@@ -108,7 +108,7 @@ def _no_text(name: str) -> OctavoError:
     return OctavoError(f"{name} is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")
 
 
-def _is_damaged_utf_8(content: bytes) -> bool:
+def is_damaged_utf_8(content: bytes) -> bool:
     """Return whether a text is UTF-8 but for some bytes: read in another encoding, all of its letters were wrong."""
     text = content.decode(errors="replace")
     n_whole = len(re.findall("[^\0-\x7f\ufffd]", text))

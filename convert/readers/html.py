@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OctavoError
 from .document import Document
-from .encodings import decode
+from .encodings import decode, is_damaged_utf_8
 from .markdown import document_of
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ _WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "bi
 
 #: A page that begins in the middle of a text, as EPUBs mark it: between characters of no other use.
 _PAGE = "\ue000{}\ue001"
-_PAGES = re.compile("\ue000(.*?)\ue001")
-_BLANKS_AFTER_PAGES = re.compile("^((?:\ue000.*?\ue001)+)\\s+", re.MULTILINE)
+_PAGES = re.compile("\ue000([^\ue001]*)\ue001")
+_BLANKS_AFTER_PAGES = re.compile("^((?:\ue000[^\ue001]*\ue001)+)\\s+", re.MULTILINE)
+_UNWRITTEN = str.maketrans("", "", "\0\ue000\ue001")
 
 #: Nested elements that an HTML file may have: text needs a tenth, and each level takes some of Python's stack.
 _MOST_NESTED = 300
@@ -95,6 +96,8 @@ def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
         if named and not has_mark and not named.startswith("utf-16"):  # what can be read as ASCII is not UTF-16
             encoding = codecs.lookup(named).name
             return content.decode(_WIDER.get(encoding, encoding)), ()
+    if named and named.replace("-", "") == "utf8" and is_damaged_utf_8(content):
+        return content.decode(errors="replace"), (f"{name} has bytes that are not UTF-8: they are read as �.",)
     return decode(content, name)
 
 
@@ -111,7 +114,7 @@ def parse(text: str, name: str) -> BeautifulSoup:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that XHTML is read as HTML, and that text looks like a path
         try:
-            soup = BeautifulSoup(text.replace("\0", ""), "lxml")
+            soup = BeautifulSoup(text.translate(_UNWRITTEN), "lxml")
         except (RecursionError, AssertionError, ValueError) as problem:
             raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
     depth, tag = 0, soup.find(True)
@@ -147,7 +150,7 @@ def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
         if node.find_parent(["pre", "textarea"]) is None:
             node.replace_with(re.sub(r"\s+", " ", node))
     text = _converter().convert_soup(soup)
-    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+    text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     text = _BLANKS_AFTER_PAGES.sub(r"\1", text)
     return _take_pages(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
 
@@ -209,6 +212,7 @@ def _converter() -> Any:
         escape_misc=False,
         wrap=False,
         table_infer_header=True,
+        strip_pre="strip_one",  # the other way searches back and forth
     )
 
 

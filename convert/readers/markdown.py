@@ -9,7 +9,7 @@ from .document import Document, Place
 
 #: A line that opens or closes a block of code, one that is a heading, and one that makes a heading of the line before.
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 
 #: What stands between the headings of a path.
@@ -65,12 +65,19 @@ def headings(text: str) -> Iterator[tuple[int, int, str]]:
                 fence = ""
         elif opened:
             fence = opened[1]
-        elif (heading := _HEADING.match(line.rstrip("\r\n"))) and heading[2]:
-            yield offset, len(heading[1]), _plain(heading[2])
+        elif (heading := _HEADING.match(line.rstrip())) and (title := _without_closing_marks(heading[2])):
+            yield offset, len(heading[1]), _plain(title)
         elif (under := _UNDERLINE.match(line.rstrip("\r\n"))) and _may_be_underlined(before):
             yield offset - len(before), 1 if under[1][0] == "=" else 2, _plain(before)
         before = "" if fence or opened else line
         offset += len(line)
+
+
+def _without_closing_marks(title: str) -> str:
+    """Return a heading without the blanks around it, and without marks that stand apart at its end."""
+    title = title.strip()
+    open_title = title.rstrip("#")
+    return open_title.rstrip() if not open_title or open_title[-1] in " \t" else title
 
 
 def _may_be_underlined(line: str) -> bool:
@@ -80,5 +87,5 @@ def _may_be_underlined(line: str) -> bool:
 
 def _plain(title: str) -> str:
     """Return a heading without marks of emphasis, code and links."""
-    title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    title = re.sub(r"\[([^\[\]]*)\]\([^()]*\)", r"\1", title)
     return re.sub(r"(\*\*|__|`|\\(?=[^\w\s]))", "", title).strip()

@@ -226,6 +226,11 @@ def test_bold_bullets_are_a_list():
     assert read(PdfWriter().page(*texts)).text == "- Ships\n- Lights\n"
 
 
+def test_no_page_takes_long():
+    labels = [(x + y % 7, y / 10, "map", 2) for x in range(10, 590, 12) for y in range(10, 8400, 60)]
+    read(PdfWriter().page(*labels))
+
+
 def test_an_encrypted_file_needs_its_password():
     writer = PdfWriter(password="secret").page(*lines(WIDE))
     assert read(writer, "secret").text == " ".join(WIDE) + "\n"

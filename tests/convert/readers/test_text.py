@@ -90,6 +90,7 @@ Of Leith
     # code
 
 ####### seven
+## C#
 #
 ## `two`
 """
@@ -102,9 +103,16 @@ def test_headings_of_markdown_are_places():
         ("Ships", "# Ships #"),
         ("Ships > *One*: Petrel", "## *One*: [Petrel](https://example.org)"),
         ("Of Leith", "Of Leith"),
+        ("Of Leith > C#", "## C#"),
         ("Of Leith > two", "## `two`"),
     ]
     assert document.place(3) is None
+
+
+@pytest.mark.parametrize("line", ["# a" + " " * 50_000 + "b", "# " + "#" * 50_000 + "b", "# " + "[" * 50_000])
+def test_no_line_takes_long(line):
+    """A search that goes back and forth would hang here."""
+    document_of(line)
 
 
 def test_pages_and_headings_go_together():
