@@ -10,17 +10,25 @@ The command line is made of these functions.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from .convert.documents import Source, attach_document, index_document
+from .convert.passages import Passage, TokenText, passages
 from .convert.progress import Progress, Silent
+from .convert.readers.document import Place
+from .convert.retrieval_heads import source_heads
 from .errors import OctavoError
 from .runtime.llama import Llama
 from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from .runtime.methods.compose import plan_for, with_budget
 from .runtime.models import default_model, default_threads, load_model
 from .runtime.prompt import Prompt
+from .runtime.recorder import QueryHead, Recorder
 from .runtime.session import MAX_TOKENS, Sampling, Session
 from .runtime.store.library import Library
 
@@ -40,6 +48,10 @@ class Document(Session):
         The document's file.
     system : str
         What the model is told before the first question.
+    described : dict
+        What the index says of the document.
+    heads : sequence of QueryHead, optional
+        The heads by which `sources` finds where an answer comes from; None if nobody is to ask.
 
     Attributes
     ----------
@@ -47,9 +59,57 @@ class Document(Session):
         The document's file.
     """
 
-    def __init__(self, llama: Llama, sampling: Sampling, path: Path, system: str = "") -> None:
-        super().__init__(llama, sampling, system)
-        self.path = path
+    def __init__(
+        self,
+        llama: Llama,
+        sampling: Sampling,
+        path: Path,
+        system: str,
+        described: dict[str, Any],
+        heads: Sequence[QueryHead] | None,
+    ) -> None:
+        context = llama.context
+        recorder = None if heads is None else Recorder(context.nodes, context.shapes, heads)
+        super().__init__(llama, sampling, system, recorder)
+        self.path, self._described = path, described
+
+    def sources(self, most: int = 3) -> list[Passage]:
+        """Find the passages of the document that the last answer comes from.
+
+        They are what the answer's tokens attended beyond what any token attends, by the heads that retrieve
+        (docs/sources.md).
+
+        Parameters
+        ----------
+        most : int
+            Most passages to return.
+
+        Returns
+        -------
+        list of Passage
+            Those with the largest shares first; none if the answer does not come from the document.
+
+        Raises
+        ------
+        OctavoError
+            There is no answer yet, or the document was opened with `sources=False`.
+        """
+        if self._recorder is None:
+            raise OctavoError("Sources are not recorded: open the document with sources=True.")
+        document = self.llama.context.cache.document
+        if self.answer is None or document is None:
+            raise OctavoError("There is no answer yet, so it has no sources.")
+        attended = self._recorder.attended(document)[:, len(self.prompt.head()) :]
+        places = [Place(*place) for place in self._described.get("places", ())]
+        return passages(self._text, places, attended, most)
+
+    @cached_property
+    def _text(self) -> TokenText:
+        """The document's text."""
+        own = self.llama.input_ids[len(self.prompt.head()) : self.n_document]
+        tokens, numbers = np.unique(own, return_inverse=True)
+        pieces = [self.llama.piece(token) for token in tokens.tolist()]
+        return TokenText.of([pieces[number] for number in numbers.tolist()], self._described["sha256"])
 
 
 def open_document(
@@ -77,6 +137,7 @@ def open_document(
     repeat_penalty: float = 1.0,
     seed: int | None = None,
     system_prompt: str = "",
+    sources: bool = False,
     progress: Progress | None = None,
     notice: Notice | None = None,
 ) -> Document:
@@ -129,6 +190,9 @@ def open_document(
         Makes answers repeatable.
     system_prompt : str
         What the model is told after the document, before the first question.
+    sources : bool
+        Whether `Document.sources` is to say where answers come from. The first time, this takes a second, to find the
+        model's heads that retrieve.
     progress : Progress, optional
         Is told how far reading and clustering are: an object with the methods `start(task, total, unit, done=0)` and
         `advance(amount)`.
@@ -168,7 +232,8 @@ def open_document(
         notice=notice,
     )
     try:
-        attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
+        heads = source_heads(llama, library, notice) if sources else None
+        described = attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
         if (budget is not None or attention != DEFAULT_ATTENTION) and (
             shortfall := llama.context.cache.shortfall(llama.n_tokens)
         ):
@@ -176,7 +241,7 @@ def open_document(
     except BaseException:
         llama.close()
         raise
-    return Document(llama, sampling, Path(path), system_prompt)
+    return Document(llama, sampling, Path(path), system_prompt, described, heads)
 
 
 def open_session(

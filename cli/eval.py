@@ -34,6 +34,9 @@ _COLUMNS = {
 #: Columns that only some tasks have.
 _TASK_COLUMNS = {
     "exact_match": "exact match",
+    "first_three": "one of three is",
+    "none_named": "none named",
+    "right_answers": "right answers",
     "contains_answer": "has the answer",
     "first_token_s": "first token s",
     "seconds": "s a question",

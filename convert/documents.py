@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..cpu_kernels import ahead
 from ..errors import OctavoError
@@ -127,13 +128,18 @@ def attach_document(
     n_jobs: int,
     notice: Callable[[str], None],
     prefill: str = PREFILL_SPARSE,
-) -> None:
+) -> dict[str, Any]:
     """Attach a document's index to a model, and make the index first if there is none.
 
     Parameters
     ----------
     llama, library, source, progress, n_jobs, notice, prefill
         As in `index_document`. The model holds the document afterwards.
+
+    Returns
+    -------
+    dict
+        What the index's manifest says of the document.
 
     Raises
     ------
@@ -143,9 +149,11 @@ def attach_document(
     path, covers = _locate(llama, library, source, prefill)
     if not path.exists():
         _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
-    index, _ = open_index(path, library.model_hash)
+    index, manifest = open_index(path, library.model_hash)
     note_use(path)
     llama.attach(index)
+    described: dict[str, Any] = manifest["document"]
+    return described
 
 
 def _settings(llama: Llama) -> ClusterSettings:

@@ -13,12 +13,14 @@ from typing import Any
 from .. import __version__
 from ..convert.index import rope_settings
 from ..convert.progress import Progress
+from ..convert.retrieval_heads import source_heads
 from ..cpu_kernels.machine import cpu_name
 from ..errors import OctavoError
 from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.methods.compose import Clustering, parse
+from ..runtime.recorder import Recorder
 from ..runtime.store.library import Library, hash_text
 from ..runtime.store.plan import Plan
 from .matching import Unreachable, matched
@@ -152,6 +154,14 @@ class Evaluation:
             "seed": self.settings.seed,
         }
 
+    @cached_property
+    def recorder(self) -> Recorder | None:
+        """What records the sources of answers, if the task looks for them."""
+        if not self.task.finds_sources:
+            return None
+        context = self.llama.context
+        return Recorder(context.nodes, context.shapes, source_heads(self.llama, self.library, self.notice))
+
     def _path(self) -> Path:
         identity = hashlib.sha256(json.dumps(self.depends_on, sort_keys=True).encode()).hexdigest()[:12]
         return self.library.folder / "eval" / f"{self.task.name}-{identity}.jsonl"
@@ -169,7 +179,7 @@ class Evaluation:
         OctavoError
             If a text does not fit the model's context. Nothing is measured then.
         """
-        texts = self._texts()
+        texts, _ = self._texts(), self.recorder  # heads are found while the model holds nothing
         for each in texts:
             self._measure(each)
         depths = list(dict.fromkeys(each.depth for each in texts))
@@ -256,7 +266,7 @@ class Evaluation:
         task, text, outcomes = self.task, numbered.text, []
         self.progress.start(f"{run.title} at {numbered.depth:,}", len(text.samples), "samples")
         for i, sample in enumerate(text.samples):
-            outcome = self.reader.answer(sample, task.compares_attention, task.in_batches)
+            outcome = self.reader.answer(sample, task.compares_attention, task.in_batches, self.recorder)
             if not text.continues:
                 self.reader.back()
             reference = dense[i] if dense else outcome

@@ -24,6 +24,7 @@ from ..convert.readers.document import Document
 from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
+from ..runtime.recorder import Recorder
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .measures import log_softmax
@@ -153,7 +154,9 @@ class Reader:
             self.llama.context.cache.restore(self._checkpoint)
             self.llama.n_tokens = self._n_text
 
-    def answer(self, sample: Sample, attention_too: bool = False, in_batches: bool = False) -> Outcome:
+    def answer(
+        self, sample: Sample, attention_too: bool = False, in_batches: bool = False, recorder: Recorder | None = None
+    ) -> Outcome:
         """Read a sample's prompt, and predict its continuation or write an answer, greedily.
 
         Parameters
@@ -164,6 +167,8 @@ class Reader:
             Record what attention gives in each layer of each step.
         in_batches : bool
             Read the prompt in batches, as `octavo ask` does.
+        recorder : Recorder, optional
+            Records what the answer attends.
 
         Returns
         -------
@@ -172,11 +177,14 @@ class Reader:
         """
         start = time.perf_counter()
         bytes_read: list[int] = []
+        self.llama.context.record(recorder)
         if in_batches:
             bytes_read.append(self._step(sample.prompt))
         else:
             for token in sample.prompt[:-1]:
                 bytes_read.append(self._step([token]))
+        if recorder is not None:
+            recorder.clear() if not in_batches else recorder.forget_question()
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
@@ -204,7 +212,10 @@ class Reader:
             tokens.append(token)
         attention = np.stack(outputs) if attention_too else None
         seconds = time.perf_counter() - start
-        return Outcome(tokens, text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds)
+        document = self._attending[0] if self._attending else None
+        attended = recorder.attended(document) if recorder is not None and document is not None else None
+        self.llama.context.record(None)
+        return Outcome(tokens, text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds, attended)
 
     def bytes_of(self, tokens: list[int]) -> int:
         """Return how many bytes attention reads in the steps of some tokens after the text.

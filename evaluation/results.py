@@ -153,24 +153,25 @@ def summary(
         One row of the result.
     """
     own, reference = list(samples), list(dense)
-    scores = np.array([record["score"] for record in own])
-    differences = scores - [record["score"] for record in reference]
+    scores = _values(own, "score")
+    differences = scores - _values(reference, "score")
     steps = sum(record["steps"] for record in own)
     row = {
         "samples": len(own),
-        "score": round(float(scores.mean()), 5),
+        "score": _mean(scores),
         "standard_error": _standard_error(scores),
-        "difference": round(float(differences.mean()), 5),
+        "difference": _mean(differences),
         "difference_standard_error": _standard_error(differences),
         "kl_divergence": round(sum(record["divergence"] for record in own) / max(steps, 1), 6),
         "bytes_read_share": round(_sum(own, "bytes_read") / max(_sum(own, "dense_bytes"), 1), 5),
-        **{name: round(float(np.mean([record[name] for record in own])), 5) for name in extra_figures},
+        **{name: _mean(_values(own, name)) for name in extra_figures},
     }
     if own[0].get("errors") is not None:
         row["output_errors"] = np.mean([record["errors"] for record in own], axis=0).round(5).tolist()
     positions = [record["position"] for record in own]
     if None not in positions:
-        row["by_position"] = [[position, score] for position, score in zip(positions, scores.tolist(), strict=True)]
+        pairs = zip(positions, scores.tolist(), strict=True)
+        row["by_position"] = [[position, score] for position, score in pairs if not np.isnan(score)]
     return row
 
 
@@ -178,6 +179,18 @@ def _sum(records: list[dict[str, Any]], name: str) -> int:
     return sum(record[name] for record in records)
 
 
+def _values(samples: Iterable[dict[str, Any]], name: str) -> np.ndarray:
+    """Return a figure of samples; NaN for those that have none."""
+    return np.array([np.nan if record[name] is None else record[name] for record in samples])
+
+
+def _mean(values: np.ndarray) -> float | None:
+    """Return the mean of those values that are no NaN; None if there are none."""
+    known = values[~np.isnan(values)]
+    return round(float(known.mean()), 5) if len(known) else None
+
+
 def _standard_error(values: np.ndarray) -> float | None:
     """Return the standard error of the mean; None for a single value."""
+    values = values[~np.isnan(values)]
     return round(float(values.std(ddof=1) / np.sqrt(len(values))), 5) if len(values) > 1 else None

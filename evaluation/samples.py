@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..convert.passages import TokenText
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -29,6 +31,10 @@ class Sample:
         Name of the sample's dataset, if the task has several.
     position : float, optional
         Place of the answer in the text, from 0 to 1; None if there is no single place.
+    passage : str
+        The passage of the text that has the answer, if the task knows it.
+    text : TokenText, optional
+        The end of the text, as far as an answer may come from it, if that is asked.
     """
 
     prompt: list[int]
@@ -39,6 +45,8 @@ class Sample:
     classes: tuple[str, ...] = ()
     kind: str = ""
     position: float | None = None
+    passage: str = ""
+    text: TokenText | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -98,6 +106,8 @@ class Outcome:
         Output of each layer's attention, if the task compares it.
     first_token_s, seconds : float
         Time until the first token and in all.
+    attended : float32 array, shape (n_parts, n_tokens), optional
+        What the answer paid to the text (`Recorder.attended`), if the task asks where it comes from.
     """
 
     tokens: list[int]
@@ -107,6 +117,7 @@ class Outcome:
     attention: np.ndarray | None
     first_token_s: float
     seconds: float
+    attended: np.ndarray | None = None
 
     def comparable(self, dense: Outcome, forced: bool) -> int:
         """Count the steps at which both outcomes followed the same tokens.

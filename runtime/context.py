@@ -23,6 +23,7 @@ from .graph import ggml, hook
 from .graph.nodes import AttentionNode, silent_llama_cpp
 from .graph.residual import ResidualSums, watch_residual
 from .methods.method import Assignment
+from .recorder import Recorder
 
 _ABORTED = 2  # what llama_decode returns after its abort callback
 
@@ -95,6 +96,7 @@ class Context(internals.LlamaContext):
         device.set_parameters(params)
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
+        self._recorder: Recorder | None = None
         self._residual, self._in_prompt = ResidualSums(len(nodes), max(params.n_threads, params.n_threads_batch)), False
         self._abort = _abort_callback(self._interruption)
 
@@ -164,6 +166,9 @@ class Context(internals.LlamaContext):
         self.cache.reserve(n_tokens)
         np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
         llama_cpp.llama_memory_clear(self.memory, False)
+        recorder = self._recorder
+        if recorder is not None:
+            self._executor.capture(recorder.arrays(n_tokens))
         try:
             self._executor.start(n_tokens, self._covers)
             code = self._run(batch, interruptible=n_tokens >= self._executor.interruptible)
@@ -174,6 +179,13 @@ class Context(internals.LlamaContext):
             self.cache.truncate(n_past)
             raise
         self.cache.finish_step()
+        if recorder is not None:
+            recorder.take()
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Have a recorder keep queries from the next step on; None stops that."""
+        self._recorder = recorder
+        self._executor.capture(None)
 
     def _follow_prompt(self, n_tokens: int) -> None:
         """Compare the residual stream in the batches of a prompt, and set the layers' budgets where it ends."""

@@ -13,6 +13,7 @@ from typing import Literal, Self, cast
 from ..errors import OctavoError
 from .llama import Llama
 from .prompt import Prompt
+from .recorder import Recorder
 
 #: Why an answer ended; see `Answer`.
 FinishReason = Literal["stop", "length", "context", "interrupted"]
@@ -145,6 +146,8 @@ class Session:
         How answers are drawn.
     system : str
         What the model is told before the first question (see `Prompt`).
+    recorder : Recorder, optional
+        Keeps queries of the last answer's steps, for those who ask where it comes from.
 
     Attributes
     ----------
@@ -158,7 +161,7 @@ class Session:
         The last answer, as far as it came. None before the first, and while the model reads a question.
     """
 
-    def __init__(self, llama: Llama, sampling: Sampling, system: str = "") -> None:
+    def __init__(self, llama: Llama, sampling: Sampling, system: str = "", recorder: Recorder | None = None) -> None:
         self.llama = llama
         self.sampling = sampling
         self.n_document: int = llama.n_tokens
@@ -167,6 +170,8 @@ class Session:
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
         self._last: _Turn | None = None
         self._closed = False
+        self._recorder = recorder
+        llama.context.record(recorder)
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
 
@@ -230,6 +235,9 @@ class Session:
         room = min(llama.longest - start, llama.n_ctx())
         limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
         self.answer, self._last = None, turn
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.clear()
         text, meter = _Text(self.prompt.stop), _Meter(llama, len(tokens))
         reason: FinishReason = "interrupted"
         generated = llama.generate(
@@ -244,6 +252,8 @@ class Session:
         try:
             for token in generated:
                 meter.count()
+                if recorder is not None and meter.n_tokens == 1:
+                    recorder.forget_question()
                 self._unread = [token]
                 if llama.ends(token):
                     reason, self._unread = "stop", []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,5 +56,10 @@ class Document:
 
     def place(self, offset: int) -> Place | None:
         """Return where a character lies; None if it lies before all places, or there are none."""
-        number = bisect_right(self.places, offset, key=lambda place: place.offset)
-        return self.places[number - 1] if number else None
+        return place_at(self.places, offset)
+
+
+def place_at(places: Sequence[Place], offset: int) -> Place | None:
+    """Return which of some places, by rising offset, a character lies in; None if it lies before all of them."""
+    number = bisect_right(places, offset, key=lambda place: place.offset)
+    return places[number - 1] if number else None

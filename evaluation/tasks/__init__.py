@@ -37,6 +37,7 @@ TASKS = {
     "fixed-context": Entry("fixed_context.FixedContext", "many questions on one indexed document"),
     "longbench": Entry("longbench.LongBench", "a dataset of LongBench, from --data FILE.jsonl"),
     "agreement": Entry("agreement.Agreement", "next-token distributions and attention against dense ones"),
+    "sources": Entry("sources.Sources", "whether the sources of right answers are right"),
     "niah-single": Entry("niah.SingleNiah", "RULER: the value of a key, hidden in noise"),
     "niah-multikey": Entry("niah.MultiKeyNiah", "RULER: the value of one of four keys"),
     "niah-multivalue": Entry("niah.MultiValueNiah", "RULER: all four values of a key"),

@@ -117,6 +117,7 @@ class Needle(Task):
                     stop="\n",
                     answers=(word,),
                     position=position,
+                    passage=f"{begin} {word}.",
                 )
                 for (position, _), (begin, question, _), word in zip(hidden, facts, words, strict=True)
             ]

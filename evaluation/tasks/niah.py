@@ -5,7 +5,7 @@ Table 5 has the sizes. A text asks for each of its keys in turn, where the paper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,13 +84,20 @@ class Niah(Ruler):
         for first in range(0, n_keys - self.queries + 1, self.queries)[: min(most, _QUESTIONS)]:
             asked = slice(first * self.values, (first + self.queries) * self.values)
             place = round(float(places[first]), 4) if self.values == self.queries == 1 else None
-            samples.append(self._question(page, keys[first : first + self.queries], values[asked], place))
+            sample = self._question(page, keys[first : first + self.queries], values[asked], place)
+            samples.append(
+                replace(sample, passage=self._written(keys[first], values[asked][0]) if place is not None else "")
+            )
         return Text(begin + tokens, samples)
 
     def _needle(self, page: Page, key: str, value: str) -> list[int]:
         """Return the tokens of a needle, with what separates it from the next line or paragraph."""
         border = BORDER if self.haystack == ESSAY else "\n"
-        return page.prose.pieces(_NEEDLE.format(kind=self.value, key=key, value=value) + border)
+        return page.prose.pieces(self._written(key, value) + border)
+
+    def _written(self, key: str, value: str) -> str:
+        """Return a needle."""
+        return _NEEDLE.format(kind=self.value, key=key, value=value)
 
     def _question(self, page: Page, keys: list[str], values: list[str], place: float | None) -> Sample:
         """Ask for the values of keys."""

@@ -71,6 +71,7 @@ class Passkey(Task):
                     stop="\n",
                     answers=(key,),
                     position=position,
+                    passage=_KEY.format(person=person, key=key),
                 )
                 for (position, _), person, key in zip(hidden, people, keys, strict=True)
             ]

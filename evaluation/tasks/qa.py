@@ -146,7 +146,14 @@ class QA(Task):
             question = paragraph.draw(rng)
             own = prompt.first_question(question.text) if self.chat else haystack.pieces(one_shot(example, question))
             samples.append(
-                Sample(own, [], self.n_tokens, "\n", question.answers, position=round(start / len(tokens), 4))
+                Sample(
+                    own,
+                    n_predict=self.n_tokens,
+                    stop="\n",
+                    answers=question.answers,
+                    position=round(start / len(tokens), 4),
+                    passage=paragraph.context,
+                )
             )
         return Text(tokens, samples)
 

@@ -40,6 +40,8 @@ class Task(Parameters, ABC):
         Whether texts that do not fit the context are left out. Otherwise they are an error.
     in_batches : bool
         Whether prompts are read in batches, as `octavo ask` does.
+    finds_sources : bool
+        Whether it is recorded what answers attended.
     extra_figures : tuple of str
         Further figures of a sample to report the mean of.
     """
@@ -52,6 +54,7 @@ class Task(Parameters, ABC):
     own_depths: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = False
     in_batches: ClassVar[bool] = False
+    finds_sources: ClassVar[bool] = False
     extra_figures: ClassVar[tuple[str, ...]] = ()
 
     @property

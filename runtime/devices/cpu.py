@@ -188,6 +188,7 @@ class CpuExecutor:
     def finish(self) -> None:
         """Do nothing: no Python runs in a step, so no exception can have come."""
 
-    def capture(self, arrays: list[np.ndarray] | None) -> None:
+    def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
         """Copy the scaled queries into these arrays; None stops that."""
-        self._layers["captured_queries"] = [array.ctypes.data for array in arrays] if arrays else 0
+        addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
+        self._layers["captured_queries"] = addresses or 0

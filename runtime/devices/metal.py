@@ -155,7 +155,7 @@ class MetalExecutor:
         self._heads = GpuHeads(memory, *cache.tables.shape)
         self.work = Work(memory, self._shapes, [node.n_kv_head for node in nodes], n_ubatch)
         self._scratch = Scratch(cache, memory, nodes)
-        self._captured: list[np.ndarray] | None = None
+        self._captured: Sequence[np.ndarray | None] = ()
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
         self.step = hook.new_step(len(nodes))
@@ -167,9 +167,9 @@ class MetalExecutor:
         self._scratch.forget()
         self._generation = -1
 
-    def capture(self, arrays: list[np.ndarray] | None) -> None:
+    def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
         """Leave copies of the scaled queries in these arrays."""
-        self._captured = arrays
+        self._captured = arrays or ()
 
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
         """Give the GPU the records of all heads as they are now."""
@@ -277,8 +277,9 @@ class MetalExecutor:
         strides = group * tensor.nb[2], tensor.nb[1], tensor.nb[2], tensor.nb[0]
         scaled = self.work.view("queries", shape)
         np.multiply(ggml.strided(tensor, np.float32, shape, strides), np.float32(own.scale), out=scaled)
-        if self._captured is not None:
-            self._captured[number][...] = scaled
+        captured = self._captured[number] if self._captured else None
+        if captured is not None:
+            captured[...] = scaled
 
 
 def _load_rows(tensor: ggml.Tensor, rows: np.ndarray) -> None:

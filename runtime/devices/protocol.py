@@ -70,8 +70,8 @@ class Executor(Protocol):
     def finish(self) -> None:
         """End the batch. Raise the exception for which it was abandoned, if there is one."""
 
-    def capture(self, arrays: list[np.ndarray] | None) -> None:
-        """Copy the scaled queries of each step into these arrays, one a node; None stops that.
+    def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
+        """Copy the scaled queries of each step into these arrays, one a node; None stops that, for a node or all.
 
         Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
         """

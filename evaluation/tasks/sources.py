@@ -1,0 +1,102 @@
+"""Sources: whether the passages that octavo names for right answers are those that have the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...convert.passages import TokenText, passages
+from ...runtime.llama import Llama
+from ...runtime.methods.parameters import parameter
+from ...runtime.prompt import Prompt
+from ..samples import Outcome, Sample, Text
+from .data import ARTICLES, NOVEL
+from .needle import Needle
+from .niah import MultiKeyNiah
+from .passkey import Passkey
+from .qa import QA
+from .task import Task
+
+#: The tasks whose answers are asked for their sources: RULER's MK-NIAH-1 to 3 are the three of `niah`.
+_TASKS: dict[str, Task] = {
+    "needle": Needle(),
+    "passkey": Passkey(),
+    "niah-multikey": MultiKeyNiah(),
+    "niah-needles": MultiKeyNiah(haystack="needles"),
+    "niah-uuids": MultiKeyNiah(haystack="needles", key="uuid", value="uuid"),
+    "qa": QA(),
+    "qa-chat": QA(chat=True),
+}
+
+#: Score of the task from which on an answer is right: F1 of `qa`, and 1 of the others.
+_RIGHT = 0.5
+
+#: Sources that are looked at.
+_MOST = 3
+
+
+@dataclass(frozen=True)
+class Sources(Task):
+    """Look for the sources of right answers. Wrong ones have no score, as they may come from anywhere.
+
+    Parameters
+    ----------
+    of : str
+        The task that asks: needle, passkey, qa, qa-chat (in the chat template), or niah-multikey with prose around the
+        needles, among needles (niah-needles), or among needles of UUIDs (niah-uuids).
+    """
+
+    of: str = parameter("needle", choices=tuple(_TASKS))
+
+    name = "sources"
+    metric = "first is right"
+    samples = 60
+    finds_sources = True
+    extra_figures = ("first_three", "none_named", "right_answers")
+
+    @property
+    def data(self) -> Path:  # type: ignore[override]
+        """Return what the texts are made of by default."""
+        return ARTICLES if self.of.startswith("qa") else NOVEL
+
+    def content(self, data: Path) -> str:
+        """Return everything that the texts are made of (see `Task.content`)."""
+        return _TASKS[self.of].content(data)
+
+    def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
+        """Make the texts of the task that asks (see `Task.texts`)."""
+        return [_located(llama, text) for text in _TASKS[self.of].texts(llama, data, depth, n_samples, seed)]
+
+    def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, Any]:
+        """Return whether the first source is right, whether one of three is, and whether there is none.
+
+        A source is right if half of its quote stands in the passage that has the answer, or half of that in the quote.
+        """
+        if _TASKS[self.of].score(sample, outcome, dense)["score"] < _RIGHT:
+            return {"score": None, "first_three": None, "none_named": None, "right_answers": 0.0}
+        assert sample.text is not None
+        assert outcome.attended is not None
+        start = sample.text.text.index(sample.passage)
+        stop = start + len(sample.passage)
+        attended = outcome.attended[:, -len(sample.text.starts) :]
+        found = passages(sample.text, (), attended, _MOST)
+        least = [min(each.stop - each.start, stop - start) / 2 for each in found]
+        right = [min(each.stop, stop) - max(each.start, start) >= need for each, need in zip(found, least, strict=True)]
+        return {
+            "score": float(right[:1] == [True]),
+            "first_three": float(any(right)),
+            "none_named": float(not found),
+            "right_answers": 1.0,
+        }
+
+
+def _located(llama: Llama, text: Text) -> Text:
+    """Return a text whose samples know what their answers may come from: all but the head of the prompt."""
+    tokens = np.array(text.tokens)
+    heads = (Prompt(llama, has_document).head() for has_document in (True, False))
+    n_head = max(len(head) for head in heads if head == text.tokens[: len(head)])
+    own = TokenText.of([llama.piece(token) for token in tokens[n_head:].tolist()])
+    return replace(text, samples=[replace(sample, text=own) for sample in text.samples])

@@ -1,0 +1,140 @@
+"""Record the queries of some heads while a model answers, to see afterwards what in the document they attended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..cpu_kernels.compile import Shape
+from .cache.index import Index, IndexLayer
+from .cache.rows import as_floats
+from .cache.thresholds import capped_scores
+from .graph.nodes import AttentionNode
+
+#: Tokens of an answer that are looked at together: a long answer has several sources, each of which gives a part.
+PART = 16
+
+#: Share of a document's rows whose weights are computed, and rows of which they are in any case.
+_WEIGHED, _FEWEST = 1 / 16, 1024
+
+
+class QueryHead(NamedTuple):
+    """A query head.
+
+    Parameters
+    ----------
+    node : int
+        Number of its attention node.
+    kv_head : int
+        KV head of that node.
+    member : int
+        Number among the query heads that share the KV head.
+    """
+
+    node: int
+    kv_head: int
+    member: int
+
+
+class Recorder:
+    """Keeps the queries of some heads, of the last token of each step.
+
+    Parameters
+    ----------
+    nodes : sequence of AttentionNode
+        The model's attentions.
+    shapes : sequence of Shape
+        Their sizes.
+    heads : sequence of QueryHead
+        The heads; those of layers whose window slides are left out.
+    """
+
+    def __init__(self, nodes: Sequence[AttentionNode], shapes: Sequence[Shape], heads: Sequence[QueryHead]) -> None:
+        self._nodes, self._shapes = nodes, shapes
+        self.heads = [head for head in heads if not nodes[head.node].window]
+        self._recorded: list[list[np.ndarray]] = []
+        self._arrays: list[np.ndarray | None] = []
+
+    def arrays(self, n_tokens: int) -> list[np.ndarray | None]:
+        """Return an array for each node that receives the scaled queries of the next step; None for the others."""
+        self._arrays = [None] * len(self._nodes)
+        for number in {head.node for head in self.heads}:
+            node, shape = self._nodes[number], self._shapes[number]
+            self._arrays[number] = np.empty((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
+        return self._arrays
+
+    def take(self) -> None:
+        """Keep what the step left in the arrays."""
+        arrays = self._arrays
+        self._recorded.append([arrays[node][kv_head, -1, member] for node, kv_head, member in self.heads])  # type: ignore[index]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._recorded = []
+
+    def forget_question(self) -> None:
+        """Forget everything but the last token: the answer is predicted from there on."""
+        self._recorded = self._recorded[-1:]
+
+    @property
+    def n_steps(self) -> int:
+        """Return of how many steps there are queries."""
+        return len(self._recorded)
+
+    def attended(self, document: Index) -> np.ndarray:
+        """Compute how much attention was paid to each token of a document, beyond what any token pays.
+
+        Attention is that to the document's tokens alone. What any token pays is what the document's own last tokens
+        paid on average: to its first tokens above all. In a document with clusters, the rows are weighed exactly of
+        clusters whose centroids promise most; those of the others count in the sum by their centroids.
+
+        Parameters
+        ----------
+        document : Index
+            The document. It was attached while the queries were recorded.
+
+        Returns
+        -------
+        float32 array, shape (n_parts, n_tokens)
+            The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed. Of
+            heads that streamed while the document was read there is nothing. Parts have `PART` steps or more, but the
+            only one of a short answer.
+        """
+        layers = [document.layers[self._nodes[head.node].kv_layer] for head in self.heads]
+        used = [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
+        paid = np.zeros((max(self.n_steps // PART, 1), len(document.tokens)), np.float32)
+        for number in used:
+            layer, head = layers[number], self.heads[number]
+            place, softcap = layer.heads.index(head.kv_head), self._nodes[head.node].softcap
+            queries = np.stack([step[number] for step in self._recorded])
+            rows, weights = _weights(layer, place, queries, softcap)
+            mean = [weights[own].mean(axis=0) for own in np.array_split(np.arange(len(queries)), len(paid))]
+            mass = layer.mass[place]
+            usual = mass[rows] / max(float(mass.sum()), 1e-30)
+            paid[:, layer.positions(place)[rows]] += (np.stack(mean) - usual) / len(used)
+        return paid
+
+
+def _weights(layer: IndexLayer, place: int, queries: np.ndarray, softcap: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of one of a layer's KV heads that get most attention, and what share each of some queries pays them."""
+    keys, starts = layer.keys[place], layer.cluster_starts[place]
+    rows = np.arange(len(keys))
+    rest = np.full((len(queries), 1), -np.inf, np.float32)
+    if layer.n_clusters:
+        sizes = np.diff(starts)
+        promised = capped_scores(queries, layer.centroids[place].astype(np.float32), softcap)
+        promised += np.log(np.maximum(sizes, 1), dtype=np.float32)
+        best = (promised - promised.max(axis=1, keepdims=True)).max(axis=0)
+        order = np.argsort(-best)
+        is_weighed = np.zeros(len(sizes), bool)
+        is_weighed[order[np.cumsum(sizes[order]) <= max(_WEIGHED * starts[-1], _FEWEST)]] = True
+        rows = np.flatnonzero(np.concatenate([np.repeat(is_weighed, sizes), np.ones(len(keys) - starts[-1], bool)]))
+        if not is_weighed.all():
+            rest = np.logaddexp.reduce(promised[:, ~is_weighed], axis=1, keepdims=True)
+    weights = capped_scores(queries, as_floats(keys[rows]), softcap)
+    most = np.maximum(weights.max(axis=1, keepdims=True), rest)
+    np.exp(weights - most, out=weights)
+    weights /= weights.sum(axis=1, keepdims=True) + np.exp(rest - most)
+    return rows, weights
