@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from .render import notice, print_json, signs_of_life, stream
+from .sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
+    from ..api import Document
     from ..runtime.session import Session
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
 
 
-def show_answer(session: Session, pieces: Generator[str, None, None], output: str, facts: dict[str, Any]) -> None:
+def show_answer(
+    session: Session, pieces: Generator[str, None, None], output: str, facts: dict[str, Any], sources: bool = False
+) -> None:
     """Take an answer, show it, and say so if it was cut.
 
     Parameters
@@ -31,6 +35,8 @@ def show_answer(session: Session, pieces: Generator[str, None, None], output: st
         then what JSON shows.
     facts : dict
         What the object has besides.
+    sources : bool
+        Whether to show where the answer comes from. The session is over a document then, and records it.
     """
     with closing(pieces):
         if output == TEXT:
@@ -42,7 +48,13 @@ def show_answer(session: Session, pieces: Generator[str, None, None], output: st
                     print_line({"piece": piece})
     if output == TEXT:
         say_if_cut(session)
-    elif output == JSON:
+        if sources:
+            click.echo()
+            show_sources(cast("Document", session), err=False)
+        return
+    if sources:
+        facts = {**facts, "sources": sources_as_json(cast("Document", session))}
+    if output == JSON:
         print_json(answer_as_json(session, facts))
     else:
         print_line(answer_as_json(session, facts))

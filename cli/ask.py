@@ -11,11 +11,13 @@ import click
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, show_answer
 from .sampling import SamplingOptions, sampling_options
+from .sources import sources_option
 
 
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path))
 @click.argument("question")
+@sources_option
 @options.password
 @options.output_option(TEXT, JSON, JSON_LINES)
 @options.model_options
@@ -24,6 +26,7 @@ from .sampling import SamplingOptions, sampling_options
 def ask(
     document: Path,
     question: str,
+    sources: bool,
     password: str | None,
     output: str,
     model_options: options.ModelOptions,
@@ -42,10 +45,10 @@ def ask(
         raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
     question = options.question_text(question)
     start = time.perf_counter()
-    with open_session(document, model_options, attention_options, sampling_options, password) as session:
+    with open_session(document, model_options, attention_options, sampling_options, password, sources) as session:
         facts = {
             "document": str(document),
             "model": session.llama.model_path,
             "open_s": round(time.perf_counter() - start, 3),
         }
-        show_answer(session, session.stream(question), output, facts)
+        show_answer(session, session.stream(question), output, facts, sources)

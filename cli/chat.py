@@ -13,6 +13,7 @@ from . import options
 from .answers import JSON_LINES, TEXT, show_answer
 from .render import notice, size
 from .sampling import SamplingOptions, sampling_options
+from .sources import show_sources, sources_option
 
 if TYPE_CHECKING:
     from ..runtime.session import Session
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path), required=False)
+@sources_option
 @options.password
 @options.output_option(TEXT, JSON_LINES)
 @options.model_options
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 @sampling_options
 def chat(
     document: Path | None,
+    sources: bool,
     password: str | None,
     output: str,
     model_options: options.ModelOptions,
@@ -44,13 +47,16 @@ def chat(
     from .documents import open_session
     from .input_lines import is_terminal, piped_lines, typed_lines
 
-    with open_session(document, model_options, attention_options, sampling_options, password) as session:
-        interactive = is_terminal()
+    if sources and document is None:
+        raise click.UsageError("--sources are passages of a document: give one.")
+    interactive = is_terminal()
+    recorded = document is not None and (sources or interactive)  # on a terminal /sources may come
+    with open_session(document, model_options, attention_options, sampling_options, password, recorded) as session:
         if interactive:
             about = f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
             notice(f"{about}/help lists what you can do here.")
         facts = {"document": document and str(document), "model": session.llama.model_path}
-        ChatLoop(session, interactive, output, facts).run(typed_lines() if interactive else piped_lines())
+        ChatLoop(session, interactive, output, facts, sources).run(typed_lines() if interactive else piped_lines())
 
 
 class ChatLoop:
@@ -66,16 +72,25 @@ class ChatLoop:
         How answers are shown: TEXT or JSON_LINES (answers.py).
     facts : dict, optional
         What JSON says of each answer besides: the document and the model.
+    sources : bool
+        Whether each answer is followed by its sources.
     """
 
     def __init__(
-        self, session: Session, interactive: bool, output: str = TEXT, facts: dict[str, str | None] | None = None
+        self,
+        session: Session,
+        interactive: bool,
+        output: str = TEXT,
+        facts: dict[str, str | None] | None = None,
+        sources: bool = False,
     ) -> None:
         self.session, self.interactive, self.output, self.facts = session, interactive, output, facts or {}
+        self.with_sources = sources
         self.n_answers = 0
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
+            "/sources": ("list the passages that the last answer comes from", self.sources),
             "/clear": ("forget all questions and answers; the document stays", self.clear),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
             "/exit": ("leave; Ctrl-D does too", self.exit),
@@ -139,7 +154,7 @@ class ChatLoop:
         if self.n_answers and self.output == TEXT and not self.interactive:
             click.echo()  # a blank line between answers
         try:
-            show_answer(self.session, answer(), self.output, facts | self.facts)
+            show_answer(self.session, answer(), self.output, facts | self.facts, self.with_sources)
             self.n_answers += 1
         except OctavoError as problem:
             if not self.interactive:
@@ -149,6 +164,19 @@ class ChatLoop:
     def regenerate(self) -> None:
         """Do /regenerate: answer the last question anew."""
         self.show(self.session.regenerate, {})
+
+    def sources(self) -> None:
+        """Do /sources: list where the last answer comes from."""
+        from ..api import Document
+        from ..errors import OctavoError
+
+        if not isinstance(self.session, Document):
+            notice("There is no document that answers could come from.")
+            return
+        try:
+            show_sources(self.session, err=True)
+        except OctavoError as problem:
+            notice(str(problem))
 
     def help(self) -> None:
         """Do /help: list the commands."""

@@ -19,8 +19,12 @@ def open_session(
     attention_options: AttentionOptions,
     sampling_options: SamplingOptions,
     password: str | None = None,
+    sources: bool = False,
 ) -> Session:
-    """Open a conversation over a document, or over nothing if there is none."""
+    """Open a conversation over a document, or over nothing if there is none.
+
+    With `sources`, a document can say where answers come from.
+    """
     refuse_llama_cpp(attention_options.attention)
     from .. import api
 
@@ -29,4 +33,6 @@ def open_session(
         del settings["prefill"]
         return api.open_session(**settings, notice=notice)
     with resumable(), TaskProgress() as progress:
-        return api.open_document(document, **settings, password=password, progress=progress, notice=notice)
+        return api.open_document(
+            document, **settings, password=password, sources=sources, progress=progress, notice=notice
+        )

@@ -39,6 +39,7 @@ from ..runtime.store.index_files import (
 from ..runtime.store.library import PARTIAL, Library, hash_text
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
+from .known_rows import KnownRows, known_rows
 from .pipeline import cluster, document_tokens, read
 from .progress import Progress
 from .readers.document import Document
@@ -202,10 +203,16 @@ class IndexBuilder:
         llama.reset()
         llama.context.attach(None)
         done = 0
-        while ends and self._piece(ends[0]).exists():
-            end = ends.pop(0)
-            llama.extend(self.tokens[done:end], _rows_of(map_arrays(self._piece(end))))
-            done = end
+        known = self._known_rows()
+        while ends:
+            if known is not None and ends[0] <= known.n_tokens:
+                rows = known.rows(done, ends[0])
+            elif self._piece(ends[0]).exists():
+                rows = _rows_of(map_arrays(self._piece(ends[0])))
+            else:
+                break
+            llama.extend(self.tokens[done : ends[0]], rows)
+            done = ends.pop(0)
         self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens", done)
         for end in ends:
             n_queries = end - done if end == n_tokens else 0
@@ -213,6 +220,12 @@ class IndexBuilder:
             self._write_piece(done, end, queries)
             done = end
         return self._queries()
+
+    def _known_rows(self) -> KnownRows | None:
+        """The rows of the first tokens, if another text that begins in the same way is indexed."""
+        settings, kv_type = identity(self.llama, self.settings, self.covers), self.llama.context.kv_type
+        n_last = self.settings.n_queries(len(self.tokens))
+        return known_rows(self.library, self.tokens, settings, kv_type, n_last, _PIECE)
 
     def _read_streaming(self) -> list[np.ndarray]:
         """Read the tokens while heads stream, in one piece: what they forget cannot be read again from pieces."""

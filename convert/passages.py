@@ -89,9 +89,8 @@ class TokenText:
             Hash of the text that was tokenized, in hexadecimal digits: some tokenizers put a blank before it.
         """
         content = b"".join(pieces)
-        begins = (np.frombuffer(content, np.uint8) & 0xC0) != 0x80  # bytes that begin a character
-        characters = np.concatenate([[0], np.cumsum(begins)])
-        starts = characters[np.cumsum([0, *map(len, pieces)])[:-1]]
+        begins = (np.frombuffer(content + b" ", np.uint8) & 0xC0) != 0x80  # bytes that begin a character
+        starts = (np.cumsum(begins) - 1)[np.cumsum([0, *map(len, pieces)])[:-1]]
         text = content.decode("utf-8", "replace")
         if text.startswith(" ") and hash_text(text[1:]) == sha256:
             return cls(text[1:], np.maximum(starts - 1, 0))
@@ -121,7 +120,7 @@ def sentences(text: str) -> list[int]:
     list of int
         Rising offsets of characters, from 0 to the length of the text.
     """
-    ends = [end for end in _ENDS.finditer(text) if not (end[1] and _is_abbreviated(text, end.start()))]
+    ends = [end for end in _ENDS.finditer(text) if not _is_abbreviation(text, end)]
     made: list[int] = []
     for start, stop in pairwise([0, *(end.end() for end in ends), len(text)]):
         made.append(start)
@@ -129,12 +128,13 @@ def sentences(text: str) -> list[int]:
             first, last = made[-1] + _LONGEST // 4, made[-1] + _LONGEST
             cut = max(text.rfind("\n", first, last), -1) + 1 or text.rfind(" ", first, last) + 1 or last
             made.append(cut)
-    return [*dict.fromkeys(made), len(text)] if text else [0, 0]
+    return [*dict.fromkeys([*made, len(text)])] if text else [0, 0]
 
 
-def _is_abbreviated(text: str, offset: int) -> bool:
-    """Return whether what stands before a mark is an abbreviation."""
-    return _ABBREVIATION.search(text[max(offset - 4, 0) : offset]) is not None
+def _is_abbreviation(text: str, end: re.Match[str]) -> bool:
+    """Return whether a stop ends an abbreviation and no sentence."""
+    before = text[max(end.start() - 4, 0) : end.start()]
+    return end[0].startswith(".") and _ABBREVIATION.search(before) is not None
 
 
 def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, most: int) -> list[Passage]:
