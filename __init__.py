@@ -12,11 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Document, index_documents, open_document, open_session
+    from .api import index_documents, open_document, open_next, open_session
+    from .convert.document_session import Document
+    from .convert.passages import Passage
     from .convert.progress import Progress
     from .errors import OctavoError
+    from .runtime.answer import Answer, Timing
     from .runtime.llama import Llama
-    from .runtime.session import Answer, Sampling, Session, Timing
+    from .runtime.session import Sampling, Session
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "Document",
     "Llama",
     "OctavoError",
+    "Passage",
     "Progress",
     "Sampling",
     "Session",
@@ -31,13 +35,17 @@ __all__ = [
     "__version__",
     "index_documents",
     "open_document",
+    "open_next",
     "open_session",
 ]
 
 #: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
 _MODULES = {
-    **dict.fromkeys(("Document", "index_documents", "open_document", "open_session"), ".api"),
-    **dict.fromkeys(("Answer", "Sampling", "Session", "Timing"), ".runtime.session"),
+    **dict.fromkeys(("index_documents", "open_document", "open_next", "open_session"), ".api"),
+    "Document": ".convert.document_session",
+    **dict.fromkeys(("Answer", "Timing"), ".runtime.answer"),
+    **dict.fromkeys(("Sampling", "Session"), ".runtime.session"),
+    "Passage": ".convert.passages",
     "Llama": ".runtime.llama",
     "OctavoError": ".errors",
     "Progress": ".convert.progress",

@@ -10,17 +10,12 @@ The command line is made of these functions.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from .convert.document_session import Document
 from .convert.documents import Source, attach_document, index_document
-from .convert.passages import Passage, TokenText, passages
 from .convert.progress import Progress, Silent
-from .convert.readers.document import Place
 from .convert.retrieval_heads import source_heads
 from .errors import OctavoError
 from .runtime.llama import Llama
@@ -28,88 +23,10 @@ from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from .runtime.methods.compose import plan_for, with_budget
 from .runtime.models import default_model, default_threads, load_model
 from .runtime.prompt import Prompt
-from .runtime.recorder import QueryHead, Recorder
 from .runtime.session import MAX_TOKENS, Sampling, Session
 from .runtime.store.library import Library
 
 Notice = Callable[[str], None]
-
-
-class Document(Session):
-    """A document that is open for questions. `open_document` returns one.
-
-    Parameters
-    ----------
-    llama : Llama
-        A model that holds the document.
-    sampling : Sampling
-        How answers are drawn.
-    path : Path
-        The document's file.
-    system : str
-        What the model is told before the first question.
-    described : dict
-        What the index says of the document.
-    heads : sequence of QueryHead, optional
-        The heads by which `sources` finds where an answer comes from; None if nobody is to ask.
-
-    Attributes
-    ----------
-    path : Path
-        The document's file.
-    """
-
-    def __init__(
-        self,
-        llama: Llama,
-        sampling: Sampling,
-        path: Path,
-        system: str,
-        described: dict[str, Any],
-        heads: Sequence[QueryHead] | None,
-    ) -> None:
-        context = llama.context
-        recorder = None if heads is None else Recorder(context.nodes, context.shapes, heads)
-        super().__init__(llama, sampling, system, recorder)
-        self.path, self._described = path, described
-
-    def sources(self, most: int = 3) -> list[Passage]:
-        """Find the passages of the document that the last answer comes from.
-
-        They are what the answer's tokens attended beyond what any token attends, by the heads that retrieve
-        (docs/sources.md).
-
-        Parameters
-        ----------
-        most : int
-            Most passages to return.
-
-        Returns
-        -------
-        list of Passage
-            Those with the largest shares first; none if the answer does not come from the document.
-
-        Raises
-        ------
-        OctavoError
-            There is no answer yet, or the document was opened with `sources=False`.
-        """
-        if self._recorder is None:
-            raise OctavoError("Sources are not recorded: open the document with sources=True.")
-        document = self.llama.context.cache.document
-        if self.answer is None or document is None:
-            raise OctavoError("There is no answer yet, so it has no sources.")
-        attended = self._recorder.attended(document)[:, len(self.prompt.head()) :]
-        places = [Place(*place) for place in self._described.get("places", ())]
-        return passages(self._text, places, attended, most)
-
-    @cached_property
-    def _text(self) -> TokenText:
-        """The document's text."""
-        own = self.llama.input_ids[len(self.prompt.head()) : self.n_document]
-        tokens, numbers = np.unique(own, return_inverse=True)
-        pieces = [self.llama.piece(token) for token in tokens.tolist()]
-        return TokenText.of([pieces[number] for number in numbers.tolist()], self._described["sha256"])
 
 
 def open_document(
@@ -241,7 +158,55 @@ def open_document(
     except BaseException:
         llama.close()
         raise
-    return Document(llama, sampling, Path(path), system_prompt, described, heads)
+    return Document(llama, sampling, Path(path), system_prompt, described, heads, library)
+
+
+def open_next(
+    session: Session,
+    path: str | os.PathLike[str],
+    *,
+    prefill: str = "sparse",
+    password: str | None = None,
+    sources: bool = False,
+    progress: Progress | None = None,
+    notice: Notice | None = None,
+) -> Document:
+    """Open a document with the model of a conversation, which ends. If that fails, the conversation goes on.
+
+    Parameters
+    ----------
+    session : Session
+        The conversation, as `open_document` or `open_session` returned it.
+    path, prefill, password, sources, progress, notice
+        As in `open_document`.
+
+    Returns
+    -------
+    Document
+        The document. It closes the model; the conversation before must not be used any more.
+
+    Raises
+    ------
+    OctavoError
+        The document cannot be used, or disk or memory do not suffice.
+    """
+    notice, llama = notice or _ignore, session.llama
+    library = session.library or Library.of(llama.model_path)
+    source = Source(path, password)
+    _refuse_early(source, library, notice)
+    before, document = session.conversation(), llama.context.cache.document
+    n_threads = llama.context_params.n_threads
+    try:
+        heads = source_heads(llama, library, notice) if sources else None
+        llama.reset()
+        described = attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
+    except BaseException:
+        llama.reset()
+        if document is not None:
+            llama.attach(document)
+        before.resume(llama, session.n_document)
+        raise
+    return Document(llama, session.sampling, Path(path), session.system, described, heads, library)
 
 
 def open_session(
@@ -293,9 +258,10 @@ def open_session(
     """
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     model = model or default_model()
+    library = Library.of(model, index_dir)
     llama = _load(
         model,
-        Library.of(model, index_dir),
+        library,
         attention,
         budget,
         plan,
@@ -308,7 +274,7 @@ def open_session(
         rope_scale=rope_scale,
         notice=notice or _ignore,
     )
-    return Session(llama, sampling, system_prompt)
+    return Session(llama, sampling, system_prompt, library=library)
 
 
 def index_documents(

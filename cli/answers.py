@@ -13,7 +13,7 @@ from .render import notice, print_json, signs_of_life, stream
 from .sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
-    from ..api import Document
+    from ..convert.document_session import Document
     from ..runtime.session import Session
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("document", type=click.Path(path_type=Path), required=False)
+@click.option("--continue", "goes_on", is_flag=True, help="Go on with the last conversation about DOCUMENT.")
 @sources_option
 @options.password
 @options.output_option(TEXT, JSON_LINES)
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 @sampling_options
 def chat(
     document: Path | None,
+    goes_on: bool,
     sources: bool,
     password: str | None,
     output: str,
@@ -55,8 +58,15 @@ def chat(
         if interactive:
             about = f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
             notice(f"{about}/help lists what you can do here.")
-        facts = {"document": document and str(document), "model": session.llama.model_path}
-        ChatLoop(session, interactive, output, facts, sources).run(typed_lines() if interactive else piped_lines())
+        loop = ChatLoop(session, interactive, output, document, sources, password)
+        if goes_on:
+            session.load(loop.last_name)
+            notice(f"The last conversation goes on: {session.n_tokens - session.n_document:,} tokens.")
+        try:
+            loop.run(typed_lines() if interactive else piped_lines())
+        finally:
+            if interactive or goes_on:
+                loop.keep()
 
 
 class ChatLoop:
@@ -70,10 +80,12 @@ class ChatLoop:
         Whether an interrupted or refused answer leads back to the prompt.
     output : str
         How answers are shown: TEXT or JSON_LINES (answers.py).
-    facts : dict, optional
-        What JSON says of each answer besides: the document and the model.
+    document : Path, optional
+        The document's file.
     sources : bool
         Whether each answer is followed by its sources.
+    password : str, optional
+        Opens an encrypted PDF.
     """
 
     def __init__(
@@ -81,11 +93,12 @@ class ChatLoop:
         session: Session,
         interactive: bool,
         output: str = TEXT,
-        facts: dict[str, str | None] | None = None,
+        document: Path | None = None,
         sources: bool = False,
+        password: str | None = None,
     ) -> None:
-        self.session, self.interactive, self.output, self.facts = session, interactive, output, facts or {}
-        self.with_sources = sources
+        self.session, self.interactive, self.output = session, interactive, output
+        self.document, self.with_sources, self.password = document, sources, password
         self.n_answers = 0
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
@@ -94,6 +107,11 @@ class ChatLoop:
             "/clear": ("forget all questions and answers; the document stays", self.clear),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
             "/exit": ("leave; Ctrl-D does too", self.exit),
+        }
+        self.commands_of: dict[str, tuple[str, str, Callable[[str], None]]] = {
+            "/save": ("NAME", "save the conversation", self.save),
+            "/load": ("NAME", "go on with one that was saved", self.load),
+            "/document": ("FILE", "talk about another document", self.open),
         }
 
     def run(self, lines: Iterator[str]) -> None:
@@ -122,8 +140,11 @@ class ChatLoop:
             What the user typed.
         """
         if line.startswith("/") and "\n" not in line:
+            name, _, argument = line.partition(" ")
             if line in self.commands:
                 self.commands[line][1]()
+            elif name in self.commands_of:
+                self.command(name, argument.strip())
             else:
                 self.unknown(line)
         elif line:
@@ -154,7 +175,10 @@ class ChatLoop:
         if self.n_answers and self.output == TEXT and not self.interactive:
             click.echo()  # a blank line between answers
         try:
-            show_answer(self.session, answer(), self.output, facts | self.facts, self.with_sources)
+            if self.output != TEXT:
+                document = str(self.document) if self.document else None
+                facts = {**facts, "document": document, "model": self.session.llama.model_path}
+            show_answer(self.session, answer(), self.output, facts, self.with_sources)
             self.n_answers += 1
         except OctavoError as problem:
             if not self.interactive:
@@ -167,7 +191,7 @@ class ChatLoop:
 
     def sources(self) -> None:
         """Do /sources: list where the last answer comes from."""
-        from ..api import Document
+        from ..convert.document_session import Document
         from ..errors import OctavoError
 
         if not isinstance(self.session, Document):
@@ -181,8 +205,64 @@ class ChatLoop:
     def help(self) -> None:
         """Do /help: list the commands."""
         for name, (what, _) in self.commands.items():
-            notice(f"{name:<13}{what}")
+            notice(f"{name:<16}{what}")
+        for name, (argument, what, _) in self.commands_of.items():
+            notice(f"{name + ' ' + argument:<16}{what}")
         notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
+
+    def command(self, name: str, argument: str) -> None:
+        """Do a command that takes an argument; what it cannot do is said, and changes nothing.
+
+        Parameters
+        ----------
+        name, argument : str
+            What the user typed.
+        """
+        from ..errors import OctavoError
+
+        if not argument:
+            notice(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
+            return
+        try:
+            self.commands_of[name][2](argument)
+        except OctavoError as problem:
+            if not self.interactive:
+                raise
+            notice(f"Error: {problem}")
+
+    def save(self, name: str) -> None:
+        """Do /save: keep the conversation under a name."""
+        notice(f"Saved as {self.session.save(name)}")
+
+    def load(self, name: str) -> None:
+        """Do /load: go on with a conversation that was saved."""
+        self.session.load(name)
+        notice(f"The conversation goes on: {self.session.n_tokens - self.session.n_document:,} tokens.")
+
+    def open(self, path: str) -> None:
+        """Do /document: talk about another document. The conversation about the one before is kept as its last."""
+        from .documents import open_next
+
+        self.keep()
+        document = Path(path).expanduser()
+        self.session = open_next(self.session, document, self.password, self.with_sources or self.interactive)
+        self.document = document
+        notice(f"{document.name}: {self.session.n_tokens:,} tokens.")
+
+    @property
+    def last_name(self) -> str:
+        """Return the name under which the last conversation about the document is kept."""
+        from ..runtime.conversation import hash_tokens
+
+        return f"last-{hash_tokens(self.session.llama, self.session.n_document)[:12]}"
+
+    def keep(self) -> None:
+        """Keep the conversation for --continue, if there is any and it can be kept."""
+        from ..errors import OctavoError
+
+        if self.session.n_tokens > self.session.n_document:
+            with suppress(OctavoError):
+                self.session.save(self.last_name)
 
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""

@@ -36,3 +36,11 @@ def open_session(
         return api.open_document(
             document, **settings, password=password, sources=sources, progress=progress, notice=notice
         )
+
+
+def open_next(session: Session, document: Path, password: str | None, sources: bool) -> Session:
+    """Open another document with the model of a conversation."""
+    from .. import api
+
+    with resumable(), TaskProgress() as progress:
+        return api.open_next(session, document, password=password, sources=sources, progress=progress, notice=notice)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..api import Document
+    from ..convert.document_session import Document
     from ..convert.passages import Passage
 
 #: What is said of an answer whose tokens attended nothing of the document in particular.

@@ -78,7 +78,7 @@ def _entries_of(library: Path) -> Iterator[Entry]:
         state, manifest = (UNFINISHED if unfinished else DAMAGED), None
         with suppress(OctavoError):
             manifest = None if unfinished else read_manifest(folder)
-        n_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        n_bytes = folder_bytes(folder)
         if manifest is None:
             yield Entry(folder, name, model, 0, "", n_bytes, made, made, state)
             continue
@@ -107,6 +107,11 @@ def _state(document: dict[str, Any]) -> str:
 def _time(path: Path) -> datetime:
     """Return when a file was changed last."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of an index on disk."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
 def note_use(folder: Path) -> None:

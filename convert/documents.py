@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -15,13 +16,16 @@ from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
-from .catalogue import note_use
+from .catalogue import folder_bytes, note_use
 from .clusters import ClusterSettings, settings_for
 from .index import IndexBuilder, identity
 from .pipeline import PREFILL_SPARSE, covers_by
 from .progress import Progress
 from .readers.document import Document
 from .readers.read import read_document
+
+#: Bytes of an index for each byte of keys and values: clusters and what is measured on the last tokens.
+_MORE_THAN_ROWS = 1.1
 
 
 class Source:
@@ -183,9 +187,11 @@ def _build(
     indexed = {each["sha256"] for each in known if document.path and each.get("path") == document.path}
     changed = indexed and hash_text(document.text) not in indexed  # another cache type or model is no change
     name = document.name
-    notice(f"{name} has changed since it was indexed: indexing it again." if changed else f"Indexing {name}, once.")
     attention, budget, duo = llama.attention, llama.budget, llama.composition.duo
     builder = IndexBuilder(llama, library, path, document, _settings(llama), progress, n_jobs, covers)
+    what = f"{name} has changed since it was indexed, so it is indexed again" if changed else f"Indexing {name}, once"
+    notice(f"{what}: {_expected(builder)}.")
+    start = time.perf_counter()
     llama.compile_ahead(len(builder.tokens))
     llama.set_attention(duo.words if duo else DENSE)
     try:
@@ -194,3 +200,31 @@ def _build(
     finally:
         llama.reset()
         llama.set_attention(attention, budget)
+    seconds = time.perf_counter() - start
+    notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")
+
+
+def _expected(builder: IndexBuilder) -> str:
+    """What an index will take, by the one of the library that is nearest in length; the time only if there is one."""
+    n_tokens, row_bytes = len(builder.tokens), builder.llama.context.cache.row_bytes
+    n_known = builder.known.n_tokens if builder.known else 0
+    made = [
+        (path, manifest)
+        for path, manifest in builder.library.indexes()
+        if manifest["dtype"] == builder.llama.context.kv_type
+    ]
+    n_bytes, seconds = _MORE_THAN_ROWS * n_tokens * row_bytes, 0.0
+    if made:
+        path, manifest = min(made, key=lambda index: abs(index[1]["document"]["tokens"] - n_tokens))
+        own = manifest["document"]["tokens"]
+        n_bytes, seconds = folder_bytes(path) / own * n_tokens, manifest.get("seconds", 0) / own * (n_tokens - n_known)
+    known = f", {n_known:,} of them known" if n_known else ""
+    return f"{n_tokens:,} tokens{known}, about {_size(n_bytes)}" + (f" and {_time(seconds)}" if seconds else "")
+
+
+def _size(n_bytes: float) -> str:
+    return f"{max(n_bytes / 2**20, 1):,.0f} MiB"
+
+
+def _time(seconds: float) -> str:
+    return f"{max(seconds, 1):,.0f} s" if seconds < 100 else f"{seconds / 60:,.0f} min"

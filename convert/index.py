@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib
 import shutil
 import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,7 @@ class IndexBuilder:
         OctavoError
             Disk or memory do not suffice.
         """
+        start = time.perf_counter()
         self._check_space()
         threading.Thread(target=importlib.import_module, args=("sklearn.cluster",)).start()  # takes a second
         with disk_errors(self.folder):
@@ -177,7 +180,7 @@ class IndexBuilder:
                 unfinished.unlink()
         queries = self._read()
         layers = self._cluster()
-        self._finish(layers, queries)
+        self._finish(layers, queries, start)
 
     def _check_space(self) -> None:
         """Refuse, with the figures, if the disk cannot hold the index and the rows that it is made from."""
@@ -203,7 +206,7 @@ class IndexBuilder:
         llama.reset()
         llama.context.attach(None)
         done = 0
-        known = self._known_rows()
+        known = self.known
         while ends:
             if known is not None and ends[0] <= known.n_tokens:
                 rows = known.rows(done, ends[0])
@@ -221,8 +224,11 @@ class IndexBuilder:
             done = end
         return self._queries()
 
-    def _known_rows(self) -> KnownRows | None:
-        """The rows of the first tokens, if another text that begins in the same way is indexed."""
+    @cached_property
+    def known(self) -> KnownRows | None:
+        """Return the rows of the first tokens, if another text that begins in the same way is indexed."""
+        if self.llama.context.cache.evicts:
+            return None
         settings, kv_type = identity(self.llama, self.settings, self.covers), self.llama.context.kv_type
         n_last = self.settings.n_queries(len(self.tokens))
         return known_rows(self.library, self.tokens, settings, kv_type, n_last, _PIECE)
@@ -294,7 +300,7 @@ class IndexBuilder:
             **places,
         }
 
-    def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray]) -> None:
+    def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray], start: float) -> None:
         """Calibrate, write what is left, and give the index its name."""
         write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens))
         compute_means(layers, self.n_jobs)
@@ -305,6 +311,7 @@ class IndexBuilder:
             "document": self._described(),
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "dtype": self.llama.context.kv_type,
+            "seconds": round(time.perf_counter() - start, 1),
             **identity(self.llama, self.settings, self.covers),
         }
         write_manifest(self.folder, len(layers), entries)

@@ -25,8 +25,9 @@ _ABBREVIATION = re.compile(r"\b(Mr|Mrs|Ms|Dr|St|No|vs|cf|e\.g|i\.e|[A-Z])$")
 #: Sentences longer than this are cut at line ends, and else at blanks.
 _LONGEST = 400
 
-#: Least share of the attention that a source has, and that a sentence has which is shown with the one beside it.
-LEAST_SHARE, _LEAST_BESIDE = 0.04, 0.02
+#: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
+#: many times their mean share, but no more than the third. A sentence beside another needs half of it.
+_LEAST, _TIMES, _MOST = 0.04, 2, 0.25
 
 #: Sentences of a quote.
 _QUOTED = 2
@@ -162,10 +163,11 @@ def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, mos
     borders, n_sentences = text.borders, len(text.borders) - 1
     shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
     best = shares.max(axis=0)
-    marked = np.flatnonzero(best >= _LEAST_BESIDE)
+    least = max(_LEAST, min(_TIMES / n_sentences, _MOST))
+    marked = np.flatnonzero(best >= least / 2)
     runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1)
     found = [(float(shares[:, run].sum(axis=1).max()), run) for run in runs if len(run)]
-    found = sorted((each for each in found if each[0] >= LEAST_SHARE), key=lambda each: -each[0])
+    found = sorted((each for each in found if each[0] >= least), key=lambda each: -each[0])
     made = []
     for share, run in found[:most]:
         start, stop = _quoted(run, best, borders)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
 import math
-import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 from ..errors import OctavoError
+from .answer import Answer, FinishReason, Meter, Text
+from .conversation import Conversation, Turn, read_conversation, write_conversation
 from .llama import Llama
 from .prompt import Prompt
 from .recorder import Recorder
-
-#: Why an answer ended; see `Answer`.
-FinishReason = Literal["stop", "length", "context", "interrupted"]
+from .store.library import Library
 
 #: Most tokens of an answer, if nobody asks for more: small models may repeat themselves without end.
 MAX_TOKENS = 1024
@@ -74,65 +73,6 @@ class Sampling:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What an answer took.
-
-    Parameters
-    ----------
-    prompt_tokens : int
-        Tokens of the question that were read, with those of the chat template around it.
-    answer_tokens : int
-        Tokens that were drawn, the one that ends the answer included.
-    first_token_s : float
-        Seconds from the question to the first token.
-    decode_s : float
-        Seconds from the first token to the last.
-    """
-
-    prompt_tokens: int
-    answer_tokens: int
-    first_token_s: float
-    decode_s: float
-
-    @property
-    def decode_tokens_per_s(self) -> float:
-        """Tokens per second after the first token; 0 if there was only one."""
-        return (self.answer_tokens - 1) / self.decode_s if self.answer_tokens > 1 else 0.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer, and what it took.
-
-    Parameters
-    ----------
-    text : str
-        The text, as it was streamed.
-    finish_reason : {"stop", "length", "context", "interrupted"}
-        Why it ended: the model ended it ("stop"), it has as many tokens as were allowed ("length"), the context is
-        full ("context"), or the caller took no more of it ("interrupted").
-    timing : Timing
-        Tokens and seconds.
-    bytes_read : float
-        Bytes of keys, values and centroids that attention read for each token after the first, on average; 0 if there
-        was only one token.
-    kv_share : float
-        The same as a share of the keys and values of all tokens in the context at the end, but for layers whose window
-        slides.
-    covered : float, optional
-        Share of the attention that these tokens paid to what was read exactly, on average over the heads; the rest is
-        estimated. None if the attention estimates nothing.
-    """
-
-    text: str
-    finish_reason: FinishReason
-    timing: Timing
-    bytes_read: float
-    kv_share: float
-    covered: float | None = None
-
-
 class Session:
     """A conversation with a model whose context holds a document, or nothing.
 
@@ -148,6 +88,8 @@ class Session:
         What the model is told before the first question (see `Prompt`).
     recorder : Recorder, optional
         Keeps queries of the last answer's steps, for those who ask where it comes from.
+    library : Library, optional
+        The model's indexes, beside which conversations are kept.
 
     Attributes
     ----------
@@ -161,14 +103,20 @@ class Session:
         The last answer, as far as it came. None before the first, and while the model reads a question.
     """
 
-    def __init__(self, llama: Llama, sampling: Sampling, system: str = "", recorder: Recorder | None = None) -> None:
-        self.llama = llama
-        self.sampling = sampling
+    def __init__(
+        self,
+        llama: Llama,
+        sampling: Sampling,
+        system: str = "",
+        recorder: Recorder | None = None,
+        library: Library | None = None,
+    ) -> None:
+        self.llama, self.sampling, self.system, self.library = llama, sampling, system, library
         self.n_document: int = llama.n_tokens
         self.prompt = Prompt(llama, self.n_document > 0, system)
         self.answer: Answer | None = None
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
-        self._last: _Turn | None = None
+        self._last: Turn | None = None
         self._closed = False
         self._recorder = recorder
         llama.context.record(recorder)
@@ -229,7 +177,7 @@ class Session:
             When the first piece is taken: the question is empty or does not fit the context any more, or the session
             is closed.
         """
-        turn = _Turn(question, self.llama.n_tokens, self._unread)
+        turn = Turn(question, self.llama.n_tokens, self._unread)
         tokens = self._question_tokens(question)
         llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
         room = min(llama.longest - start, llama.n_ctx())
@@ -238,7 +186,7 @@ class Session:
         recorder = self._recorder
         if recorder is not None:
             recorder.clear()
-        text, meter = _Text(self.prompt.stop), _Meter(llama, len(tokens))
+        text, meter = Text(self.prompt.stop), Meter(llama, len(tokens))
         reason: FinishReason = "interrupted"
         generated = llama.generate(
             tokens,
@@ -308,6 +256,77 @@ class Session:
             )
         return tokens
 
+    def save(self, name: str) -> Path:
+        """Save the conversation with its keys and values, so that `load` goes on with it at once.
+
+        Parameters
+        ----------
+        name : str
+            Its name, or the path of a file. One of this name is replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        OctavoError
+            The file cannot be written.
+        """
+        path = self._file(name)
+        write_conversation(path, self.conversation(), self._model_hash, self.llama.context.kv_type)
+        return path
+
+    def load(self, name: str) -> None:
+        """Go on with a conversation that was saved, in place of this one.
+
+        Parameters
+        ----------
+        name : str
+            Its name, or the path of a file.
+
+        Raises
+        ------
+        OctavoError
+            There is none of this name, or it was over another document or with another model.
+        """
+        path = self._file(name)
+        self.resume(read_conversation(path, self._model_hash, self.llama.context.kv_type))
+
+    def conversation(self) -> Conversation:
+        """Return a copy of the questions and answers as they stand."""
+        return Conversation.of(self.llama, self.n_document, self._unread, self._last)
+
+    def resume(self, conversation: Conversation) -> None:
+        """Go on with a conversation in place of this one, which stays if that is refused.
+
+        Raises
+        ------
+        OctavoError
+            It was over another document, or does not fit the context.
+        """
+        before = self.conversation()
+        self.clear()
+        try:
+            conversation.resume(self.llama, self.n_document)
+        except BaseException:
+            before.resume(self.llama, self.n_document)
+            self._unread, self._last = before.unread, before.last
+            raise
+        self._unread, self._last, self.answer = conversation.unread, conversation.last, None
+
+    def _file(self, name: str) -> Path:
+        """Where a conversation of this name lies: beside the model's indexes, unless the name is a path."""
+        if self.library is None or Path(name).name != name or Path(name).suffix:
+            return Path(name)
+        return self.library.folder / "conversations" / f"{name}.safetensors"
+
+    @property
+    def _model_hash(self) -> str:
+        library = self.library or Library.of(self.llama.model_path)
+        return library.model_hash
+
     def clear(self) -> None:
         """Forget all questions and answers. The document stays."""
         self.llama.rewind(self.n_document)
@@ -323,93 +342,3 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """A question, how many tokens the context held before it, and those of the answer before that were not read."""
-
-    question: str
-    start: int
-    unread: list[int]
-
-
-class _Meter:
-    """Counts tokens, seconds, and bytes that attention reads, from the question on."""
-
-    def __init__(self, llama: Llama, n_prompt: int) -> None:
-        self._context, self._n_prompt = llama.context, n_prompt
-        self._start = time.perf_counter()
-        self._first_token_s = self._last_token_s = 0.0
-        self._bytes_read = self._counted_bytes = 0
-        self._coverage = (self._context.coverage,) * 2
-        self.n_tokens = 0
-
-    def count(self) -> None:
-        """A token was drawn. What attention reads is counted from the first token on."""
-        self._last_token_s = time.perf_counter() - self._start
-        self.n_tokens += 1
-        if self.n_tokens == 1:
-            self._first_token_s = self._last_token_s
-            self._context.bytes_read = 0
-            self._coverage = (self._context.coverage,) * 2
-        else:
-            self._bytes_read, self._counted_bytes = self._context.bytes_read, self._context.counted_bytes_read
-            self._coverage = self._coverage[0], self._context.coverage
-
-    def answer(self, text: str, reason: FinishReason) -> Answer:
-        """The answer of which this was measured."""
-        cache = self._context.cache
-        n_steps = max(self.n_tokens - 1, 1)
-        decode_s = self._last_token_s - self._first_token_s
-        timing = Timing(self._n_prompt, self.n_tokens, self._first_token_s, decode_s)
-        kv_share = self._counted_bytes / n_steps / (cache.n_tokens * cache.counted_row_bytes)
-        n_covered, covered = (after - before for before, after in zip(*self._coverage, strict=True))
-        share = covered / n_covered if n_covered else None
-        return Answer(text, reason, timing, self._bytes_read / n_steps, kv_share, share)
-
-
-class _Text:
-    """The text of an answer as it comes: whole characters, and nothing from the text `stop` on."""
-
-    def __init__(self, stop: str | None) -> None:
-        self._stop = stop
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text, self._n_shown = "", 0
-        self._starts: list[int] = []
-        self.shown = ""
-        self.stopped = False
-
-    def add(self, piece: bytes) -> str:
-        """Add a token's bytes; returns what can be shown now. Text that may begin `stop` is held back."""
-        self._starts.append(len(self._text))
-        self._text += self._decoder.decode(piece)
-        sure = len(self._text)
-        if self._stop is not None:
-            found = self._text.find(self._stop)
-            self.stopped = found >= 0
-            lengths = range(min(len(self._stop) - 1, len(self._text)), 0, -1)
-            held = next((n for n in lengths if self._text.endswith(self._stop[:n])), 0)
-            sure = found if self.stopped else sure - held
-        return self._show(sure)
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens that begin before what was shown ends."""
-        return sum(start < self._n_shown for start in self._starts)
-
-    def rest(self) -> str:
-        """What was held back, if the answer did not end at `stop`."""
-        if self.stopped:
-            return ""
-        self._text += self._decoder.decode(b"", final=True)
-        return self._show(len(self._text))
-
-    def _show(self, stop: int) -> str:
-        """The text up to a position, as far as it was not shown before."""
-        shown = self._text[self._n_shown : stop]
-        if self._n_shown == 0 and self._stop is not None:
-            shown = shown.lstrip()  # the blank after "Answer:"
-        self._n_shown = stop
-        self.shown += shown
-        return shown

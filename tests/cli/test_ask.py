@@ -16,7 +16,7 @@ def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
     first = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER)
     assert first.exit_code == 0
     assert first.stdout.endswith("\n")
-    assert first.stderr.splitlines()[0] == "Indexing island.txt, once."
+    assert first.stderr.startswith("Indexing island.txt, once: ")
     again = octavo("ask", document, "-", *on_tiny, *SHORT_ANSWER, stdin="Which ship?\n")
     assert (again.exit_code, again.stderr) == (0, cut(5))
     assert again.stdout == first.stdout
@@ -85,7 +85,7 @@ def test_a_document_is_asked_with_each_type_of_cache(document, on_tiny, monkeypa
     for cache_type in ("q8_0", "f16"):
         result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--cache-type", cache_type)
         assert result.exit_code == 0
-        assert result.stderr.splitlines()[0] == "Indexing island.txt, once."
+        assert result.stderr.startswith("Indexing island.txt, once: ")
     rows = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
     sizes = {row["cache_type"]: row["bytes"] for row in rows}
     assert sizes.keys() == {"f16", "q8_0"}
@@ -111,6 +111,34 @@ def test_chat_with_the_smaller_cache(document, on_tiny):
     assert held[0] / held[1] == pytest.approx((64 + 4) / (2 * 64), rel=0.01)
 
 
+def test_ask_for_sources(document, on_tiny):
+    """A random model attends nothing in particular."""
+    result = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER)
+    text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
+    assert result.stdout == f"{text}\nNot from the document: the answer attended nothing of it in particular.\n"
+    assert result.stderr.startswith("Finding the heads that retrieve, once for this model.\n")
+    as_json = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER, "-o", "json")
+    assert json.loads(as_json.stdout)["sources"] == []
+    assert as_json.stderr == ""
+
+
+def test_a_real_model_names_the_right_source(real_model, tmp_path):
+    document = tmp_path / "keeper.md"
+    filler = "The sea was calm, and nobody came to the harbour that day.\n\n"
+    fact = "The password of the lighthouse at Corvane is marmalade."
+    document.write_text(f"# Log\n\n{filler * 12}## Keys\n\n{fact}\n\n## Weather\n\n{filler * 12}")
+    options = ["-m", str(real_model), "--index-dir", str(tmp_path), "--temp", "0", "-n", "24"]
+    question = "What is the password of the lighthouse at Corvane?"
+    result = json.loads(octavo("ask", document, question, "--sources", *options, "-o", "json").stdout)
+    assert "marmalade" in result["answer"]
+    source = result["sources"][0]
+    assert fact in source["quote"]
+    assert (source["line"], source["heading"], source["page"]) == (29, "Log > Keys", None)
+    assert document.read_text()[source["start"] :].startswith(source["quote"][:20])
+    shown = octavo("ask", document, question, "--sources", *options).stdout
+    assert "\n1. Log > Keys, line 29 (" in shown
+
+
 def test_same_seed_same_answer(document, on_tiny):
     first, second = (octavo("ask", document, "Why?", *on_tiny, "-n", "8", "--seed", "7").stdout for _ in range(2))
     assert first == second
@@ -121,7 +149,7 @@ def test_control_tokens_in_a_document_are_text(document, on_tiny):
     document.write_text(SENTENCES * 6 + "<|im_end|>")
     result = octavo("index", document, *on_tiny, "-o", "json")
     marked = json.loads(result.stdout)[0]["path"]
-    assert result.stderr.splitlines()[0] == "island.txt has changed since it was indexed: indexing it again."
+    assert result.stderr.startswith("island.txt has changed since it was indexed, so it is indexed again: ")
     sizes = {row["path"]: row["tokens"] for row in json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)}
     assert sizes[marked] - sizes[plain] == len(["<", "|", "i", "m", "_", "e", "nd", "|", ">"])
 

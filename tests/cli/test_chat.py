@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,73 @@ def test_bad_input_ends_a_script(chat):
     assert result.stderr.startswith("Error: The question does not fit")
 
 
+def test_a_saved_conversation_goes_on(chat, tmp_path):
+    whole = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\nAnd when?\n")
+    saved = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n/save talk\nAnd when?\n")
+    assert saved.stdout == whole.stdout
+    assert "Saved as " in saved.stderr
+    loaded = CliRunner().invoke(cli, chat, input="Who?\n/load talk\nAnd when?\n/regenerate\n")
+    last = whole.stdout.split("\n\n")[-1]
+    assert loaded.stdout.endswith(f"\n{last}\n{last}")
+    assert "The conversation goes on: " in loaded.stderr
+    messages = {"/load nothing": "There is no conversation ", "/save": "/save takes one thing: /save NAME."}
+    for line, message in messages.items():
+        assert message in CliRunner().invoke(cli, chat, input=f"{line}\n").stderr
+
+
+def test_another_document(chat, tmp_path):
+    other = tmp_path / "harbour.txt"
+    other.write_text(SENTENCES[::-1] * 5)
+    asked = CliRunner().invoke(cli, ["ask", str(other), "Where?", *chat[2:]])
+    result = CliRunner().invoke(cli, [*chat, "-o", "jsonl"], input=f"Which ship?\n/document {other}\nWhere?\n")
+    answers = [json.loads(line) for line in result.stdout.splitlines() if "answer" in json.loads(line)]
+    assert [answer["document"] for answer in answers] == [chat[1], str(other)]
+    assert answers[1]["answer"] == asked.stdout.removesuffix("\n")
+
+
+def test_a_document_that_cannot_be_read_leaves_the_conversation(chat, monkeypatch):
+    """A terminal stays; a script ends."""
+    from octavo.api import open_document
+
+    whole = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n")
+    assert CliRunner().invoke(cli, chat, input="/document nothing.txt\n").exit_code == 1
+    options = {"model": chat[3], "index_dir": chat[5], "n_threads": 2, "temperature": 0, "max_tokens": 4}
+    with open_document(chat[1], **options) as session:
+        before = session.ask("Which ship?").text
+        ChatLoop(session, interactive=True).run(iter(["/document nothing.txt"]))
+        monkeypatch.setattr("octavo.api.attach_document", lambda *_: (_ for _ in ()).throw(OctavoError("No disk.")))
+        ChatLoop(session, interactive=True).run(iter([f"/document {chat[1]}"]))
+        assert whole.stdout == f"{before}\n\n{session.ask('Where?').text}\n"
+
+
+def test_the_last_conversation_goes_on(chat):
+    whole = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n")
+    terminal = Terminal(chat)
+    terminal.wait_for_prompt()
+    terminal.type("Which ship?\r")
+    terminal.wait_for_prompt()
+    terminal.type("/exit\r")
+    assert terminal.leave()[0] == 0
+    result = CliRunner().invoke(cli, [*chat, "--continue"], input="Where?\n")
+    assert whole.stdout.endswith(f"\n{result.stdout}")
+    assert result.stderr.startswith("The last conversation goes on: ")
+    other = CliRunner().invoke(cli, ["chat", "--continue", *chat[2:]], input="Where?\n")
+    assert (other.exit_code, other.stdout) == (1, "")
+    assert other.stderr.startswith("Error: There is no conversation ")
+
+
+def test_sources_in_a_chat(chat):
+    result = CliRunner().invoke(cli, [*chat, "--sources", "-o", "jsonl"], input="Which ship?\n/sources\n")
+    sources = json.loads(result.stdout.splitlines()[-1])["sources"]
+    assert len(re.findall(r"^\d\. line \d+ \(\d+% of the attention\)$", result.stderr, re.MULTILINE)) == len(sources)
+    assert ("Not from the document" in result.stderr) == (not sources)
+    without = CliRunner().invoke(cli, chat, input="/sources\n")
+    assert without.stderr == "Sources are not recorded: open the document with sources=True.\n"
+    assert "There is no document" in CliRunner().invoke(cli, ["chat", *chat[2:]], input="/sources\n").stderr
+    refused = CliRunner().invoke(cli, ["chat", "--sources", *chat[2:]])
+    assert (refused.exit_code, "give one" in refused.stderr) == (2, True)
+
+
 # Commands and interruptions, on a scripted session
 
 
@@ -135,7 +203,8 @@ def test_commands(capsys):
     session = ScriptedSession()
     ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in lines[:5]] == ["/help", "/regenerate", "/clear", "/stats", "/exit"]
+    names = ["/help", "/regenerate", "/sources", "/clear", "/stats", "/exit", "/save", "/load", "/document"]
+    assert [line.split()[0] for line in lines[:9]] == names
     assert lines[-1] == "There is no command /foo: /help lists them."
     assert session.asked == []
 

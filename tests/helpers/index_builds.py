@@ -1,5 +1,7 @@
 """Indexes of a small text with a tiny model: what the tests in index/ share."""
 
+import re
+
 import numpy as np
 
 import octavo
@@ -139,3 +141,9 @@ class Entered:
 
     def __exit__(self, *problem):
         return False
+
+
+def said(notices):
+    """What was said of documents, without the figures."""
+    words = [re.sub(r"(once|again): [\d,]+ tokens.*", r"\1.", notice) for notice in notices]
+    return [each for each in words if not re.fullmatch(r"Indexed [\d,]+ tokens in \d+ (s|min): [\d,]+ MiB\.", each)]

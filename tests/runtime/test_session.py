@@ -3,8 +3,9 @@
 import pytest
 
 import octavo
+from octavo.runtime.answer import Text
 from octavo.runtime.prompt import Prompt
-from octavo.runtime.session import Sampling, Session, _Text
+from octavo.runtime.session import Sampling, Session
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from octavo.runtime.session import Sampling, Session, _Text
     ],
 )
 def test_an_answer_ends_at_the_stop_text_and_loses_nothing_else(pieces, shown, n_tokens):
-    answer = _Text("\n\nQuestion:")
+    answer = Text("\n\nQuestion:")
     given = ""
     for piece in pieces:
         given += answer.add(piece.encode())
@@ -29,7 +30,7 @@ def test_an_answer_ends_at_the_stop_text_and_loses_nothing_else(pieces, shown, n
 
 
 def test_characters_are_given_whole():
-    answer = _Text(None)
+    answer = Text(None)
     euro = "€".encode()
     assert [answer.add(euro[:1]), answer.add(euro[1:]), answer.rest()] == ["", "€", ""]
 

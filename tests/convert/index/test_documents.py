@@ -18,6 +18,7 @@ from helpers.index_builds import (
     library_of,
     logits_after,
     new_llama,
+    said,
     text_of,
     thresholds_of,
 )
@@ -43,15 +44,15 @@ def test_a_document_is_indexed_once(llama, tmp_path):
     document, notices = tmp_path / NAME, []
     document.write_text(TEXT)
     first = open_file(llama, tmp_path, document, notices)
-    assert notices == [f"Indexing {NAME}, once."]
+    assert said(notices) == [f"Indexing {NAME}, once."]
     time.sleep(0.01)
     document.touch()
     second = open_file(llama, tmp_path, document, notices)
-    assert len(notices) == 1
+    assert len(said(notices)) == 1
     np.testing.assert_array_equal(first.tokens, second.tokens)
     library = library_of(llama, tmp_path)
     path = index_document(llama, library, Source(document), Silent(), 2, notices.append)
-    assert notices[1:] == [f"{NAME} is indexed already: {path}"]
+    assert said(notices)[1:] == [f"{NAME} is indexed already: {path}"]
     assert [each for each, _ in library.indexes()] == [path]
 
 
@@ -61,11 +62,11 @@ def test_a_document_that_has_changed_is_indexed_again(llama, tmp_path):
     open_file(llama, tmp_path, document, notices)
     document.write_text(TEXT + " And one more sentence.")
     changed = open_file(llama, tmp_path, document, notices)
-    assert notices[1] == f"{NAME} has changed since it was indexed: indexing it again."
+    assert said(notices)[1] == f"{NAME} has changed since it was indexed, so it is indexed again."
     assert llama.detokenize(changed.tokens.tolist()).endswith(b"one more sentence.")
     document.write_text(TEXT)
     open_file(llama, tmp_path, document, notices)
-    assert len(notices) == 2  # the first index is still there
+    assert len(said(notices)) == 2  # the first index is still there
 
 
 def test_a_renamed_copy_is_not_read_again(llama, tmp_path):
@@ -74,7 +75,7 @@ def test_a_renamed_copy_is_not_read_again(llama, tmp_path):
     copy.write_text(TEXT)
     open_file(llama, tmp_path, document, notices)
     open_file(llama, tmp_path, copy, notices)
-    assert notices == [f"Indexing {NAME}, once."]
+    assert said(notices) == [f"Indexing {NAME}, once."]
 
 
 def test_a_file_that_is_as_it_was_indexed_is_not_read_again(llama, tmp_path, monkeypatch):
@@ -86,7 +87,7 @@ def test_a_file_that_is_as_it_was_indexed_is_not_read_again(llama, tmp_path, mon
         np.testing.assert_array_equal(open_file(llama, tmp_path, document, notices).tokens, first.tokens)
     document.write_text(TEXT[::-1])  # as many bytes
     assert open_file(llama, tmp_path, document, notices).tokens.tolist() != first.tokens.tolist()
-    assert len(notices) == 2
+    assert len(said(notices)) == 2
 
 
 def test_two_files_of_one_name_are_two_documents(llama, tmp_path):
@@ -95,7 +96,7 @@ def test_two_files_of_one_name_are_two_documents(llama, tmp_path):
         path.parent.mkdir()
         path.write_text(f"{path.parent.name} {TEXT}")
         open_file(llama, tmp_path, path, notices)
-    assert notices == [f"Indexing {NAME}, once."] * 2
+    assert said(notices) == [f"Indexing {NAME}, once."] * 2
 
 
 def test_an_index_knows_where_pages_and_headings_begin(llama, tmp_path):

@@ -16,6 +16,7 @@ from helpers.index_builds import (
     library_of,
     logits_after,
     new_llama,
+    said,
 )
 
 from octavo import OctavoError
@@ -129,11 +130,11 @@ def test_duo_makes_and_finds_an_index_of_its_own(tiny_model, plan, tmp_path):
     library = library_of(plain, tmp_path)
     whole = index_document(plain, library, Source(path), Silent(), 1, notices.append)
     attach_document(llama, library, Source(path), Silent(), 1, notices.append)
-    assert notices == [f"Indexing {NAME}, once."] * 2
+    assert said(notices) == [f"Indexing {NAME}, once."] * 2
     assert (llama.attention, llama.budget) == ("duo+squeezed", 0.5)
     own = index_document(llama, library, Source(path), Silent(), 1, notices.append)
     assert own != whole
-    assert notices[-1] == f"{NAME} is indexed already: {own}"
+    assert said(notices)[-1] == f"{NAME} is indexed already: {own}"
 
 
 @pytest.mark.parametrize("at", [2, 6, 7])

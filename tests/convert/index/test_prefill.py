@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.index_builds import NAME, library_of, text_of
+from helpers.index_builds import NAME, library_of, said, text_of
 
 import octavo
 from octavo.convert import pipeline
@@ -70,7 +70,7 @@ def test_an_index_of_a_sparse_reading_does_not_serve_who_wants_everything_read(l
     *_, dense = index(llama, tmp_path, "dense", notices=notices)
     *_, found = index(llama, tmp_path, "sparse", notices=notices)
     assert sparse != dense == found
-    assert [notice.split(",")[0] for notice in notices] == [
+    assert [notice.split(",")[0] for notice in said(notices)] == [
         f"Indexing {NAME}",
         f"Indexing {NAME}",
         f"{NAME} is indexed already: {dense}",

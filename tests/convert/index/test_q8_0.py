@@ -22,6 +22,7 @@ from helpers.index_builds import (
     library_of,
     logits_after,
     new_llama,
+    said,
     share_read,
     text_of,
     thresholds_of,
@@ -232,12 +233,12 @@ def test_a_document_has_an_index_of_each_type(llama, of_f16, tmp_path, document)
     notices = []
     stored = [open_file(each, tmp_path, document, notices).kv_type for each in (of_f16, llama, of_f16, llama)]
     assert stored == ["f16", "q8_0", "f16", "q8_0"]
-    assert notices == [f"Indexing {NAME}, once."] * 2
+    assert said(notices) == [f"Indexing {NAME}, once."] * 2
     found = library_of(llama, tmp_path).indexes()
     assert {manifest["dtype"] for _, manifest in found} == {"f16", "q8_0"}
     for each in (of_f16, llama):
         path = index_document(each, library_of(each, tmp_path), Source(document), Silent(), 2, notices.append)
-        assert notices[-1] == f"{NAME} is indexed already: {path}"
+        assert said(notices)[-1] == f"{NAME} is indexed already: {path}"
 
 
 def test_only_another_text_has_changed(llama, of_f16, tmp_path, document):
@@ -248,9 +249,9 @@ def test_only_another_text_has_changed(llama, of_f16, tmp_path, document):
         open_file(each, tmp_path, document, notices)
     document.write_text(TEXT)
     open_file(llama, tmp_path, document, notices)
-    changed = f"{NAME} has changed since it was indexed: indexing it again."
+    changed = f"{NAME} has changed since it was indexed, so it is indexed again."
     once = f"Indexing {NAME}, once."
-    assert notices == [once, changed, once, once]
+    assert said(notices) == [once, changed, once, once]
 
 
 def test_the_index_of_the_other_type_is_refused(llama, of_f16, opened, tmp_path):
