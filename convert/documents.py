@@ -27,6 +27,9 @@ from .readers.read import read_document
 #: Bytes of an index for each byte of keys and values: clusters and what is measured on the last tokens.
 _MORE_THAN_ROWS = 1.1
 
+#: Share of the time that tokens take whose rows are known: they are clustered anew.
+_CLUSTERING = 0.3
+
 
 class Source:
     """A document's file. It is read when its text is needed, once: not if the file is as it was when it was indexed.
@@ -216,8 +219,8 @@ def _expected(builder: IndexBuilder) -> str:
     n_bytes, seconds = _MORE_THAN_ROWS * n_tokens * row_bytes, 0.0
     if made:
         path, manifest = min(made, key=lambda index: abs(index[1]["document"]["tokens"] - n_tokens))
-        own = manifest["document"]["tokens"]
-        n_bytes, seconds = folder_bytes(path) / own * n_tokens, manifest.get("seconds", 0) / own * (n_tokens - n_known)
+        own, n_new = manifest["document"]["tokens"], n_tokens - (1 - _CLUSTERING) * n_known
+        n_bytes, seconds = folder_bytes(path) / own * n_tokens, manifest.get("seconds", 0) / own * n_new
     known = f", {n_known:,} of them known" if n_known else ""
     return f"{n_tokens:,} tokens{known}, about {_size(n_bytes)}" + (f" and {_time(seconds)}" if seconds else "")
 

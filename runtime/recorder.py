@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,12 +110,21 @@ class Recorder:
             layer, head = layers[number], self.heads[number]
             place, softcap = layer.heads.index(head.kv_head), self._nodes[head.node].softcap
             queries = np.stack([step[number] for step in self._recorded])
-            rows, weights = _weights(layer, place, queries, softcap)
+            with _blas().limit(limits=1):  # ggml's threads still spin after the last step
+                rows, weights = _weights(layer, place, queries, softcap)
             mean = [weights[own].mean(axis=0) for own in np.array_split(np.arange(len(queries)), len(paid))]
             mass = layer.mass[place]
             usual = mass[rows] / max(float(mass.sum()), 1e-30)
             paid[:, layer.positions(place)[rows]] += (np.stack(mean) - usual) / len(used)
         return paid
+
+
+@cache
+def _blas() -> Any:
+    """What limits NumPy's threads."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _weights(layer: IndexLayer, place: int, queries: np.ndarray, softcap: float) -> tuple[np.ndarray, np.ndarray]:
