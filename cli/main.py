@@ -6,7 +6,6 @@ Importing this module is cheap: `octavo --help` imports click, and nothing of ll
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +14,7 @@ import click
 import octavo
 
 from ..errors import OctavoError
+from .option_types import guessed
 
 #: Each command's one-line help, by what it is for. Command NAME is the object NAME of the module octavo.cli.NAME, but
 #: for those in _LIBRARY: they are NAME_indexes of octavo.cli.library.
@@ -39,13 +39,6 @@ COMMANDS = {name: text for section in SECTIONS.values() for name, text in sectio
 _LIBRARY = ("list", "remove", "prune")
 
 
-def close_to(word: str, words: Iterable[str]) -> str | None:
-    """Return the one of some words that somebody may have meant, if there is one."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, list(words), 1)), None)
-
-
 class LazyGroup(click.Group):
     """A group whose commands are imported when they run."""
 
@@ -68,10 +61,9 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as problem:
-            near = close_to(args[0], COMMANDS)
-            if near is None:
+            if not (guess := guessed(args[0], COMMANDS)):
                 raise
-            raise click.UsageError(f"{problem.message} Did you mean `{near}`?", ctx) from problem
+            raise click.UsageError(f"{problem.message}{guess}", ctx) from problem
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in SECTIONS.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from ..runtime.methods import LLAMA_CPP
+from ..runtime.methods import LLAMA_CPP, words
 
 
 class Number(click.FloatRange):
@@ -26,10 +28,26 @@ class Number(click.FloatRange):
 HELP = "help"
 
 
+def guessed(word: str, words: Iterable[str]) -> str:
+    """Return a question whether one of some words was meant; "" if none is like it, or it is one of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, words := list(words), 1)
+    return f" Did you mean `{near[0]}`?" if near and word not in words else ""
+
+
+def completions(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return the words that begin with what was typed, for a shell."""
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
 class AttentionType(click.ParamType[str]):
     """A method, a composition of methods, or llama.cpp's own attention, with parameters."""
 
     name = "NAME[:KEY=VALUE,...]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return completions([*words(), LLAMA_CPP, HELP], incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from ..errors import OctavoError
@@ -44,7 +62,7 @@ class AttentionType(click.ParamType[str]):
             try:
                 parse(value)
             except OctavoError as problem:
-                self.fail(str(problem), param, ctx)
+                self.fail(f"{problem}{guessed(str(value).partition(':')[0], words())}", param, ctx)
         return str(value)
 
 
@@ -63,6 +81,11 @@ class TaskType(click.ParamType[Any]):
 
     name = "TASK[:KEY=VALUE,...]"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from ..evaluation.tasks import TASKS
+
+        return completions([*TASKS, HELP], incomplete)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ..errors import OctavoError
         from ..evaluation.tasks import TASKS, task_class
@@ -75,7 +98,8 @@ class TaskType(click.ParamType[Any]):
             raise click.exceptions.Exit(0)
         name, colon, text = str(value).partition(":")
         if name not in TASKS:
-            self.fail(f"There is no task named '{name}': choose from {', '.join(TASKS)}.", param, ctx)
+            guess = guessed(name, TASKS)
+            self.fail(f"There is no task named '{name}': choose from {', '.join(TASKS)}.{guess}", param, ctx)
         try:
             return task_class(name)(**read_settings(task_class(name), text) if colon else {})
         except OctavoError as problem:

@@ -224,7 +224,8 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
             left = f"in {clock(seconds)}"
         else:
             left = f"{clock((self._total - self._done) / speed)} left"
-        return {"amounts": amounts, "speed": f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s", "left": left}
+        rate = f"{clock(1 / speed)} each" if speed < 0.1 else f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s"
+        return {"amounts": amounts, "speed": rate, "left": left}
 
     def _close(self) -> None:
         if self._bar is not None:

@@ -323,6 +323,8 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
         axes.grid(color=_GRID)
         if by_divergence:
             axes.set_yscale("log")
+    if len(handles) == 1 and result["higher_is_better"] and not by_divergence:
+        axes.set_ylim(-0.02, 1.02)  # panels share it; one line would fill any
     better = "higher" if result["higher_is_better"] else "lower"
     of_task = f"{result['metric']}\n({better} is better)"
     for axes in panels[:, 0]:

@@ -97,6 +97,6 @@ def _located(llama: Llama, text: Text) -> Text:
     """Return a text whose samples know what their answers may come from: all but the head of the prompt."""
     tokens = np.array(text.tokens)
     heads = (Prompt(llama, has_document).head() for has_document in (True, False))
-    n_head = max(len(head) for head in heads if head == text.tokens[: len(head)])
+    n_head = max((len(head) for head in heads if head == text.tokens[: len(head)]), default=0)
     own = TokenText.of([llama.piece(token) for token in tokens[n_head:].tolist()])
     return replace(text, samples=[replace(sample, text=own) for sample in text.samples])

@@ -12,6 +12,7 @@ from helpers import tiny_models
 from helpers.command_line import fails, octavo
 
 from octavo.cli import main as cli_main
+from octavo.cli.option_types import AttentionType, TaskType
 
 NO_HEAVY_IMPORTS = ("llama_cpp", "numba", "numpy", "sklearn", "rich", "prompt_toolkit", "psutil", "joblib")
 
@@ -192,3 +193,31 @@ def test_full_disk(document, on_tiny, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 0))
     fails(octavo("index", document, *on_tiny), 1, "free some, or give another folder with --index-dir.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "guess"),
+    [
+        (["ask", "a", "b", "--attention", "squezed:tokens=1"], "Did you mean `squeezed`?"),
+        (["eval", "nedle"], "Did you mean `needle`?"),
+        (["indx"], "Did you mean `index`?"),
+    ],
+)
+def test_mistyped_names_are_guessed(arguments, guess):
+    result = octavo(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith(guess)
+    assert "Did you mean" not in octavo(*arguments[:-1], "zzzz").stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "offered"),
+    [
+        (AttentionType(), "sq", ["squeezed", "squeezed2"]),
+        (AttentionType(), "llama", ["llama.cpp"]),
+        (TaskType(), "pass", ["passkey"]),
+        (TaskType(), "x", []),
+    ],
+)
+def test_shells_complete_values(kind, typed, offered):
+    assert [item.value for item in kind.shell_complete(None, None, typed)] == offered

@@ -1,5 +1,6 @@
 """Documents as users open them: short, changed, repeated, and read with sliding windows."""
 
+import re
 import time
 
 import numpy as np
@@ -229,3 +230,20 @@ def test_an_interrupted_build_with_sliding_windows_goes_on_to_the_same_index(gem
     with pytest.raises(KeyboardInterrupt):
         build(gemma, tmp_path / "interrupted", progress=Recorded(at=8))
     assert_same_index(build(gemma, tmp_path / "interrupted"), expected)
+
+
+def test_what_an_index_takes_is_said_before_and_after(llama, tmp_path):
+    """The second time with how long it takes, by the first; and what is known of a text that was appended to."""
+    document, notices = tmp_path / NAME, []
+    document.write_text(text_of(2600))
+    open_file(llama, tmp_path, document, notices)
+    before, after = notices
+    n_tokens = len(document_tokens(llama, NAME, document.read_text()))
+    expected = re.fullmatch(rf"Indexing {NAME}, once: {n_tokens:,} tokens, about ([\d,]+) MiB\.", before)
+    measured = re.fullmatch(rf"Indexed {n_tokens:,} tokens in \d+ s: ([\d,]+) MiB\.", after)
+    assert int(measured[1]) == pytest.approx(int(expected[1]), rel=0.1)
+    document.write_text(text_of(2600) + " And one more sentence.")
+    open_file(llama, tmp_path, document, notices)
+    assert re.fullmatch(
+        rf"{NAME} has .* again: [\d,]+ tokens, 2,048 of them known, about \d+ MiB and \d+ s\.", notices[2]
+    )
