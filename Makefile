@@ -1,4 +1,5 @@
 # make demo | make test | make test-cpus: each sets up what it needs, in .venv, the first time and again.
+# make man writes the man page that `man octavo` finds while .venv is active.
 # test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
 
 PYTHON ?= python3
@@ -6,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus bench lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus bench man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -26,6 +27,10 @@ test-cpus: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(BIN)/octavo bench --depths 2048,8000
+
+man: $(VENV)/ready
+	mkdir -p $(VENV)/share/man/man1
+	$(BIN)/python -m octavo.cli.man > $(VENV)/share/man/man1/octavo.1
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

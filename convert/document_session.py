@@ -78,7 +78,8 @@ class Document(Session):
         Raises
         ------
         OctavoError
-            There is no answer yet, or the document was opened with `sources=False`.
+            There is no answer yet, the document was opened with `sources=False`, or none of the heads that retrieve
+            sees the whole document, as in models whose windows all slide.
         """
         if self._recorder is None:
             raise OctavoError("Sources are not recorded: open the document with sources=True.")

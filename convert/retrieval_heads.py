@@ -8,6 +8,7 @@ measured once for a model, in a second or two, and kept beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +54,10 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
         return known
     notice("Finding the heads that retrieve, once for this model.")
     heads = find_heads(llama)
-    library.make_folder()
     content = {"format_version": _VERSION, "model": library.model_hash, "heads": [list(head) for head in heads]}
-    write_json(path, content)
+    with suppress(OctavoError):  # of a disk that is full: they are measured again next time
+        library.make_folder()
+        write_json(path, content)
     return heads
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cpu_kernels.compile import Shape
+from ..errors import OctavoError
 from .cache.index import Index, IndexLayer
 from .cache.rows import as_floats
 from .cache.thresholds import capped_scores
@@ -102,9 +103,16 @@ class Recorder:
             The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed. Of
             heads that streamed while the document was read there is nothing. Parts have `PART` steps or more, but the
             only one of a short answer.
+
+        Raises
+        ------
+        OctavoError
+            None of the heads sees the whole document.
         """
         layers = [document.layers[self._nodes[head.node].kv_layer] for head in self.heads]
         used = [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
+        if not used:
+            raise OctavoError("Sources cannot be found: no head that retrieves sees the whole document.")
         paid = np.zeros((max(self.n_steps // PART, 1), len(document.tokens)), np.float32)
         for number in used:
             layer, head = layers[number], self.heads[number]

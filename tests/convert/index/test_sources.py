@@ -98,6 +98,22 @@ def test_a_step_that_is_not_recorded_leaves_nothing(llama, document):
     assert own.n_steps == 0
 
 
+def test_no_head_that_sees_the_document(llama, document):
+    with pytest.raises(OctavoError, match="no head that retrieves sees the whole document"):
+        recorded(llama, []).attended(document)
+
+
+def test_heads_are_found_on_a_full_disk_too(llama, tmp_path, monkeypatch):
+    library = library_of(llama, tmp_path)
+    assert library.model_hash
+    monkeypatch.setattr("octavo.convert.retrieval_heads.write_json", fails)
+    assert len(source_heads(llama, library, str)) == 4
+
+
+def fails(*_):
+    raise OctavoError("The disk is full.")
+
+
 def test_heads_are_found_once_for_a_model(llama, tmp_path):
     library, notices = library_of(llama, tmp_path), []
     llama.eval([1, 2, 3])
