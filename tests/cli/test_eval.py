@@ -214,7 +214,7 @@ def test_a_text_that_does_not_fit(on_tiny):
         (["passkey:keys=2"], "Invalid value for 'TASK[:KEY=VALUE,...]': passkey has no parameter named 'keys': its "
          "parameters are per_text, n_tokens."),
         (["qa", "--attention", "dense,sparse"], "Invalid value for '--attention': There is no attention named "
-         f"'sparse': choose from {', '.join(words())}."),
+         f"'sparse': choose from {', '.join(words())}. Did you mean `sparq`?"),
         (["qa", "--attention", "dense,llama.cpp"],
          "--attention llama.cpp is for `octavo bench`: its results are dense's."),
         (["qa", "--budgets", "0"], "Invalid value for '--budgets': 0.0 is not in the range 0<x<=1."),
