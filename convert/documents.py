@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..cpu_kernels import ahead
-from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.store.index_files import open_index
@@ -61,15 +59,11 @@ class Source:
         if "document" in vars(self) or not os.path.isfile(self._path):
             return hash_text(self.document.text)
         status, where = os.stat(self._path), os.path.realpath(self._path)
-        with suppress(OctavoError):  # of an index that is damaged: the document itself says what it is
-            for _, manifest in library.indexes():
-                known = manifest["document"]
-                if (known.get("path"), known.get("mtime_ns"), known.get("bytes")) == (
-                    where,
-                    status.st_mtime_ns,
-                    status.st_size,
-                ):
-                    return str(known["sha256"])
+        file = where, status.st_mtime_ns, status.st_size
+        for _, manifest in library.indexes():
+            known = manifest["document"]
+            if (known.get("path"), known.get("mtime_ns"), known.get("bytes")) == file:
+                return str(known["sha256"])
         return hash_text(self.document.text)
 
     @property

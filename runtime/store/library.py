@@ -145,10 +145,13 @@ class Library:
         return self.folder / (made[0] if made else f"{beginning}-{digest}")
 
     def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Return the folders and manifests of all finished indexes, the newest first."""
-        found = [(path.parent, read_manifest(path.parent)) for path in self.folder.glob(f"*/{MANIFEST}")]
-        finished = [(path, manifest) for path, manifest in found if not path.name.endswith(PARTIAL)]
-        return sorted(finished, key=lambda index: str(index[1].get("created")), reverse=True)
+        """Return the folders and manifests of all finished indexes that can be read, the newest first."""
+        found = []
+        for path in self.folder.glob(f"*/{MANIFEST}"):
+            if not path.parent.name.endswith(PARTIAL):
+                with suppress(OctavoError):  # a damaged index stops no other one; `octavo list` shows it
+                    found.append((path.parent, read_manifest(path.parent)))
+        return sorted(found, key=lambda index: str(index[1].get("created")), reverse=True)
 
 
 def libraries() -> list[Path]:

@@ -1,6 +1,7 @@
 """Documents as users open them: short, changed, repeated, and read with sliding windows."""
 
 import re
+import shutil
 import time
 
 import numpy as np
@@ -247,3 +248,16 @@ def test_what_an_index_takes_is_said_before_and_after(llama, tmp_path):
     assert re.fullmatch(
         rf"{NAME} has .* again: [\d,]+ tokens, 2,048 of them known, about \d+ MiB and \d+ s\.", notices[2]
     )
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"document": 1}'])
+def test_a_damaged_neighbour_stops_nothing(llama, index, tmp_path, damage):
+    shutil.copytree(index.parent.parent, tmp_path / "library", dirs_exist_ok=True)
+    (manifest,) = (tmp_path / "library").glob("*/*/manifest.json")
+    manifest.write_text(damage)
+    document, notices = tmp_path / "other.txt", []
+    document.write_text("The sky is blue. " * 20)
+    open_file(llama, tmp_path / "library", document, notices)
+    assert said(notices) == ["Indexing other.txt, once."]
+    open_file(llama, tmp_path / "library", document, notices)
+    assert len(said(notices)) == 1
