@@ -69,8 +69,8 @@ class Recorder:
 
     def take(self) -> None:
         """Keep what the step left in the arrays."""
-        arrays = self._arrays
-        self._recorded.append([arrays[node][kv_head, -1, member] for node, kv_head, member in self.heads])  # type: ignore[index]
+        last = {number: array[:, -1] for number, array in enumerate(self._arrays) if array is not None}
+        self._recorded.append([last[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
     def clear(self) -> None:
         """Forget everything."""
