@@ -8,6 +8,7 @@ import time
 import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, SHORT_ANSWER, cut, interrupt_when, octavo, start
+from helpers.pdf_files import PdfWriter
 
 from octavo.runtime.methods.auto import Auto
 
@@ -137,6 +138,23 @@ def test_a_real_model_names_the_right_source(real_model, tmp_path):
     assert document.read_text()[source["start"] :].startswith(source["quote"][:20])
     shown = octavo("ask", document, question, "--sources", *options).stdout
     assert "\n1. Log > Keys, line 29 (" in shown
+
+
+def test_the_source_of_a_pdf_names_the_page(real_model, tmp_path):
+    filler = ["The sea was calm, and nobody came to the harbour on that day,", "as the log of the keeper says."]
+    facts = ["The ship that sank near Tresmoor was loaded with timber.", "The dog of Captain Ferris is called Biscuit."]
+    writer = PdfWriter()
+    for fact in ["", *facts, ""]:
+        texts = [*filler * 4, fact, *filler * 4]
+        writer.page(*((60, 700 - 13 * i - 20 * (i // 2), text) for i, text in enumerate(texts) if text))
+    document = tmp_path / "log.pdf"
+    document.write_bytes(writer.content())
+    options = ["-m", str(real_model), "--index-dir", str(tmp_path), "--temp", "0", "-n", "24", "-o", "json"]
+    result = octavo("ask", document, "What is the dog of Captain Ferris called?", "--sources", *options)
+    answer = json.loads(result.stdout)
+    assert "Biscuit" in answer["answer"]
+    assert facts[1] in answer["sources"][0]["quote"]
+    assert answer["sources"][0]["page"] == "3"
 
 
 def test_same_seed_same_answer(document, on_tiny):
