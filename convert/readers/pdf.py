@@ -27,6 +27,9 @@ _MARGIN, _REPEATED = 0.12, 0.25
 #: pages that have one at the same height.
 _APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
 
+#: A line is large, and may be the heading of a chapter, from so many times the text's size on.
+_LARGE = 1.4
+
 #: Least share of the letters that have the size of the text, unless sizes are guessed; those of headings are so much
 #: larger then than the median.
 _LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
@@ -110,20 +113,29 @@ def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
 
 
 def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> list[list[Line]]:
-    """Leave out running heads and feet: what stands near an edge, at one height, on many pages, up to its numbers."""
+    """Leave out running heads and feet: what stands near an edge, at one height, on many pages, up to its numbers.
+
+    Large lines differ by their numbers, too: those are the headings of chapters that begin a page.
+    """
     if len(pages) < 3:
         return pages
+    large = _LARGE * _body_size(pages)
+
+    def keys(line: Line, label: str) -> list[tuple[int, str]]:
+        own = list(_keys(line, label))
+        return own if line.size < large else [(own[0][0], line.text)]
+
     places: dict[tuple[int, str], set[int]] = defaultdict(set)
     for number, lines in enumerate(pages):
         for line in _near_edges(lines, heights[number]):
-            for key in _keys(line, labels[number]):
+            for key in keys(line, labels[number]):
                 places[key].add(number)
     repeated = {key for key, own in places.items() if len(own) >= max(3, _REPEATED * len(pages))}
     repeated |= {key for key in _chapter_heads(pages, heights) if len(places[key]) > 1}
     kept = []
     for number, lines in enumerate(pages):
         near = _near_edges(lines, heights[number])
-        left_out = {id(line) for line in near if _is_number(line) or repeated.intersection(_keys(line, labels[number]))}
+        left_out = {id(line) for line in near if _is_number(line) or repeated.intersection(keys(line, labels[number]))}
         kept.append([line for line in lines if id(line) not in left_out])
     return kept
 

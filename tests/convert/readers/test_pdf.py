@@ -1,5 +1,6 @@
 """Test what becomes of PDF files."""
 
+import io
 import random
 
 import pytest
@@ -282,3 +283,24 @@ def test_damaged_files_are_read_or_refused():
 
 def test_the_same_file_gives_the_same_text():
     assert read_pdf(example(), "a.pdf") == read_pdf(example(), "b.pdf")
+
+
+@pytest.mark.parametrize("font_type", [3, 42])
+def test_a_file_of_another_program(font_type):
+    """matplotlib embeds parts of TrueType fonts, as outlines or as they are."""
+    import matplotlib
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+
+    out = io.BytesIO()
+    with matplotlib.rc_context({"pdf.fonttype": font_type}), PdfPages(out) as pages:
+        for number in range(1, 4):
+            figure = Figure((8.3, 11.7))
+            figure.text(0.1, 0.9, f"Chapter {number}", fontsize=22)
+            for i, line in enumerate([*WIDE, "Ångström, Œuvre: naïve."]):
+                figure.text(0.1, 0.8 - 0.02 * i, line, fontsize=11)
+            pages.savefig(figure)
+    document = read_pdf(out.getvalue(), "figures.pdf", None)
+    assert [place.heading for place in document.places if place.heading] == [f"Chapter {i}" for i in (1, 2, 3)]
+    assert " ".join(WIDE) in document.text
+    assert document.text.count("Ångström, Œuvre: naïve.") == 3
