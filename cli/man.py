@@ -6,8 +6,7 @@ import re
 
 import click
 
-import octavo
-
+from .. import __version__
 from .main import SECTIONS, cli
 
 
@@ -15,7 +14,7 @@ def man_page() -> str:
     """Return the man page, in roff."""
     context = click.Context(cli, info_name="octavo")
     lines = [
-        f'.TH OCTAVO 1 "" "octavo {octavo.__version__}"',
+        f'.TH OCTAVO 1 "" "octavo {__version__}"',
         ".SH NAME",
         r"octavo \- chat with long documents on a laptop",
     ]
