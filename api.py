@@ -197,9 +197,10 @@ def open_next(
     before, document = session.conversation(), llama.context.cache.document
     n_threads = llama.context_params.n_threads
     try:
-        heads = source_heads(llama, library, notice) if sources else None
-        llama.reset()
-        described = attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
+        with llama.context.unrecorded():  # what is read is no answer
+            heads = source_heads(llama, library, notice) if sources else None
+            llama.reset()
+            described = attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
     except BaseException:
         llama.reset()
         if document is not None:

@@ -187,6 +187,15 @@ class Context(internals.LlamaContext):
         self._recorder = recorder
         self._executor.capture(None)
 
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Have no recorder keep queries for a while."""
+        recorder, self._recorder = self._recorder, None
+        try:
+            yield
+        finally:
+            self._recorder = recorder
+
     def _follow_prompt(self, n_tokens: int) -> None:
         """Compare the residual stream in the batches of a prompt, and set the layers' budgets where it ends."""
         if self.cache.n_tokens == self.cache.n_document:
@@ -357,7 +366,8 @@ class Context(internals.LlamaContext):
         ]
         self._executor.capture(arrays)
         try:
-            yield arrays
+            with self.unrecorded():
+                yield arrays
         finally:
             self._executor.capture(None)
 

@@ -98,6 +98,17 @@ def test_a_step_that_is_not_recorded_leaves_nothing(llama, document):
     assert own.n_steps == 0
 
 
+def test_captured_queries_are_those_of_a_step_although_it_might_be_recorded(llama, document):
+    own = Recorder(llama.context.nodes, llama.context.shapes, all_heads(llama))
+    expected = captured(llama, document, ANSWER)
+    llama.context.record(own)
+    found = captured(llama, document, ANSWER)
+    llama.context.record(None)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert own.n_steps == 1  # of the question's first tokens, which nobody captured
+
+
 def test_no_head_that_sees_the_document(llama, document):
     with pytest.raises(OctavoError, match="no head that retrieves sees the whole document"):
         recorded(llama, []).attended(document)
