@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from .compile import Shape, cache_folder
+from .compile import Shape, cache_folder, keeps_kernels
 from .hooks import native
 
 _running: list[subprocess.Popen[bytes]] = []
@@ -36,7 +36,7 @@ def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
     sizes = sorted({(shape.head_dim, shape.group, shape.kv_type) for shape in shapes})
     job = json.dumps([names, sizes])
     done = cache_folder() / f"compiled-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
-    if done.exists() or getattr(sys, "frozen", False):  # a frozen application is no interpreter
+    if not keeps_kernels() or done.exists() or getattr(sys, "frozen", False):  # a frozen application is no interpreter
         return
     command = [sys.executable, "-P", "-m", __name__, job, str(done)]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)

@@ -1,31 +1,23 @@
-"""Compile kernels: the decorators, their flags, the cache folder, and the sizes that a kernel is compiled for.
-
-Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
-The name of our cache folder is therefore a hash of all kernel sources: an edit anywhere makes a new folder. Numba
-notices another CPU, but not that the system forbids a part of it: so that is in the hash, too.
-"""
+"""Compile kernels: the decorators, their flags, and the sizes that a kernel is compiled for."""
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import hashlib
 import operator
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
 import numba
-import platformdirs
 from numba import types
-from numba.core.caching import IndexDataCacheFile
 from numba.core.imputils import lower_constant
 from numba.extending import NativeValue, models, overload_attribute, register_model, typeof_impl, unbox
+
+from .kernel_cache import folder_for, is_usable, keep_in
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 
@@ -64,48 +56,25 @@ def cache_folder() -> Path:
     Returns
     -------
     Path
-        A folder inside the user's cache folder. Numba creates it.
+        A folder inside the user's cache folder.
     """
-    package = Path(__file__).parent.parent
-    folders = package / "cpu_kernels", package / "runtime" / "graph"
-    sources = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
-    contents = [path.read_bytes() for path in sources]
-    digest = hashlib.sha256(b"".join([*contents, str(HAS_AMX).encode()])).hexdigest()[:16]
-    return Path(platformdirs.user_cache_dir("octavo")) / "kernels" / digest
+    return folder_for(str(HAS_AMX))
 
 
-@contextmanager
-def _numba_cache_folder() -> Iterator[None]:
-    """Set Numba's cache folder to ours for a moment: Numba chooses it when it decorates a function."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder())
-    try:
-        yield
-    finally:
-        numba.config.CACHE_DIR = before
+@cache
+def compiled_before() -> bool:
+    """Return whether there were kernels on disk when this process began."""
+    return cache_folder().exists()
 
 
-def _in_turn(save: Callable[..., None]) -> Callable[..., None]:
-    """Have processes save one after another what they compile of our functions.
-
-    Numba reads the index file of a function, chooses a free name for the code of a signature, and writes both. Two
-    processes that do so at once may choose the same name, and then the index leads to the code of another signature.
-    """
-
-    @wraps(save)
-    def save_in_turn(file: Any, key: Any, data: Any) -> None:
-        if not Path(file._cache_path).is_relative_to(cache_folder()):
-            save(file, key, data)
-            return
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with (cache_folder() / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            save(file, key, data)
-
-    return save_in_turn
-
-
-IndexDataCacheFile.save = _in_turn(IndexDataCacheFile.save)
+@cache
+def keeps_kernels() -> bool:
+    """Return whether kernels are kept on disk. Where they cannot be, each process compiles its own."""
+    compiled_before()
+    if not is_usable(cache_folder()):
+        return False
+    keep_in(cache_folder())
+    return True
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -121,8 +90,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     Numba dispatcher
         The compiled function, for Python and for other kernels.
     """
-    with _numba_cache_folder():
-        return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST_MATH)(function)
+    return numba.njit(nogil=True, cache=keeps_kernels(), error_model="numpy", fastmath=FAST_MATH)(function)
 
 
 def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -140,8 +108,8 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        with _numba_cache_folder():
-            return numba.cfunc(signature, nopython=True, cache=True, error_model="numpy", fastmath=FAST_MATH)(function)
+        options = {"cache": keeps_kernels(), "error_model": "numpy", "fastmath": FAST_MATH}
+        return numba.cfunc(signature, nopython=True, **options)(function)
 
     return decorate
 

@@ -5,9 +5,8 @@ import sys
 import time
 
 import pytest
-from numba.core.caching import IndexDataCacheFile
 
-from octavo.cpu_kernels import ahead
+from octavo.cpu_kernels import ahead, kernel_cache
 from octavo.cpu_kernels.compile import Shape, cache_folder
 from octavo.cpu_kernels.methods.dense import select_all
 
@@ -16,10 +15,12 @@ from octavo.cpu_kernels.methods.dense import select_all
 def folder(tmp_path, monkeypatch):
     """Have kernels cached in a folder of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache_folder.cache_clear()
+    for cached in (cache_folder, kernel_cache.folder_for):
+        cached.cache_clear()
     yield cache_folder()
     monkeypatch.undo()
-    cache_folder.cache_clear()
+    for cached in (cache_folder, kernel_cache.folder_for):
+        cached.cache_clear()
 
 
 def test_kernels_are_compiled_in_the_background_once(folder):
@@ -44,14 +45,13 @@ def test_what_failed_is_tried_again(folder, monkeypatch):
 SAVING = """
 import sys, time
 from pathlib import Path
-from octavo.cpu_kernels import compile
-from numba.core.caching import IndexDataCacheFile
+from octavo.cpu_kernels import compile, kernel_cache
 folder, number = compile.cache_folder(), sys.argv[1]
 (folder / f"ready-{number}").touch()
 while not (folder / "go").exists():
     time.sleep(0.001)
 for i in range(20):
-    IndexDataCacheFile(str(folder), "function", "stamp").save((number, i), f"{number}, {i}")
+    kernel_cache._OurFiles(str(folder), "function", "stamp").save((number, i), f"{number}, {i}")
 """
 
 
@@ -63,6 +63,6 @@ def test_what_processes_save_at_once_is_all_there(folder):
         time.sleep(0.01)
     (folder / "go").touch()
     assert [each.wait(60) for each in saving] == [0] * len(saving)
-    saved = IndexDataCacheFile(str(folder), "function", "stamp")
+    saved = kernel_cache._OurFiles(str(folder), "function", "stamp")
     for number in range(len(saving)):
         assert [saved.load((str(number), i)) for i in range(20)] == [f"{number}, {i}" for i in range(20)]
