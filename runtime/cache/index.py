@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -214,6 +214,10 @@ class LastQueries:
     queries: np.ndarray
 
 
+def _in_memory() -> None:
+    """Do nothing: what lies in memory is not changed by others."""
+
+
 @dataclass(frozen=True)
 class Index:
     """What an index holds, in memory or mapped from its files.
@@ -228,12 +232,15 @@ class Index:
         Queries of the last tokens in the layers that have clusters, to measure thresholds on.
     curves : dict
         Thresholds that were measured so far. `measured_curve` (thresholds.py) adds the others when they are asked for.
+    check : callable
+        Raises OctavoError if the files that the arrays are mapped from were changed after they were opened.
     """
 
     tokens: np.ndarray
     layers: list[IndexLayer]
     queries: Sequence[LastQueries] = ()
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
+    check: Callable[[], None] = _in_memory
 
     @cached_property
     def n_exact(self) -> int:

@@ -8,12 +8,11 @@ Afterwards `finish_step` forgets what is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import psutil
 
 from ...cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from ...cpu_kernels.layer import after_step
@@ -21,14 +20,12 @@ from ...errors import OctavoError
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
 from .cluster_means import ClusterMeans
+from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from .head_table import OF_THE_METHOD, HeadTable
 from .index import Index, IndexLayer, StreamingRows
 from .memory import CpuMemory, Memory
 from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import CacheLayer, Rows, Tail, joined_rows
-
-#: Memory that is left to the rest of the machine.
-_SPARE_BYTES = 256 << 20
 
 #: Positions beyond the context at which the origin moves on, so that those of any step stay accurate in f32.
 _FARTHEST = 1 << 16
@@ -127,8 +124,15 @@ class KVCache(HeadTable):
         """Return a sentence about a budget that is smaller than that; "" if it is not."""
         return shortfall(self.assigned, n_tokens, self.document)
 
-    def check_memory(self, n_tail: int) -> None:
+    def check_memory(self, n_tail: int, others: Mapping[str, int] = NOTHING) -> None:
         """Check that a tail of n_tail rows that are all kept fits in memory.
+
+        Parameters
+        ----------
+        n_tail : int
+            Rows.
+        others : mapping of str to int
+            What else takes memory then, and how many bytes.
 
         Raises
         ------
@@ -137,15 +141,8 @@ class KVCache(HeadTable):
         """
         n_chunks = -(-n_tail // CHUNK_ROWS)
         needed = sum(max(0, n_chunks - len(tail.chunks)) * tail.chunk_bytes for tail in self.tails)
-        self._check_free(needed, n_tail)
-
-    def _check_free(self, needed: int, n_tail: int) -> None:
-        free = psutil.virtual_memory().available
-        if needed and needed + _SPARE_BYTES > free:
-            raise OctavoError(
-                f"The KV cache of {self.n_document + n_tail:,} tokens needs {needed / 2**30:.2f} GiB more, but only "
-                f"{free / 2**30:.2f} GiB of memory are free: close other programs, or give a shorter text."
-            )
+        if needed:
+            check_free(f"The KV cache of {self.n_document + n_tail:,} tokens", needed, others)
 
     @property
     def follows_prompt(self) -> bool:
@@ -185,7 +182,8 @@ class KVCache(HeadTable):
         growing = [i for i in np.flatnonzero(n_chunks > self._n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
             needed = sum((int(n_chunks[i]) - len(self.tails[i].chunks)) * self.tails[i].chunk_bytes for i in growing)
-            self._check_free(needed, self.n_tail + n_new)
+            n_tokens = self.n_tokens + n_new
+            check_free(f"The KV cache of {n_tokens:,} tokens", needed, spare=LEAST_SPARE_BYTES)
             for i in growing:
                 self.tails[i].grow(int(n_chunks[i]))
                 self._n_chunks[i] = n_chunks[i]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import llama_cpp
 import numpy as np
 
 from ...cpu_kernels import lloyd
@@ -18,7 +20,6 @@ from ...cpu_kernels.partials import partial_size
 from ...cpu_kernels.spans import SPAN
 from ...cpu_kernels.tile_scratch import BLOCK
 from ...cpu_kernels.vector import CACHE_LINE
-from ...errors import OctavoError
 from ..cache.kv_cache import KVCache
 from ..cache.memory import CpuMemory, Memory
 from ..graph import hook
@@ -40,12 +41,10 @@ class CpuDevice:
     name = CPU
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Refuse layers on a GPU: their attention would run there."""
-        if arguments.get("n_gpu_layers"):
-            raise OctavoError(
-                "octavo's attention runs on the CPU here: leave out n_gpu_layers, or use attention='llama.cpp'."
-            )
-        return arguments
+        """Leave all layers on the CPU: the attention of those on a GPU would run there."""
+        if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
+            warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
+        return {**arguments, "n_gpu_layers": 0}
 
     def set_parameters(self, params: Any) -> None:
         """Keep everything on the CPU."""

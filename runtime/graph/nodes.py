@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import llama_cpp
@@ -23,6 +23,9 @@ from . import ggml
 from .rope import rope_of
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
+
+#: Longest window that a batch is made for, which takes memory for a moment; and the window in place of a longer one.
+_LONGEST_PROBE, _NARROW = 512, 8
 
 #: The end of each refusal: what the reader can do.
 _WAY_OUT = "In Python, Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention."
@@ -98,9 +101,39 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
     OctavoError
         octavo cannot compute one of them.
     """
-    operations = ggml.check_layout()
     name = model.metadata().get("general.architecture", "unknown")
     refuse_memory(model.model, name)
+    window = llama_cpp.llama_model_n_swa(model.model)
+    if window <= _LONGEST_PROBE:
+        return _probe(model, params, name)
+    with _with_window(model, name) as narrow:
+        if llama_cpp.llama_model_n_swa(narrow.model) != _NARROW:  # the architecture has its own way to set it
+            return _probe(model, params, name)
+        nodes = _probe(narrow, params, name)
+    return [replace(node, window=window if node.window else 0) for node in nodes]
+
+
+@contextmanager
+def _with_window(model: internals.LlamaModel, name: str) -> Iterator[internals.LlamaModel]:
+    """Load a model once more, as if its windows were narrow: weights stay on disk, and a batch across one is short."""
+    overrides = (llama_cpp.llama_model_kv_override * 2)()
+    overrides[0].tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT
+    overrides[0].key = f"{name}.attention.sliding_window".encode()
+    overrides[0].value.val_i64 = _NARROW
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    params.kv_overrides = overrides
+    with silent_llama_cpp(), closing(_load(model.path_model, params)) as narrow:
+        yield narrow
+
+
+def _load(path: str, params: Any) -> internals.LlamaModel:
+    return internals.LlamaModel(path_model=path, params=params, verbose=False)
+
+
+def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[AttentionNode]:
+    """Have llama.cpp build the graph of a batch that is longer than the model's windows, and read it."""
+    operations = ggml.check_layout()
     nodes: list[AttentionNode] = []
     caches: dict[int, int] = {}
     problems: list[Exception] = []
@@ -187,20 +220,33 @@ def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, nam
     q, k, v = (node.src[i].contents for i in range(3))
     scale, max_bias, softcap = (ctypes.c_float * 3).from_buffer(node.op_params)
     head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
-    if max_bias > 0:
-        raise OctavoError(f"octavo cannot compute the ALiBi attention of '{name}' models. {_WAY_OUT}")
-    if not k.view_src or k.type != ggml.TYPE_F16 or v.type != ggml.TYPE_F16 or q.ne[3] != 1:
-        raise OctavoError(f"octavo cannot compute the attention of '{name}' models: it has no KV cache. {_WAY_OUT}")
-    if v.ne[0] != head_dim or k.ne[0] != head_dim or head_dim % 8 or n_head % n_kv_head or v.ne[2] != n_kv_head:
-        raise OctavoError(
-            f"octavo cannot compute the attention of '{name}' models: keys of {k.ne[0]} and values of {v.ne[0]} "
-            f"numbers for {n_head} query and {n_kv_head} KV heads (multi-head latent attention, perhaps). {_WAY_OUT}"
-        )
+    if reason := _obstacle(q, k, v, max_bias):
+        raise OctavoError(f"octavo cannot compute the attention of '{name}' models: {reason}. {_WAY_OUT}")
     cache = ctypes.addressof(k.view_src.contents)
     appends = cache not in caches
     kv_layer = caches.setdefault(cache, len(caches))
     window = _window(node.src[3].contents, n_tokens, n_swa, name)
     return AttentionNode(head_dim, n_head, n_kv_head, window, scale, softcap, kv_layer, appends, rope_of(q))
+
+
+def _obstacle(q: Any, k: Any, v: Any, max_bias: float) -> str:
+    """Return why octavo cannot compute an attention of these tensors; "" if it can."""
+    head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
+    if max_bias > 0:
+        return "it adds a bias to scores that grows with the distance (ALiBi)"
+    if q.ne[3] != 1:
+        return "it is block-sparse: each KV head chooses the blocks of keys that it reads"
+    if not (k.view_src and v.view_src) or k.type != ggml.TYPE_F16 or v.type != ggml.TYPE_F16:
+        return "it has no KV cache, as in encoders and diffusion models, where each token sees the whole text"
+    if ctypes.addressof(k.view_src.contents) == ctypes.addressof(v.view_src.contents):
+        return "it is multi-head latent attention, whose values are a part of its keys"
+    if v.ne[0] != head_dim:
+        return f"its keys have {k.ne[0]} numbers and its values {v.ne[0]}, and octavo's cache has rows of one length"
+    if head_dim % 8:
+        return f"its heads have {head_dim} numbers, and octavo's kernels read multiples of 8"
+    if n_head % n_kv_head or v.ne[2] != n_kv_head:
+        return f"its {n_head} query heads do not share {n_kv_head} heads of keys and {v.ne[2]} of values evenly"
+    return ""
 
 
 def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:

@@ -324,8 +324,8 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_figures(monkeypatch):
     with pytest.raises(OctavoError) as refusal:
         cache.check_memory(40_960)
     assert str(refusal.value) == (
-        "The KV cache of 40,960 tokens needs 5.00 GiB more, but only 5.00 GiB of memory are free: "
-        "close other programs, or give a shorter text."
+        "The KV cache of 40,960 tokens needs 5.00 GiB more, besides the rest 0.25 GiB, but only 5.00 GiB of memory are "
+        "free: close other programs, or give a shorter text."
     )
 
 

@@ -1,0 +1,152 @@
+"""How much memory is left: of the machine, of a container's limit (cgroups), and of `ulimit -v`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import psutil
+
+from ...errors import OctavoError
+
+#: Bytes of memory to leave to everything else before a long work, and in the midst of it.
+SPARE_BYTES, LEAST_SPARE_BYTES = 256 << 20, 64 << 20
+
+#: What loading a model takes besides the model: llama.cpp's buffers, libraries, and the address space of threads.
+_LOADING = 512 << 20
+
+#: Of `check_free`: nothing else is needed.
+NOTHING: Mapping[str, int] = MappingProxyType({})
+
+#: Where Linux shows control groups, and for each version where memory is: the file system, the limit, what is used, and
+#: which entries of the statistics are pages of files that the system takes back.
+_CGROUPS = Path("/sys/fs/cgroup")
+_V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
+_V2 = ("", "memory.max", "memory.current", ("inactive_file", "active_file"))
+
+
+@dataclass(frozen=True)
+class FreeMemory:
+    """Memory that is left.
+
+    Parameters
+    ----------
+    n_bytes : int
+        How much.
+    where : str
+        The end of a sentence: "are free", or "are left of ..." what limits it.
+    """
+
+    n_bytes: int
+    where: str
+
+
+def free_memory() -> FreeMemory:
+    """Return what is left where least is left."""
+    found = [FreeMemory(int(psutil.virtual_memory().available), "are free"), *_of_cgroups(), *_of_ulimit()]
+    return min(found, key=lambda free: free.n_bytes)
+
+
+def limited_memory() -> FreeMemory | None:
+    """Return what is left of the limits that are set for this process; None if there are none."""
+    return min([*_of_cgroups(), *_of_ulimit()], key=lambda free: free.n_bytes, default=None)
+
+
+def check_limits(model: str, n_bytes: int) -> None:
+    """Check that a model can be loaded within the limits of this process. One that is larger than memory can be mapped.
+
+    Parameters
+    ----------
+    model : str
+        What the message calls it.
+    n_bytes : int
+        Size of its file.
+
+    Raises
+    ------
+    OctavoError
+        It cannot.
+    """
+    limit = limited_memory()
+    if limit is not None and n_bytes + _LOADING > limit.n_bytes:
+        raise OctavoError(
+            f"{model} needs {_gib(n_bytes + _LOADING)} of memory, but only {_gib(limit.n_bytes)} {limit.where}: "
+            "raise the limit, or give a smaller model with -m."
+        )
+
+
+def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spare: int = SPARE_BYTES) -> None:
+    """Check that memory suffices for something, and for what comes with it.
+
+    Parameters
+    ----------
+    what : str
+        What the message calls it, and begins with.
+    n_bytes : int
+        What it needs.
+    others : mapping of str to int
+        What else takes memory then, and how many bytes.
+    spare : int
+        What is to be left besides.
+
+    Raises
+    ------
+    OctavoError
+        Less is left; the message has the figures.
+    """
+    free, needs = free_memory(), {**others, "the rest": spare}
+    if n_bytes + sum(needs.values()) > free.n_bytes:
+        besides = " and ".join(f"{name} {_gib(size)}" for name, size in needs.items() if size)
+        raise OctavoError(
+            f"{what} needs {_gib(n_bytes)} more, besides {besides}, but only {_gib(free.n_bytes)} of memory "
+            f"{free.where}: close other programs, or give a shorter text."
+        )
+
+
+def private_bytes() -> int:
+    """Return the memory of this process that is no file's."""
+    used = psutil.Process().memory_info()
+    return int(used.rss - getattr(used, "shared", 0))
+
+
+def _gib(n_bytes: float) -> str:
+    """Return a size for a message."""
+    return f"{n_bytes / 2**30:.2f} GiB"
+
+
+def _of_ulimit() -> Iterator[FreeMemory]:
+    """Yield what is left of the address space, if it is limited."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        yield FreeMemory(max(soft - psutil.Process().memory_info().vms, 0), "are left of `ulimit -v`")
+
+
+def _of_cgroups() -> Iterator[FreeMemory]:
+    """Yield what is left of the limits of the control groups that this process is in."""
+    if not sys.platform.startswith("linux"):
+        return
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+            _, controllers, own = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            yield from _of_cgroup(Path(own.strip("/")), *(_V1 if controllers else _V2))
+
+
+def _of_cgroup(own: Path, mount: str, limit: str, usage: str, of_files: tuple[str, ...]) -> Iterator[FreeMemory]:
+    """Yield what is left of the limits of a control group and of those around it, where they can be read."""
+    root = _CGROUPS / mount
+    for group in [root / own, *(root / parent for parent in own.parents)]:
+        with suppress(OSError, ValueError):
+            most = int((group / limit).read_text())  # "max" is no number
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
+            left = most - int((group / usage).read_text()) + taken_back
+            if most < 1 << 60:  # more is version 1's word for no limit
+                yield FreeMemory(max(left, 0), "are left of this container's limit")
