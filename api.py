@@ -389,7 +389,12 @@ def _load(
     trained = llama._model.n_ctx_train()
     if llama.n_ctx() > trained:
         notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")
-    if not Prompt(llama).has_template:
+    if llama.template_problem:
+        notice(
+            f"Note: this model's chat template cannot be used, as {llama.template_problem}; so questions are put in a "
+            "plain form (Question: ... Answer:)."
+        )
+    elif not Prompt(llama).has_template:
         notice("Note: this model has no chat template, so questions are put in a plain form (Question: ... Answer:).")
     return llama
 

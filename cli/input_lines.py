@@ -127,7 +127,7 @@ def _history() -> History:
 
     path = Path(platformdirs.user_state_dir("octavo")) / "chat_history"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()

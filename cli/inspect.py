@@ -54,22 +54,22 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     from ..errors import OctavoError
     from ..runtime.methods import AUTO
     from ..runtime.methods.auto import Auto
-    from ..runtime.store.index_files import MANIFEST, check_file, read_manifest
+    from ..runtime.store.index_files import open_index
     from ..runtime.store.library import Library
+    from ..runtime.store.manifest import MANIFEST, damages, read_manifest
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
     if not (folder / MANIFEST).exists():
-        raise OctavoError(f"{folder} is not an index: it has no {MANIFEST}. `octavo index --list` names indexes.")
+        raise OctavoError(f"{folder} is not an index: it has no {MANIFEST}. `octavo list` names indexes.")
     manifest = read_manifest(folder)
-    files = []
-    for name, described in manifest["files"].items():
-        damage = None
-        try:
-            check_file(folder / name, described, thorough=True)
-        except OctavoError as problem:
-            damage = str(problem)
-        files.append({"name": name, "bytes": described["size"], "damage": damage})
+    found = damages(folder, manifest, thorough=True)
+    files = [
+        {"name": name, "bytes": described["size"], "damage": found[name] or None}
+        for name, described in manifest["files"].items()
+    ]
+    if not any(found.values()):  # then the arrays must agree with one another, too
+        open_index(folder, manifest["model"]["sha256"])
     return {
         "document": manifest["document"]["name"],
         "tokens": manifest["document"]["tokens"],

@@ -1,7 +1,8 @@
-"""`octavo list`, `remove` and `prune`: what indexes there are, and which can go."""
+"""`octavo list`, `remove`, `prune` and `verify`: what indexes there are, which can go, and which are whole."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,14 +99,19 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
 
     DOCUMENT is a document's name or path, or an index's name or folder, as `octavo list` shows them.
     """
-    found, chosen = _found(model, index_dir), []
+    _remove(_named(names, _found(model, index_dir)), yes)
+
+
+def _named(names: tuple[str, ...], found: list[Entry]) -> list[Entry]:
+    """Those of some indexes that have one of these names."""
+    chosen: list[Entry] = []
     for name in names:
         own = [entry for entry in found if name in (entry.document, entry.folder.name, str(entry.folder))]
         own = own or [entry for entry in found if Path(name).name == entry.document]
         if not own:
             raise click.UsageError(f"There is no index of {name}: `octavo list` shows what there is.")
         chosen += [entry for entry in own if entry not in chosen]
-    _remove(chosen, yes)
+    return chosen
 
 
 @click.command(name="prune")
@@ -145,6 +151,38 @@ def prune_indexes(
         notice("There is nothing to remove.")
         return
     _remove(chosen, yes)
+
+
+@click.command(name="verify")
+@click.argument("names", metavar="[DOCUMENT]...", nargs=-1)
+@options.output_option("text", _JSON)
+@_of_a_model
+def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, index_dir: Path | None) -> None:
+    """Compare indexes with their checksums.
+
+    Compares all indexes, or those of DOCUMENT: a document's name or path, or an index's name or folder. An index that
+    is damaged is made again when it is needed; what is whole of it is kept.
+    """
+    from ..convert.catalogue import UNFINISHED, damage_of
+
+    found = _found(model, index_dir)
+    chosen = [entry for entry in (_named(names, found) if names else found) if entry.state != UNFINISHED]
+    start, rows = time.perf_counter(), []
+    for entry in chosen:
+        rows.append({"document": entry.document, "path": str(entry.folder), "damage": damage_of(entry.folder) or None})
+    seconds, n_bytes = time.perf_counter() - start, sum(entry.n_bytes for entry in chosen)
+    damaged = [row for row in rows if row["damage"]]
+    if output == _JSON:
+        print_json(rows)
+    else:
+        for row in damaged:
+            click.echo(row["damage"])
+        count = f"{len(chosen):,} {'index' if len(chosen) == 1 else 'indexes'}"
+        notice(f"Compared {count}, {size(n_bytes)}, in {seconds:.1f} s: {len(damaged) or 'none'} damaged.")
+        if damaged:
+            notice("Index these documents again: what is whole of their indexes is kept.")
+    if damaged:
+        raise click.exceptions.Exit(1)
 
 
 def _remove(chosen: list[Entry], yes: bool) -> None:

@@ -5,6 +5,7 @@ Importing this module is cheap: `octavo --help` imports click, and nothing of ll
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -26,6 +27,7 @@ SECTIONS = {
         "list": "List the documents that are indexed.",
         "remove": "Remove the indexes of documents; the documents stay.",
         "prune": "Remove indexes that are of no more use.",
+        "verify": "Compare indexes with their checksums.",
     },
     "Measuring": {
         "profile": "Measure which layers and heads of a model matter, once.",
@@ -36,7 +38,7 @@ SECTIONS = {
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
-_LIBRARY = ("list", "remove", "prune")
+_LIBRARY = ("list", "remove", "prune", "verify")
 
 
 class LazyGroup(click.Group):
@@ -94,6 +96,7 @@ def cli() -> None:
 def main() -> None:
     """Run the `octavo` command; its entry point."""
     sys.unraisablehook = _interrupt_later
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a debugger's output would hide what llama.cpp says
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OctavoError
-from ..runtime.store.index_files import MANIFEST, read_manifest
-from ..runtime.store.library import PARTIAL, hash_text
+from ..runtime.store.files import PARTIAL
+from ..runtime.store.index_files import open_index
+from ..runtime.store.library import hash_text
+from ..runtime.store.locks import Busy, do_not_wait, locked
+from ..runtime.store.manifest import MANIFEST, read_manifest
 from .readers.read import read_document
 
 #: File of an index whose time says when it was last opened.
@@ -95,8 +99,11 @@ def _state(document: dict[str, Any]) -> str:
         return ""
     path = Path(document["path"])
     try:
-        if path.stat().st_mtime_ns == document.get("mtime_ns"):
+        status = path.stat()
+        if status.st_mtime_ns == document.get("mtime_ns"):
             return ""
+        if not stat.S_ISREG(status.st_mode):
+            return GONE
         return "" if hash_text(read_document(path).text) == document["sha256"] else CHANGED
     except FileNotFoundError:
         return GONE
@@ -114,6 +121,21 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
+def damage_of(folder: Path) -> str:
+    """Return a sentence about what is the matter with an index, or ""; all its files are compared.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    """
+    try:
+        open_index(folder, read_manifest(folder)["model"]["sha256"], thorough=True)
+    except OctavoError as problem:
+        return str(problem)
+    return ""
+
+
 def note_use(folder: Path) -> None:
     """Note that an index is opened, if that can be."""
     with suppress(OSError):
@@ -129,7 +151,14 @@ def remove(folder: Path) -> None:
         It cannot be removed.
     """
     try:
-        (folder / MANIFEST).unlink(missing_ok=True)  # what is left of an interrupted removal is no index
-        shutil.rmtree(folder)
+        with locked(folder, waiting=do_not_wait):
+            (folder / MANIFEST).unlink(missing_ok=True)  # what is left of an interrupted removal is no index
+            shutil.rmtree(folder)
+    except FileNotFoundError:  # another process was faster
+        return
+    except Busy as problem:
+        raise OctavoError(
+            f"{folder} is in use: another octavo is building or opening it. Try again later."
+        ) from problem
     except OSError as problem:
         raise OctavoError(f"{folder} cannot be removed: {problem.strerror}.") from problem

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..cpu_kernels import ahead
+from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
+from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, hash_text
 from .catalogue import folder_bytes, note_use
@@ -24,6 +26,9 @@ from .readers.read import read_document
 
 #: Bytes of an index for each byte of keys and values: clusters and what is measured on the last tokens.
 _MORE_THAN_ROWS = 1.1
+
+#: What an index takes to open before that is said: it is compared with its checksums the first time.
+_SHOWN_SECONDS = 0.5
 
 #: Share of the time that tokens take whose rows are known: they are clustered anew.
 _CLUSTERING = 0.3
@@ -111,11 +116,12 @@ def index_document(
         The document cannot be read or is too long, or disk or memory do not suffice.
     """
     path, covers = _locate(llama, library, source, prefill)
-    if path.exists():
+    if (opened := _opened(path, library, source, notice)) is not None:
         notice(f"{source.name} is indexed already: {path}")
     else:
         _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
-    index, _ = open_index(path, library.model_hash)
+        opened = open_index(path, library.model_hash)
+    index, _ = opened
     for assignment in llama.context.cache.assignments:
         assignment.method.measure(index)
     return path
@@ -148,9 +154,11 @@ def attach_document(
         The index cannot be made or opened.
     """
     path, covers = _locate(llama, library, source, prefill)
-    if not path.exists():
+    opened = _opened(path, library, source, notice)
+    if opened is None:
         _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
-    index, manifest = open_index(path, library.model_hash)
+        opened = open_index(path, library.model_hash)
+    index, manifest = opened
     note_use(path)
     llama.attach(index)
     described: dict[str, Any] = manifest["document"]
@@ -167,6 +175,23 @@ def _locate(llama: Llama, library: Library, source: Source, prefill: str) -> tup
     settings, shares, sha256 = _settings(llama), (0.0, covers_by(prefill, llama)), source.sha256(library)
     found = [(library.index_path(source.name, sha256, identity(llama, settings, each)), each) for each in shares]
     return next((each for each in found if each[0].exists()), found[-1])
+
+
+def _opened(
+    path: Path, library: Library, source: Source, notice: Callable[[str], None]
+) -> tuple[Index, dict[str, Any]] | None:
+    """Open an index; None if it is missing, or damaged, which is said."""
+    if not path.exists():
+        return None
+    start = time.perf_counter()
+    try:
+        opened = open_index(path, library.model_hash)
+    except DamagedError as problem:
+        notice(f"The index of {source.name} is damaged, so it is made again; what is whole is kept. {problem}")
+        return None
+    if (seconds := time.perf_counter() - start) >= _SHOWN_SECONDS:
+        notice(f"Checked the index of {source.name}, {_size(folder_bytes(path))}, in {seconds:.1f} s.")
+    return opened
 
 
 def _build(
@@ -187,18 +212,23 @@ def _build(
     attention, budget, duo = llama.attention, llama.budget, llama.composition.duo
     builder = IndexBuilder(llama, library, path, document, _settings(llama), progress, n_jobs, covers)
     what = f"{name} has changed since it was indexed, so it is indexed again" if changed else f"Indexing {name}, once"
-    notice(f"{what}: {_expected(builder)}.")
-    start = time.perf_counter()
-    llama.compile_ahead(len(builder.tokens))
+    began: list[float] = []
+
+    def begins() -> None:
+        notice(f"{what}: {_expected(builder)}.")
+        began.append(time.perf_counter())
+        llama.compile_ahead(len(builder.tokens))
+
     llama.set_attention(duo.words if duo else DENSE)
     try:
-        builder.build()
+        builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
         ahead.wait()
     finally:
         llama.reset()
         llama.set_attention(attention, budget)
-    seconds = time.perf_counter() - start
-    notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")
+    if began:
+        seconds = time.perf_counter() - began[0]
+        notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")
 
 
 def _expected(builder: IndexBuilder) -> str:

@@ -2,15 +2,21 @@
 
 Each part is written as soon as it is complete, so that an interrupted build goes on where it stopped: the keys and
 values of what is read, in pieces; then each clustered layer; then what is measured on all layers. When all parts are
-there, the folder gets its manifest and its name.
+there, the folder gets its manifest and its name. A part that is not as it was written is made again, and an index that
+is not becomes such a build.
+
+A process holds the lock of the unfinished folder while it builds. Another one waits for it, and finds the index then.
 """
 
 from __future__ import annotations
 
 import importlib
 import shutil
+import stat
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,31 +26,47 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..cpu_kernels.compile import F16
+from ..cpu_kernels.compile import F16, compiled_before
 from ..errors import OctavoError
+from ..runtime.cache.free_memory import private_bytes
 from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.tail import Rows
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
-from ..runtime.store.files import disk_errors, map_arrays, sync_folder, write_arrays
+from ..runtime.store.files import (
+    PARTIAL,
+    TEMPORARY,
+    DamagedError,
+    disk_errors,
+    make_private,
+    map_arrays,
+    sync_folder,
+    write_arrays,
+)
 from ..runtime.store.index_files import (
-    INDEX_VERSION,
     layer_path,
+    open_index,
     read_layer,
     streaming_arrays,
     take_streaming,
+    whole_layer_of,
     write_document,
     write_layer,
     write_manifest,
     write_means,
 )
-from ..runtime.store.library import PARTIAL, Library, hash_text
+from ..runtime.store.library import Library, hash_text
+from ..runtime.store.locks import locked
+from ..runtime.store.manifest import INDEX_VERSION
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
-from .known_rows import KnownRows, known_rows
+from .known_rows import KnownRows, keep_all_rows, known_rows
 from .pipeline import cluster, document_tokens, read
 from .progress import Progress
 from .readers.document import Document
+
+#: Memory that clustering takes for each thread, in copies of a layer's keys as f32, and that compiling takes, in bytes.
+_CLUSTERING_COPIES, _COMPILING = 6, 128 << 20
 
 #: Tokens of a piece of what is read: the most that an interruption can lose.
 _PIECE = 1024
@@ -163,29 +185,87 @@ class IndexBuilder:
         if llama.n_batch < settings.exact_last:
             raise OctavoError(f"Indexing needs larger batches: give n_batch={settings.exact_last} or more.")
 
-    def build(self) -> None:
+    def build(self, begins: Callable[[], None] | None = None, waits: Callable[[], None] | None = None) -> None:
         """Do everything that is not done yet. What the model's cache holds afterwards is not defined.
+
+        Parameters
+        ----------
+        begins : callable, optional
+            Is called before the work, unless another process has done it.
+        waits : callable, optional
+            Is called before a wait for another process that does it.
 
         Raises
         ------
         OctavoError
             Disk or memory do not suffice.
         """
+        with self._alone(waits) as needed:
+            if needed:
+                if begins is not None:
+                    begins()
+                self._build()
+
+    @contextmanager
+    def _alone(self, waits: Callable[[], None] | None) -> Iterator[bool]:
+        """Keep other processes from building the same index. Yields False if one of them has built it."""
+        self.library.make_folder()
+        with ExitStack() as lock:
+            with disk_errors(self.folder):
+                while True:
+                    make_private(self.folder)
+                    try:
+                        lock.enter_context(locked(self.folder, waiting=waits))
+                        break
+                    except FileNotFoundError:  # it was finished, or removed, in this moment
+                        continue
+                needed = not self._is_there()
+                if not needed:
+                    shutil.rmtree(self.folder, ignore_errors=True)
+            yield needed
+
+    def _build(self) -> None:
+        """Do everything that is not done yet."""
         start = time.perf_counter()
         self._check_space()
-        threading.Thread(target=importlib.import_module, args=("sklearn.cluster",)).start()  # takes a second
+        threading.Thread(target=_import_clustering).start()
         with disk_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for unfinished in self.folder.glob("*.tmp"):
+            for unfinished in self.folder.glob(f"*{TEMPORARY}"):
                 unfinished.unlink()
         queries = self._read()
         layers = self._cluster()
         self._finish(layers, queries, start)
 
+    def _is_there(self) -> bool:
+        """Return whether the index can be opened. What is whole of one that cannot, goes on as a build."""
+        try:
+            if self.path.exists():
+                open_index(self.path, self.library.model_hash)
+            return self.path.exists()
+        except DamagedError:
+            pass
+        with locked(self.path):
+            for file in self.path.glob("layer-*"):
+                if stat.S_ISREG(file.lstat().st_mode):
+                    file.replace(self.folder / file.name)
+            shutil.rmtree(self.path)
+        return False
+
+    @cached_property
+    def whole_layers(self) -> dict[int, IndexLayer]:
+        """Return the layers of an earlier build that are as they were written, and remove the others."""
+        found = {}
+        for i in range(len(self.llama.context.cache.layers)):
+            layer = whole_layer_of(self.folder, i, len(self.tokens))
+            if layer is not None:
+                found[i] = layer
+            else:
+                layer_path(self.folder, i).unlink(missing_ok=True)
+        return found
+
     def _check_space(self) -> None:
         """Refuse, with the figures, if the disk cannot hold the index and the rows that it is made from."""
-        self.library.make_folder()
-        self.llama.context.cache.check_memory(len(self.tokens))
+        self.llama.context.cache.check_memory(len(self.tokens), self._other_memory())
         needed = 2 * len(self.tokens) * self.llama.context.cache.row_bytes
         there = sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.exists() else 0
         free = shutil.disk_usage(self.library.folder).free
@@ -195,6 +275,16 @@ class IndexBuilder:
                 f"Indexing {name} takes {(needed - there) / 2**20:,.0f} MiB on the disk of {self.library.folder}, "
                 f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with --index-dir."
             )
+
+    def _other_memory(self) -> dict[str, int]:
+        """What a build needs besides its KV cache."""
+        llama = self.llama
+        keys = max(4 * len(self.tokens) * layer.n_kv_head * layer.head_dim for layer in llama.context.cache.layers)
+        return {
+            "the model": max(0, self.library.model_path.stat().st_size - private_bytes()),  # or it has copies already
+            "clustering": int(_CLUSTERING_COPIES * self.n_jobs * keys),
+            "compiling": 0 if compiled_before() else _COMPILING,
+        }
 
     def _read(self) -> list[np.ndarray]:
         """Read the tokens, piece by piece; returns the queries of the last ones, which are a piece of their own."""
@@ -210,8 +300,8 @@ class IndexBuilder:
         while ends:
             if known is not None and ends[0] <= known.n_tokens:
                 rows = known.rows(done, ends[0])
-            elif self._piece(ends[0]).exists():
-                rows = _rows_of(map_arrays(self._piece(ends[0])))
+            elif (arrays := _whole(self._piece(ends[0]))) is not None:
+                rows = _rows_of(arrays)
             else:
                 break
             llama.extend(self.tokens[done : ends[0]], rows)
@@ -226,18 +316,21 @@ class IndexBuilder:
 
     @cached_property
     def known(self) -> KnownRows | None:
-        """Return the rows of the first tokens, if another text that begins in the same way is indexed."""
+        """Return the rows of the first tokens, if an earlier build or another text's index has them."""
         if self.llama.context.cache.evicts:
             return None
-        settings, kv_type = identity(self.llama, self.settings, self.covers), self.llama.context.kv_type
         n_last = self.settings.n_queries(len(self.tokens))
+        layers = list(self.whole_layers.values())
+        if len(layers) == len(self.llama.context.cache.layers) and keep_all_rows(layers):
+            return KnownRows(layers, (len(self.tokens) - n_last) // _PIECE * _PIECE)
+        settings, kv_type = identity(self.llama, self.settings, self.covers), self.llama.context.kv_type
         return known_rows(self.library, self.tokens, settings, kv_type, n_last, _PIECE)
 
     def _read_streaming(self) -> list[np.ndarray]:
         """Read the tokens while heads stream, in one piece: what they forget cannot be read again from pieces."""
         llama, n_tokens = self.llama, len(self.tokens)
         path, cache = self._piece(n_tokens), llama.context.cache
-        if not path.exists():
+        if _whole(path) is None:
             llama.reset()
             self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens")
             queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.covers)
@@ -271,7 +364,7 @@ class IndexBuilder:
         """Cluster the layers that are not clustered yet; returns all of them, as they were written."""
         cache = self.llama.context.cache
         numbers = range(len(cache.layers))
-        missing = [i for i in numbers if not layer_path(self.folder, i).exists()]
+        missing = [i for i in numbers if i not in self.whole_layers]
         stored = map_arrays(self._piece(len(self.tokens))) if cache.evicts else {}
         streaming = {i: take_streaming(stored, f".{i}") for i in numbers}
 
@@ -322,6 +415,20 @@ class IndexBuilder:
             shutil.rmtree(self.path, ignore_errors=True)
             self.folder.rename(self.path)
             sync_folder(self.path.parent)
+
+
+def _import_clustering() -> None:
+    """Import scikit-learn while the model reads: it takes a second. At Ctrl-C, an import may fail half-way."""
+    with suppress(Exception):  # what is really wrong with it is said where it is used
+        importlib.import_module("sklearn.cluster")
+
+
+def _whole(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays of a file that an earlier build wrote; None if it is missing or damaged."""
+    try:
+        return map_arrays(path, checked=True, in_place=True)
+    except DamagedError:
+        return None
 
 
 def _rows_of(arrays: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -12,11 +12,12 @@ import numpy as np
 
 from ..cpu_kernels.head import ANY_ORDER
 from ..errors import OctavoError
-from ..runtime.cache.index import Index
+from ..runtime.cache.index import IndexLayer
 from ..runtime.cache.tail import Rows
 from ..runtime.store.files import map_arrays
-from ..runtime.store.index_files import DOCUMENT, check_file, open_index
+from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library
+from ..runtime.store.manifest import DOCUMENT
 
 #: What must be the same of two indexes, apart from the model, so that the same tokens store the same.
 _SAME = ("format_version", "head", "rope", "prefill_covers", "duo")
@@ -27,16 +28,16 @@ class KnownRows:
 
     Parameters
     ----------
-    document : Index
-        The index.
+    layers : sequence of IndexLayer
+        Layers of the index, which keep all rows.
     n_tokens : int
         How many of its first tokens are known.
     """
 
-    def __init__(self, document: Index, n_tokens: int) -> None:
+    def __init__(self, layers: Sequence[IndexLayer], n_tokens: int) -> None:
         self.n_tokens = n_tokens
-        self._layers = document.layers
-        self._places = [[np.argsort(order)[:n_tokens] for order in layer.order] for layer in document.layers]
+        self._layers = layers
+        self._places = [[np.argsort(order)[:n_tokens] for order in layer.order] for layer in layers]
 
     def rows(self, start: int, end: int) -> list[Rows]:
         """Return the keys and values of the tokens from one position up to another, for each layer."""
@@ -82,7 +83,6 @@ def known_rows(
         if manifest["dtype"] != kv_type or any(manifest.get(name) != settings.get(name) for name in _SAME):
             continue
         try:
-            check_file(path / DOCUMENT, manifest["files"][DOCUMENT])
             own = map_arrays(path / DOCUMENT)["tokens"]
         except (OctavoError, KeyError):  # a damaged neighbour must not stop this text
             continue
@@ -97,6 +97,9 @@ def known_rows(
         document, _ = open_index(found, library.model_hash)
     except OctavoError:
         return None
-    if any(layer.position != ANY_ORDER or layer.streaming for layer in document.layers):
-        return None
-    return KnownRows(document, best)
+    return KnownRows(document.layers, best) if keep_all_rows(document.layers) else None
+
+
+def keep_all_rows(layers: Sequence[IndexLayer]) -> bool:
+    """Return whether layers keep all rows of a document, in any order."""
+    return all(layer.position == ANY_ORDER and not layer.streaming for layer in layers)

@@ -23,6 +23,10 @@ from .progress import Progress
 #: Ways to read a document: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
+#: Characters for each token of the context that are tokenized in any case; and how many samples of how many characters
+#: tell how long a longer text is.
+_SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
+
 #: The share of a batch's attention that these keys must hold (cpu_kernels/blocks.py), where documents are long.
 COVERS = 0.99
 
@@ -50,6 +54,7 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
         The context is too short for the document.
     """
     prompt = Prompt(llama)
+    _refuse_far_too_long(llama, prompt, name, text)
     tokens = prompt.head() + prompt.document(text)
     if len(tokens) >= llama.n_ctx():
         raise OctavoError(
@@ -57,6 +62,20 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
             "long-context model with -m."
         )
     return tokens
+
+
+def _refuse_far_too_long(llama: Llama, prompt: Prompt, name: str, text: str) -> None:
+    """Refuse a text by samples of it, as to tokenize all of it may take minutes. See `document_tokens`."""
+    if len(text) <= _SURELY_READ * llama.n_ctx():
+        return
+    starts = range(0, len(text) - _SAMPLE, (len(text) - _SAMPLE) // _N_SAMPLES)
+    n_sampled = sum(len(prompt.document(text[start : start + _SAMPLE])) for start in starts)
+    estimate = n_sampled * len(text) // (len(starts) * _SAMPLE)
+    if estimate > 2 * llama.n_ctx():
+        raise OctavoError(
+            f"{name} has about {estimate:,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
+            "long-context model with -m."
+        )
 
 
 def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[range]:

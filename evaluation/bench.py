@@ -30,7 +30,8 @@ from ..errors import OctavoError
 from ..runtime.cache.index import Index, IndexLayer
 from ..runtime.devices import AUTO
 from ..runtime.graph.ggml import row_size
-from ..runtime.llama import GGML_TYPES, Llama
+from ..runtime.llama import Llama
+from ..runtime.llama_arguments import GGML_TYPES
 from ..runtime.methods import DENSE, LLAMA_CPP
 from ..runtime.methods.compose import Clustering
 from ..runtime.store.plan import Plan

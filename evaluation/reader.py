@@ -112,9 +112,7 @@ class Reader:
         llama.reset()
         llama.set_attention("dense")
         path = library.index_path(name, hash_text(text), identity(llama, settings))
-        if not path.exists():
-            document = Document(text, name=name)
-            IndexBuilder(llama, library, path, document, settings, self.progress, self.n_jobs).build()
+        IndexBuilder(llama, library, path, Document(text, name=name), settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: str, budget: float) -> None:

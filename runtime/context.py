@@ -24,6 +24,7 @@ from .graph.nodes import AttentionNode, silent_llama_cpp
 from .graph.residual import ResidualSums, watch_residual
 from .methods.method import Assignment
 from .recorder import Recorder
+from .shrunk_files import n_lost_pages
 
 _ABORTED = 2  # what llama_decode returns after its abort callback
 
@@ -97,6 +98,7 @@ class Context(internals.LlamaContext):
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
         self._recorder: Recorder | None = None
+        self._n_lost_pages = n_lost_pages()
         self._residual, self._in_prompt = ResidualSums(len(nodes), max(params.n_threads, params.n_threads_batch)), False
         self._abort = _abort_callback(self._interruption)
 
@@ -173,6 +175,10 @@ class Context(internals.LlamaContext):
             self._executor.start(n_tokens, self._covers)
             code = self._run(batch, interruptible=n_tokens >= self._executor.interruptible)
             self._executor.finish()
+            if n_lost_pages() != self._n_lost_pages:
+                raise OctavoError(
+                    "The model's file or the index became shorter while it was open, or its disk failed: start again."
+                )
             if code:
                 raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
         except BaseException:

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import OctavoError
 from .cache.tail import Rows
 from .llama import Llama
-from .store.files import disk_errors, map_arrays, write_arrays
+from .store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 
 _VERSION = 1
 
@@ -115,8 +115,7 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
     }
     for i, (keys, values) in enumerate(conversation.rows):
         arrays |= {f"keys.{i}": keys, f"values.{i}": values}
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     write_arrays(path, arrays)
 
 
@@ -140,7 +139,7 @@ def read_conversation(path: Path, model: str, kv_type: str) -> Conversation:
     if not path.is_file():
         raise OctavoError(f"There is no conversation {path}.")
     try:
-        arrays = map_arrays(path)
+        arrays = map_arrays(path, checked=bool(stored_checksum(path)))  # those from before have none
         header = json.loads(arrays["header"].tobytes())
         if header["format_version"] != _VERSION:
             raise OctavoError(f"The conversation {path} was saved by another version of octavo.")
@@ -154,5 +153,5 @@ def read_conversation(path: Path, model: str, kv_type: str) -> Conversation:
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
         )
-    except (KeyError, ValueError, TypeError, OSError) as problem:
+    except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is no conversation that octavo saved, or is damaged.") from problem

@@ -177,6 +177,7 @@ class Session:
             When the first piece is taken: the question is empty or does not fit the context any more, or the session
             is closed.
         """
+        self._check_document()
         turn = Turn(question, self.llama.n_tokens, self._unread)
         tokens = self._question_tokens(question)
         llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
@@ -215,6 +216,7 @@ class Session:
                 if reason != "interrupted":
                     break
             yield text.rest()
+            self._check_document()
         finally:
             generated.close()
             if meter.n_tokens:
@@ -238,6 +240,11 @@ class Session:
         self.llama.rewind(self._last.start)
         self._unread = self._last.unread
         return self.stream(self._last.question)
+
+    def _check_document(self) -> None:
+        """Raise OctavoError if the index of the document was changed while it was open."""
+        if not self._closed and (document := self.llama.context.cache.document) is not None:
+            document.check()
 
     def _question_tokens(self, question: str) -> list[int]:
         """Tokens that the model has to read before it answers."""

@@ -8,8 +8,8 @@ both where the text is repeated and where it goes on as prose; else its layers g
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from ...runtime.cache.index import Index
 from ...runtime.llama import Llama
 from ...runtime.methods import DEFAULT_BUDGET, DENSE, METHODS, PLAN, method_class
-from ...runtime.store.files import write_json
+from ...runtime.store.files import DamagedError, read_json, write_json
 from ...runtime.store.plan import Plan
 from ..calibrate import calibrate
 from ..clusters import settings_for
@@ -79,7 +79,9 @@ class Kept:
 
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path, self._progress = path, progress
-        self._values: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self._values: dict[str, Any] = {}
+        with suppress(DamagedError):  # or not there yet
+            self._values = read_json(path)
 
     def count(self, names: Sequence[str]) -> int:
         """Return how many of these are known."""

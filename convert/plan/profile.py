@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +24,15 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods import DENSE
 from ...runtime.methods.layer_budgets import importance_groups
-from ...runtime.store.files import disk_errors, map_arrays, sha256_of, write_arrays, write_json
+from ...runtime.store.files import (
+    DamagedError,
+    disk_errors,
+    map_arrays,
+    read_json,
+    sha256_of,
+    write_arrays,
+    write_json,
+)
 from ...runtime.store.gates import N_RECENT, N_SINKS
 from ...runtime.store.library import Library
 from ...runtime.store.plan import PLAN_VERSION, Plan
@@ -236,9 +245,11 @@ class Profiler:
         """Read one text, or open what an earlier profile read of it."""
         text = text or recall_text(task, self.novel, self.settings.tokens, self.settings.seed + number)
         path = self.folder / f"{task}-{number:03d}.safetensors"
-        if not path.exists():
+        try:
+            arrays = map_arrays(path, checked=True)
+        except DamagedError:  # or not there yet
             write_arrays(path, self._read_text(text, f"Reading text {number + 1} ({task})"))
-        arrays = map_arrays(path)
+            arrays = map_arrays(path)
         rows = [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(len(self.llama.context.cache.layers))]
         return Reading(text, rows, arrays["hidden"], arrays["right"], arrays["similarity"])
 
@@ -276,7 +287,9 @@ class Profiler:
         """Eliminate heads by the loss with which the model recalls as they stream, in each round another text."""
         heads = full_heads(self.llama.context.cache)
         path = self.folder / "losses.json"
-        losses: dict[str, float] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        losses: dict[str, float] = {}
+        with suppress(DamagedError):  # or not there yet
+            losses = read_json(path)
         n_trials = sum(round_sizes(len(heads), self.settings.rounds))
         self.progress.start("Letting heads stream", n_trials, "trials", len(losses))
 

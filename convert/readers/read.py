@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from ...errors import OctavoError
 from .archive import Archive
@@ -17,6 +20,9 @@ STANDARD_INPUT = "-"
 
 #: Most bytes of a document: no model reads as much text, but pictures take room.
 MOST_BYTES = 512 << 20
+
+#: Seconds in which somebody must begin to write to a pipe.
+_WAIT_FOR_WRITER = 1.0
 
 #: What a file of Word has in it, in UTF-16, if it is encrypted.
 _ENCRYPTED_WORD = "EncryptedPackage".encode("utf-16-le")
@@ -92,10 +98,39 @@ def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
             raise OctavoError(f"{path} is a device: give a file.")
         if stat.S_ISFIFO(status.st_mode) and os.fspath(path).startswith("/dev/"):
             name = "Pipe"  # <(...) of a shell has but a number
-        with open(path, "rb") as file:
+        with _opened(path, status, name) as file:
             return name, _all_of(file, name)
     except OSError as problem:
         raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+
+
+def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> BinaryIO:
+    """Open a file; a pipe only if somebody writes to it."""
+    if not stat.S_ISFIFO(status.st_mode):
+        return open(path, "rb")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    pipe, until = io.FileIO(descriptor), time.monotonic() + _WAIT_FOR_WRITER
+    beginning = pipe.read(1)
+    while beginning == b"" and time.monotonic() < until:  # None if there is a writer that has not written yet
+        time.sleep(0.05)
+        beginning = pipe.read(1)
+    if beginning == b"":
+        pipe.close()
+        raise OctavoError(f"{name} is a pipe that nobody writes to: start what writes first.")
+    os.set_blocking(descriptor, True)
+    return _Rest(beginning or b"", pipe)
+
+
+class _Rest(io.BufferedReader):
+    """A pipe of which the beginning was read."""
+
+    def __init__(self, beginning: bytes, pipe: io.FileIO) -> None:
+        super().__init__(pipe)
+        self._beginning = beginning
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read the pipe to its end, or as many bytes."""
+        return self._beginning + super().read(size)
 
 
 def _all_of(file: object, name: str) -> bytes:

@@ -1,20 +1,26 @@
 """Files that are whole or not there: safetensors that open by mmap, and JSON.
 
-Knows arrays and JSON values, not what they mean: index_files.py and plan.py do.
+Knows arrays and JSON values, not what they mean: index_files.py and plan.py do. What is written is its owner's alone,
+and has a checksum in it.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
+import math
 import os
+import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 
 from ...errors import OctavoError
 
@@ -33,20 +39,43 @@ _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 #: begin with the second constant fill the gaps.
 _ALIGNMENT, _PADDING = 64, "padding."
 
+#: How a file of arrays begins, after 8 bytes that say how long its header is: with the BLAKE3 of all its other bytes.
+_BEFORE_CHECKSUM, _CHECKSUM_LENGTH = b'{"__metadata__":{"blake3":"', 64
+_CHECKSUM_START = 8 + len(_BEFORE_CHECKSUM)
+_CHECKSUM_END = _CHECKSUM_START + _CHECKSUM_LENGTH
+
+#: Where a file was written, of its `__metadata__`: the names of folder and file.
+_PLACE = "place"
+
+#: What the name of a folder ends with until it is complete.
+PARTIAL = ".partial"
+
+#: No header of ours is longer, and files are read in pieces of the second size.
+_LONGEST_HEADER, _PIECE = 64 << 20, 8 << 20
+
+#: What the names of files end with until they are whole.
+TEMPORARY = ".tmp"
+
+
+class DamagedError(OctavoError):
+    """A file is not as octavo wrote it. It is to be made again."""
+
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
     """Turn an error of the disk into a sentence that says what to do.
 
     Parameters
     ----------
     path : Path
         File or folder that the message names.
+    doing : {"written", "read"}
+        What is done with it.
 
     Raises
     ------
     OctavoError
-        The block raised an OSError: the disk is full, cannot be written, or fails otherwise.
+        The block raised an OSError: the disk is full, cannot be used, or fails otherwise.
     """
     try:
         yield
@@ -57,7 +86,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 "stopped. Or give another folder with --index-dir."
             ) from problem
         if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise OctavoError(f"{path} cannot be written: give another folder with --index-dir.") from problem
+            raise OctavoError(f"{path} cannot be {doing}: give another folder with --index-dir.") from problem
         raise OctavoError(f"{path} cannot be used: {problem.strerror or problem}.") from problem
 
 
@@ -92,9 +121,15 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
             header[f"{_PADDING}{len(parts)}"] = {"dtype": "U8", "shape": (gap,), "data_offsets": (end, end + gap)}
             parts.append(bytes(gap))
             end += gap
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    write_bytes(path, len(text).to_bytes(8, "little"), text, *parts)
+    names = json.dumps(header, separators=(",", ":")).encode()
+    place = f'","{_PLACE}":{json.dumps(_place_of(path))}}}'.encode()
+    rest = place + (b"," + names[1:] if header else b"}")
+    rest += b" " * (-(_CHECKSUM_END + len(rest)) % _ALIGNMENT)
+    size = (_CHECKSUM_END + len(rest) - 8).to_bytes(8, "little")
+    checksum = blake3(size + _BEFORE_CHECKSUM + rest, max_threads=blake3.AUTO)
+    for part in parts:
+        checksum.update(part)
+    write_bytes(path, size, _BEFORE_CHECKSUM, checksum.hexdigest().encode(), rest, *parts)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -130,13 +165,18 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
     OctavoError
         The disk refuses the file.
     """
-    temporary = path.with_name(path.name + ".tmp")
     with disk_errors(path.parent):
-        with open(temporary, "wb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        descriptor, temporary = tempfile.mkstemp(TEMPORARY, f"{path.name}.", path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def sync_folder(path: Path) -> None:
@@ -154,28 +194,98 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def map_arrays(path: Path) -> dict[str, np.ndarray]:
+def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dict[str, np.ndarray]:
     """Open a safetensors file by mmap.
 
     Parameters
     ----------
     path : Path
         File that `write_arrays` or another writer of safetensors wrote.
+    checked : bool
+        Compare the file with its checksum, which only files of `write_arrays` have.
+    in_place : bool
+        Refuse a file that was written under another name, or in a folder of another name.
 
     Returns
     -------
     dict of str to array
         Read-only arrays by name; the system reads them from disk when they are touched.
+
+    Raises
+    ------
+    DamagedError
+        The file is no such file, or is not as it was written.
+    OctavoError
+        The disk refuses the file.
     """
-    mapped = np.memmap(path, np.uint8, "r")
-    header_size = int(mapped[:8].view(np.uint64)[0])
-    header = json.loads(bytes(mapped[8 : 8 + header_size]))
-    arrays = {}
+    with disk_errors(path, doing="read"):
+        if checked and checksum_of(path) != stored_checksum(path):
+            raise DamagedError(f"{path} has changed since it was written.")
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size < 8:
+                raise DamagedError(f"{path} is damaged: it is too short.")
+            mapped = np.memmap(file, np.uint8, "r")
+    place = _place_of(path) if in_place else None
+    try:
+        return dict(_arrays_in(mapped, place))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as problem:
+        raise DamagedError(f"{path} is damaged: its header says what cannot be.") from problem
+
+
+def _place_of(path: Path) -> str:
+    """Return where a file lies: in which folder, whether that is complete or not, and under which name."""
+    return f"{path.parent.name.removesuffix(PARTIAL)}/{path.name}"
+
+
+def _arrays_in(mapped: np.ndarray, place: str | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays of a safetensors file by name. Raise ValueError, or what types raise, if it is none."""
+    header_size = int.from_bytes(mapped[:8].tobytes(), "little")
+    if header_size > min(len(mapped) - 8, _LONGEST_HEADER):
+        raise ValueError
+    end, first = 0, 8 + header_size
+    header = json.loads(mapped[8:first].tobytes(), object_pairs_hook=_without_doubles)
+    written_at = header.pop("__metadata__", {}).get(_PLACE)
+    if place is not None and written_at != place:
+        raise ValueError
     for name, entry in header.items():
-        if name != "__metadata__" and not name.startswith(_PADDING):
-            start, stop = (8 + header_size + offset for offset in entry["data_offsets"])
-            arrays[name] = mapped[start:stop].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    return arrays
+        dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
+        if any(type(number) is not int or number < 0 for number in (*shape, start, stop)):
+            raise ValueError
+        if start != end or stop - start != math.prod(shape) * dtype.itemsize or first + stop > len(mapped):
+            raise ValueError
+        end = stop
+        if not name.startswith(_PADDING):
+            yield name, mapped[first + start : first + stop].view(dtype).reshape(shape)
+    if first + end != len(mapped):
+        raise ValueError
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON whose names are each there once."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def stored_checksum(path: Path) -> str:
+    """Return the checksum that a file of `write_arrays` names; "" if it has none, as in files from before."""
+    with open_regular(path) as file:
+        beginning = file.read(_CHECKSUM_END)
+    if beginning[8:_CHECKSUM_START] != _BEFORE_CHECKSUM or len(beginning) < _CHECKSUM_END:
+        return ""
+    return beginning[_CHECKSUM_START:].decode("ascii", "replace")
+
+
+def checksum_of(path: Path) -> str:
+    """Return the BLAKE3, in hexadecimal digits, of all bytes of a file of `write_arrays` but its checksum's."""
+    checksum, buffer = blake3(max_threads=blake3.AUTO), memoryview(bytearray(_PIECE))
+    with open_regular(path) as file:
+        checksum.update(file.read(_CHECKSUM_START))
+        file.seek(_CHECKSUM_END)
+        while n_read := file.readinto(buffer):
+            checksum.update(buffer[:n_read])
+    return checksum.hexdigest()
 
 
 def sha256_of(path: Path) -> str:
@@ -188,6 +298,21 @@ def sha256_of(path: Path) -> str:
     """
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_regular(path: Path) -> io.FileIO:
+    """Open a file that octavo wrote. Raise DamagedError for links, pipes and devices: octavo makes none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+            what = "missing" if problem.errno in (errno.ENOENT, errno.ENOTDIR) else "no plain file"
+            raise DamagedError(f"{path} is {what}.") from problem
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedError(f"{path} is no plain file.")
+    return io.FileIO(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -205,13 +330,34 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises
     ------
+    DamagedError
+        The file is missing, or holds no JSON object.
     OctavoError
-        The file cannot be read, or holds no JSON object.
+        The disk refuses the file.
+    """
+    with disk_errors(path, doing="read"), open_regular(path) as file:
+        content = file.read(_LONGEST_HEADER)
+    try:
+        value = json.loads(content, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as problem:
+        raise DamagedError(f"{path} is damaged: it cannot be read.") from problem
+    if not isinstance(value, dict):
+        raise DamagedError(f"{path} is damaged: it holds something else.")
+    return value
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder that its owner alone can open, unless it is there.
+
+    Raises
+    ------
+    OctavoError
+        It cannot be created.
     """
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as problem:
-        raise OctavoError(f"{path} cannot be read: delete {path.parent} and index the document again.") from problem
-    if not isinstance(value, dict):
-        raise OctavoError(f"{path} is not octavo's: delete {path.parent} and index the document again.")
-    return value
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as problem:
+        raise OctavoError(
+            f"{folder} cannot be created: {problem.strerror}. Give another folder with --index-dir."
+        ) from problem

@@ -21,6 +21,9 @@ from ...errors import OctavoError
 SUFFIX = ".tsv"
 CONFIG = "config.json"
 
+#: No file of gates is larger, in bytes.
+_MOST_BYTES = 16 << 20
+
 #: Sinks and recent tokens of streaming heads in use, if nothing says others.
 N_SINKS, N_RECENT = 128, 512
 
@@ -56,7 +59,8 @@ def read_gates(path: Path) -> Gates:
         One of the two files cannot be read.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        with open(path, "rb") as file:
+            lines = file.read(_MOST_BYTES).decode().splitlines()
         values = np.array([[float(gate) for gate in line.split("\t")] for line in lines if line.strip()], np.float64)
         if values.ndim != 2 or not np.isfinite(values).all():
             raise ValueError

@@ -5,9 +5,11 @@
 3. The manifest names the format version, the hashes of model and document, where the document's file lay and where its
    pages and headings begin ("places": first character of its text, page, headings), the settings, and the type of keys
    and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows.py). For each
-   file it has the size, the modification time and the SHA-256.
-4. A file whose size differs from the manifest is refused. A file whose time differs is read whole and compared with
-   its checksum first.
+   file it has the size and the BLAKE3 checksum that the file itself names (files.py), and for itself that of its JSON
+   without the entry `blake3`. Indexes from before have SHA-256 checksums of whole files in their place, and none of the
+   manifest.
+4. Whoever opens an index checks what its arrays say (index_check.py), and the size of each file; its checksum too,
+   when check_marks.py says so. Names of files that rule 1 and 8 do not know, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/cache/index.py) under their names, `position` as one I64,
    and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has arrays
    of no centroids. `order` has each sorted row's position in the document.
@@ -22,17 +24,20 @@
    layer without such heads, and an index without such layers, has none of this.
 8. `thresholds-CALIBRATION.safetensors` holds thresholds that an attention asked for, under the names of
    `ThresholdCurve`. They are measured on the queries the first time, by the `Calibration` (runtime/cache/index.py) that
-   the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest.
+   the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest. Those
+   that are damaged are measured again.
 9. `means.safetensors` holds what estimates clusters that are not selected (`ClusterMeans` in
    runtime/cache/cluster_means.py), as `NAME.N` of cached layer N, for the layers that have clusters. An index from
    before has none: the means are computed from its rows when an attention needs them.
 10. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
+11. Who opens an index shares the lock of its folder for that moment; who changes or removes it holds the lock alone.
+    Files are replaced, never changed, so that those who have them open read on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -43,13 +48,15 @@ import numpy as np
 from ...errors import OctavoError
 from ..cache.cluster_means import ClusterMeans
 from ..cache.index import Calibration, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
-from .files import map_arrays, read_json, sha256_of, write_arrays, write_json
+from .files import DamagedError, disk_errors, map_arrays, write_arrays
+from .index_check import ImpossibleError, check_curve, check_index, check_layer
+from .locks import locked
+from .manifest import DOCUMENT, MANIFEST, THRESHOLDS, damages, describe, read_manifest, save_manifest
 
-INDEX_VERSION = 4
-MANIFEST = "manifest.json"
-DOCUMENT = "document.safetensors"
 MEANS = "means.safetensors"
-_THRESHOLDS = "thresholds-"
+
+#: Arrays of a layer that say where others are: they are copied, so that nothing changes them after they were checked.
+_SMALL = ("cluster_starts", "coarse_starts", "order")
 
 #: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later, one has
 #: arrays of its own, and one has a file of its own.
@@ -66,7 +73,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     model_hash : str
         SHA-256 of the model that is to attend it.
     thorough : bool
-        Compare all files with their checksums, not only those whose modification time changed.
+        Compare all files with their checksums, not only those that check_marks.py names.
 
     Returns
     -------
@@ -78,31 +85,64 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
 
     Raises
     ------
+    DamagedError
+        The index is not as it was written.
     OctavoError
-        The folder is no index, has another format, was made with another model, or was changed on disk.
+        The folder is no index, has another format, was made with another model, or cannot be read.
     """
     if not (path / MANIFEST).exists():
-        raise OctavoError(f"{path} is not an octavo index: it has no {MANIFEST}.")
+        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.")
+    with disk_errors(path, doing="read"), locked(path, shared=True):
+        return _open(path, model_hash, thorough)
+
+
+def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str, Any]]:
+    """Open an index whose lock is held."""
     manifest = read_manifest(path)
-    if manifest.get("format_version") != INDEX_VERSION:
-        raise OctavoError(
-            f"The index {path} has format {manifest.get('format_version')}, and this octavo reads {INDEX_VERSION}: "
-            "index the document again."
-        )
     if manifest["model"]["sha256"] != model_hash:
         raise OctavoError(
             f"The index {path} was made with another model ({manifest['model']['name']}): index the document again."
         )
-    for name, described in manifest["files"].items():
-        check_file(path / name, described, thorough)
-    measured = map_arrays(path / DOCUMENT)
-    n_layers = sum(name.startswith("layer-") for name in manifest["files"])
-    layers = [read_layer(path, i, measured[f"mass.{i}"]) for i in range(n_layers)]
-    if MEANS in manifest["files"]:
-        layers = _with_means(layers, map_arrays(path / MEANS))
-    nodes = enumerate(zip(measured["query_layers"], measured["query_softcaps"], strict=True))
-    queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
-    return Index(measured["tokens"], layers, queries, _Curves(path)), manifest
+    check = _unchanged(path, list(manifest["files"]))
+    damage = {name: problem for name, problem in damages(path, manifest, thorough).items() if problem}
+    for name, problem in damage.items():
+        if not name.startswith(THRESHOLDS):  # these are measured again
+            raise DamagedError(problem)
+    try:
+        measured = map_arrays(path / DOCUMENT)
+        n_layers = sum(name.startswith("layer-") for name in manifest["files"])
+        layers = [read_layer(path, i, measured[f"mass.{i}"]) for i in range(n_layers)]
+        if MEANS in manifest["files"]:
+            layers = _with_means(layers, map_arrays(path / MEANS))
+        nodes = enumerate(zip(measured["query_layers"], measured["query_softcaps"], strict=True))
+        queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
+        index = Index(_private(measured["tokens"]), layers, queries, check=check)
+        check_index(index)
+    except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
+        raise DamagedError(f"The index {path} is damaged: its arrays contradict one another ({problem}).") from problem
+    curves = _Curves(path, index, [name for name in manifest["files"] if name not in damage])
+    return replace(index, curves=curves), manifest
+
+
+def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
+    """Return a function that raises OctavoError if one of these files is changed from now on.
+
+    One that is removed or replaced is not: whoever has mapped it keeps it.
+    """
+    known = {name: (folder / name).lstat() for name in names if (folder / name).exists()}
+
+    def check() -> None:
+        for name, before in known.items():
+            with suppress(OSError):
+                now = (folder / name).lstat()
+                same = (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+                if now.st_ino == before.st_ino and not same:
+                    raise OctavoError(
+                        f"Another program changed {name} of the index {folder} while it was open, so answers may be "
+                        "wrong: open the document again."
+                    )
+
+    return check
 
 
 def layer_path(folder: Path, i: int) -> Path:
@@ -186,7 +226,33 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     position, streaming = int(arrays.pop(_NUMBER)[0]), take_streaming(arrays)
     if mass is None:
         mass = np.zeros(arrays["keys"].shape[:2], np.float32)
+    arrays |= {name: _private(arrays[name]) for name in _SMALL}
     return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, **arrays)
+
+
+def _private(array: np.ndarray) -> np.ndarray:
+    """Return a read-only copy of an array, in memory."""
+    copy = np.array(array)
+    copy.setflags(write=False)
+    return copy
+
+
+def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
+    """Open one layer of an index that is not finished, if it is there and as it was written.
+
+    Parameters
+    ----------
+    folder, i
+        As in `read_layer`.
+    n_tokens : int
+        Tokens of the document.
+    """
+    try:
+        map_arrays(layer_path(folder, i), checked=True, in_place=True)
+        check_layer(layer := read_layer(folder, i), n_tokens)
+        return layer
+    except (DamagedError, KeyError, ValueError, TypeError, IndexError):
+        return None
 
 
 def write_document(folder: Path, index: Index) -> None:
@@ -241,25 +307,33 @@ class _Curves(dict[Calibration, ThresholdCurve]):
     ----------
     folder : Path
         Folder of the index.
+    index : Index
+        The index.
+    names : sequence of str
+        Its files that are whole.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, index: Index, names: Sequence[str]) -> None:
         super().__init__()
         self._folder = folder
-        for name in read_manifest(folder)["files"]:
-            if name.startswith(_THRESHOLDS):
-                threshold, queries, select, levels = name.removeprefix(_THRESHOLDS).split(".")[0].split("-")
-                curve = ThresholdCurve(**map_arrays(folder / name))
-                super().__setitem__(Calibration(threshold, queries, select, int(levels)), curve)
+        for name in names:
+            if name.startswith(THRESHOLDS):
+                with suppress(DamagedError, ImpossibleError, ValueError, TypeError):  # these are measured again
+                    threshold, queries, select, levels = name.removeprefix(THRESHOLDS).split(".")[0].split("-")
+                    arrays = {kind: _private(array) for kind, array in map_arrays(folder / name).items()}
+                    check_curve(curve := ThresholdCurve(**arrays), index)
+                    super().__setitem__(Calibration(threshold, queries, select, int(levels)), curve)
 
     def __setitem__(self, calibration: Calibration, curve: ThresholdCurve) -> None:
         super().__setitem__(calibration, curve)
         arrays = {name: array for name, array in vars(curve).items() if array is not None}
-        path = self._folder / f"{_THRESHOLDS}{calibration}.safetensors"
-        with suppress(OctavoError):  # of a disk that is full, or not ours: they are measured again next time
+        path = self._folder / f"{THRESHOLDS}{calibration}.safetensors"
+        with suppress(OctavoError, OSError), locked(self._folder):
+            # of a disk that is full, or not ours, or of an index that was removed: they are measured again next time
             write_arrays(path, arrays)
             manifest = read_manifest(self._folder)
-            write_json(self._folder / MANIFEST, manifest | {"files": manifest["files"] | {path.name: _describe(path)}})
+            manifest["files"][path.name] = describe(path)
+            save_manifest(self._folder, manifest)
 
 
 def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None:
@@ -276,76 +350,4 @@ def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None
     """
     paths = [folder / DOCUMENT, *(layer_path(folder, i) for i in range(n_layers))]
     paths += [folder / MEANS] if (folder / MEANS).exists() else []
-    write_json(folder / MANIFEST, {**entries, "files": {path.name: _describe(path) for path in paths}})
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    """What the manifest says of a file."""
-    status = path.stat()
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256_of(path)}
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of an index.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-
-    Returns
-    -------
-    dict
-        The manifest; the entries that octavo relies on are there.
-
-    Raises
-    ------
-    OctavoError
-        The manifest cannot be read, or lacks an entry.
-    """
-    path = folder / MANIFEST
-    manifest = read_json(path)
-    try:
-        complete = {"name", "sha256", "tokens"} <= manifest["document"].keys()
-        complete = complete and {"name", "sha256"} <= manifest["model"].keys()
-        complete = complete and {"created", "dtype"} <= manifest.keys()
-        complete = complete and all(
-            known.keys() >= {"size", "mtime_ns", "sha256"} for known in manifest["files"].values()
-        )
-    except (KeyError, AttributeError):
-        complete = False
-    if not complete:
-        raise OctavoError(f"{path} is incomplete: delete {folder} and index the document again.")
-    return manifest
-
-
-def check_file(path: Path, described: dict[str, Any], thorough: bool = False) -> None:
-    """Compare a file with what the manifest says of it.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    described : dict
-        Its size, modification time and checksum, from the manifest.
-    thorough : bool
-        Compare the checksum even if the modification time is as it was.
-
-    Raises
-    ------
-    OctavoError
-        The file is missing, or not as it was written.
-    """
-    try:
-        status = path.stat()
-    except OSError as problem:
-        raise OctavoError(_damaged(path, "is missing")) from problem
-    if status.st_size != described["size"]:
-        raise OctavoError(_damaged(path, "has another size than when it was written"))
-    untouched = status.st_mtime_ns == described["mtime_ns"]
-    if (thorough or not untouched) and sha256_of(path) != described["sha256"]:
-        raise OctavoError(_damaged(path, "has changed since it was written"))
-
-
-def _damaged(path: Path, what: str) -> str:
-    return f"{path.name} of the index {path.parent} {what}: delete that folder and index the document again."
+    save_manifest(folder, {**entries, "files": {path.name: describe(path) for path in paths}})

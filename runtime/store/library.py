@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from .files import read_json, sha256_of, write_json
-from .index_files import MANIFEST, read_manifest
+from .files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
+from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
-
-#: What the name of an index ends with until it is complete.
-PARTIAL = ".partial"
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,9 @@ class Library:
         status = self.model_path.stat()
         key = {"path": str(self.model_path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
         remembered = self.folder / "model.json"
-        if remembered.exists():
+        with suppress(DamagedError):  # then it is written anew
             known = read_json(remembered)
-            if all(known.get(name) == value for name, value in key.items()) and "sha256" in known:
+            if all(known.get(name) == value for name, value in key.items()) and _is_sha256(known.get("sha256")):
                 return str(known["sha256"])
         digest = sha256_of(self.model_path)
         self.make_folder()
@@ -113,16 +110,11 @@ class Library:
         OctavoError
             The folder cannot be created.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise OctavoError(
-                f"{self.folder} cannot be created: {problem.strerror}. Give another folder with --index-dir."
-            ) from problem
+        make_private(self.folder)
         with suppress(OSError):  # a list that cannot be kept lists less
             known, own = _noted(), str(self.folder.resolve())
             if own not in known:
-                _note_path().parent.mkdir(parents=True, exist_ok=True)
+                _note_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with _note_path().open("a") as file:
                     file.write(own + "\n")
 
@@ -179,6 +171,10 @@ def _cache_folder(model: Path) -> Path:
 
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]
     return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{model.stem}-{place}.octavo"
+
+
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def hash_text(text: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,9 @@ from ..cache.tail import CacheLayer
 from .gates import SUFFIX, Gates, read_gates
 
 PLAN_VERSION = 3
+
+#: No plan is larger, in bytes; nor are its whole numbers, and the factors of a layer's budget.
+_MOST_BYTES, _MOST_NUMBER, _MOST_SCALE = 16 << 20, 1 << 31, 1000
 
 #: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
 ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
@@ -159,25 +163,85 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     if path.suffix.lower() == SUFFIX:
         return _plan_of_gates(read_gates(path))
     try:
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if content["format_version"] != PLAN_VERSION:
-            raise OctavoError(
-                f"The plan {path} has format {content['format_version']}, and this octavo reads {PLAN_VERSION}: run "
-                "`octavo profile` again."
-            )
-        heads, layers = content["heads"], content["layers"]
-        return Plan(
-            model=str(content["model"]["sha256"]),
-            attention=str(content["attention"]),
-            retrieval_heads=float(content["retrieval_heads"]),
-            n_sinks=int(heads["n_sinks"]),
-            n_recent=int(heads["n_recent"]),
-            layer_scale={name: tuple(map(float, scale)) for name, scale in layers["budget_scale"].items()},
-            elimination=tuple((int(layer), int(head)) for layer, head in heads["elimination"]),
-            groups=tuple(None if group is None else int(group) for group in layers["group"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        with open(path, "rb") as file:
+            content = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError) as problem:
         raise OctavoError(f"The plan {path} cannot be read: run `octavo profile` again, or mend it.") from problem
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if type(version) is int and version != PLAN_VERSION:
+        raise OctavoError(
+            f"The plan {path} has format {version}, and this octavo reads {PLAN_VERSION}: run `octavo profile` again."
+        )
+    try:
+        return _plan_of(content)
+    except _BadEntry as problem:
+        raise OctavoError(
+            f"The plan {path} cannot be used: {problem}. Run `octavo profile` again, or mend it."
+        ) from problem
+
+
+class _BadEntry(Exception):
+    """An entry of a plan is missing, or is what it cannot be; the message says which."""
+
+
+def _plan_of(content: Any) -> Plan:
+    """Return the plan that a file's content says. Raise _BadEntry where it says none."""
+    if type(_entry(content, "format_version")) is not int:
+        raise _BadEntry(f"format_version must be {PLAN_VERSION}")
+    model, attention = _entry(content, "model", "sha256"), _entry(content, "attention")
+    if not isinstance(model, str) or re.fullmatch("[0-9a-f]{64}", model) is None:
+        raise _BadEntry("model: sha256 must be 64 hexadecimal digits")
+    if not isinstance(attention, str):
+        raise _BadEntry("attention must be words, as --attention takes them")
+    groups = _list(content, "layers", "group")
+    if any(group is not None and not _is_whole(group, 0) for group in groups):
+        raise _BadEntry("layers: group must have whole numbers from 0 on, or null")
+    scales = _entry(content, "layers", "budget_scale")
+    if not isinstance(scales, dict):
+        raise _BadEntry("layers: budget_scale must have a list for each method")
+    for name, scale in scales.items():
+        if not isinstance(scale, list) or len(scale) != len(groups) or not all(map(_is_share, scale)):
+            raise _BadEntry(f"layers: budget_scale of {name} must have a number from 0 to {_MOST_SCALE} for each layer")
+    elimination = _list(content, "heads", "elimination")
+    for pair in elimination:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(_is_whole(number, 0) for number in pair):
+            raise _BadEntry("heads: elimination must have pairs of the numbers of a layer and of a head")
+    pairs = tuple((layer, head) for layer, head in elimination)
+    if len(set(pairs)) < len(pairs):
+        raise _BadEntry("heads: elimination has a head twice")
+    n_sinks, n_recent = _entry(content, "heads", "n_sinks"), _entry(content, "heads", "n_recent")
+    if not _is_whole(n_sinks, 0) or not _is_whole(n_recent, 1):
+        raise _BadEntry("heads: n_sinks must be a whole number from 0 on, and n_recent one from 1 on")
+    retrieval_heads = _entry(content, "retrieval_heads")
+    if not _is_share(retrieval_heads) or retrieval_heads > 1:
+        raise _BadEntry("retrieval_heads must be a number from 0 to 1")
+    layer_scale = {name: tuple(map(float, scale)) for name, scale in scales.items()}
+    return Plan(model, attention, float(retrieval_heads), n_sinks, n_recent, layer_scale, pairs, tuple(groups))
+
+
+def _entry(content: Any, *names: str) -> Any:
+    """Return an entry of JSON objects inside one another; raise _BadEntry if it is missing."""
+    for i, name in enumerate(names):
+        if not isinstance(content, dict) or name not in content:
+            raise _BadEntry(f"{': '.join(names[: i + 1])} is missing")
+        content = content[name]
+    return content
+
+
+def _list(content: Any, *names: str) -> list[Any]:
+    """Return an entry that is a list."""
+    found = _entry(content, *names)
+    if not isinstance(found, list):
+        raise _BadEntry(f"{': '.join(names)} must be a list")
+    return found
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value < _MOST_NUMBER
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _MOST_SCALE  # which no NaN is
 
 
 def _plan_of_gates(gates: Gates) -> Plan:

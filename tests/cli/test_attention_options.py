@@ -126,7 +126,7 @@ def test_a_plan_that_is_missing_is_asked_for(document, on_tiny, tmp_path):
 
 def test_the_plan_of_another_model_is_refused(document, on_tiny, tmp_path):
     plan = tmp_path / "other.json"
-    write_plan(Library.of(on_tiny[1], on_tiny[3]), plan, model={"name": "other", "sha256": "0"})
+    write_plan(Library.of(on_tiny[1], on_tiny[3]), plan, model={"name": "other", "sha256": "0" * 64})
     options = ["--attention", "duo", "--plan", plan]
     fails(octavo("ask", document, "Why?", *on_tiny, *options), 1, "was measured on another model")
 

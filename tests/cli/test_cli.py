@@ -163,7 +163,7 @@ def test_models_that_cannot_be_loaded(document, tiny_model, tmp_path):
         tmp_path / "missing.gguf": "cannot be opened: No such file or directory.",
         tmp_path: "is a folder: give the GGUF file in it.",
         text: "is not a GGUF model",
-        truncated: "truncated.gguf cannot be loaded: it is incomplete",
+        truncated: "truncated.gguf is damaged or incomplete: its tensors end at",
     }.items():
         result = octavo("ask", document, "Why?", "-m", path)
         fails(result, 1, message)

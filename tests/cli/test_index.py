@@ -75,11 +75,15 @@ def change_a_byte(path: Path, keep_time: bool = False) -> None:
 
 def test_index_that_was_changed(folder, document, on_tiny):
     change_a_byte(folder / "layer-001.safetensors")
-    message = (
-        f"layer-001.safetensors of the index {folder} has changed since it was written: "
-        "delete that folder and index the document again."
-    )
-    fails(octavo("ask", document, "Why?", *on_tiny), 1, message)
+    result = octavo("ask", document, "Why?", *on_tiny)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[:2] == [
+        "The index of island.txt is damaged, so it is made again; what is whole is kept. "
+        f"layer-001.safetensors of the index {folder} has changed since it was written.",
+        result.stderr.splitlines()[1],
+    ]
+    assert result.stderr.splitlines()[1].startswith("Indexing island.txt, once: ")
+    assert octavo("verify", *on_tiny[:4]).exit_code == 0
 
 
 def test_index_of_another_model(folder, document, on_tiny, tmp_path):
@@ -92,11 +96,36 @@ def test_index_of_another_model(folder, document, on_tiny, tmp_path):
 
 
 def test_index_whose_manifest_is_incomplete(folder, document, on_tiny):
-    (folder / "manifest.json").write_text('{"format_version": 3, "files": {}}')
-    message = f"{folder / 'manifest.json'} is incomplete: delete {folder} and index the document again."
+    (folder / "manifest.json").write_text('{"format_version": 4, "files": {}}')
     [row] = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
     assert row["state"] == "damaged"
-    fails(octavo("ask", document, "Why?", *on_tiny), 1, message)
+    message = f"{folder / 'manifest.json'} is damaged: an entry is missing, or is what it cannot be."
+    assert message in octavo("verify", *on_tiny[:4]).stdout
+    assert message in octavo("ask", document, "Why?", *on_tiny).stderr
+    [row] = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
+    assert row["state"] == ""
+
+
+def test_an_index_of_another_format_is_told(folder, document, on_tiny):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["blake3"]
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format_version": 3}))
+    for command in (["inspect", folder], ["ask", document, "Why?", *on_tiny]):
+        fails(octavo(*command), 1, "has format 3, and this octavo reads 4")
+
+
+def test_verify_says_which_indexes_are_damaged(folder, document, on_tiny):
+    whole = octavo("verify", *on_tiny[:4])
+    assert (whole.exit_code, whole.stdout) == (0, "")
+    assert re.fullmatch(r"Compared 1 index, .*B, in \d\.\d s: none damaged\.\n", whole.stderr)
+    change_a_byte(folder / "layer-001.safetensors", keep_time=True)
+    damaged = octavo("verify", document, *on_tiny[:4])
+    assert damaged.exit_code == 1
+    assert damaged.stdout == (f"layer-001.safetensors of the index {folder} has changed since it was written.\n")
+    assert "1 damaged." in damaged.stderr
+    [row] = json.loads(octavo("verify", *on_tiny[:4], "-o", "json").stdout)
+    assert row == {"document": "island.txt", "path": str(folder), "damage": damaged.stdout.strip()}
+    assert "There is no index of other.txt" in octavo("verify", "other.txt", *on_tiny[:4]).stderr
 
 
 # Inspect
@@ -128,9 +157,9 @@ def test_inspect_refuses_what_is_no_index(folder, tmp_path):
     fails(octavo("inspect", partial), 1, "is an index that is not finished")
     manifest = partial.rename(folder) / "manifest.json"
     manifest.write_text('{"files": {}}')
-    fails(octavo("inspect", folder), 1, "manifest.json is incomplete: delete")
+    fails(octavo("inspect", folder), 1, "manifest.json is damaged: an entry is missing")
     manifest.write_text("{")
-    fails(octavo("inspect", folder), 1, "manifest.json cannot be read")
+    fails(octavo("inspect", folder), 1, "manifest.json is damaged: it cannot be read")
 
 
 def test_inspect_a_model(tiny_model):

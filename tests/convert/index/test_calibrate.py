@@ -28,7 +28,7 @@ from octavo.runtime.cache.thresholds import (
     query_head_importance,
     two_level_curve,
 )
-from octavo.runtime.llama import GGML_TYPES
+from octavo.runtime.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 
 HEAD_DIM, GROUP = 64, 3

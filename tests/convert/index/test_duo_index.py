@@ -25,7 +25,8 @@ from octavo.convert.index import identity
 from octavo.convert.pipeline import document_tokens, read
 from octavo.convert.progress import Silent
 from octavo.runtime.store.files import read_json, sha256_of
-from octavo.runtime.store.index_files import MANIFEST, open_index
+from octavo.runtime.store.index_files import open_index
+from octavo.runtime.store.manifest import MANIFEST
 from octavo.runtime.store.plan import Plan
 
 #: Of layer 0 both heads stream, of layer 1 the second, of layer 2 none.

@@ -14,8 +14,9 @@ import octavo
 from octavo import OctavoError
 from octavo.convert.index import identity
 from octavo.runtime.store import files
-from octavo.runtime.store.index_files import MANIFEST, open_index
+from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library import hash_text
+from octavo.runtime.store.manifest import MANIFEST
 
 # Interruptions.
 

@@ -7,7 +7,7 @@ from helpers import tiny_models
 from helpers.index_builds import Recorded, assert_same_index, build, library_of, new_llama, text_of
 
 from octavo.convert.clusters import ClusterSettings
-from octavo.runtime.store.index_files import DOCUMENT
+from octavo.runtime.store.manifest import DOCUMENT
 
 #: Somewhat more than two pieces of 1,024 tokens, a token a character; and a change in the second piece.
 LONG = text_of(2600)

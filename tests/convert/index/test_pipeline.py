@@ -6,7 +6,8 @@ from helpers.index_builds import SETTINGS, Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.convert.pipeline import batches, cluster, keep_whole, read
+from octavo import OctavoError
+from octavo.convert.pipeline import batches, cluster, document_tokens, keep_whole, read
 from octavo.convert.progress import Silent
 
 
@@ -57,3 +58,18 @@ def test_layers_are_clustered_or_kept_whole(llama, tokens):
 @pytest.mark.parametrize(("n_tokens", "expected"), [(1, 1), (2, 1), (50, 49), (101, 100), (5000, 100)])
 def test_thresholds_are_measured_on_the_last_tokens_but_not_on_all(n_tokens, expected):
     assert SETTINGS.n_queries(n_tokens) == expected
+
+
+@pytest.mark.parametrize("text", ["word " * 400_000, "x" * 2_000_000], ids=["words", "one word"])
+def test_a_text_that_is_far_too_long_is_refused_by_samples(llama, monkeypatch, text):
+    """To tokenize all of it would take minutes, where it is much longer still."""
+    tokenized, tokenize = [], llama.tokenize
+
+    def note(part, **options):
+        tokenized.append(len(part))
+        return tokenize(part, **options)
+
+    monkeypatch.setattr(llama, "tokenize", note)
+    with pytest.raises(OctavoError, match=r"document has about [\d,]{7,} tokens but this context holds 4,096: split"):
+        document_tokens(llama, "document", text)
+    assert sum(tokenized) < len(text) / 10

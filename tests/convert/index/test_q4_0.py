@@ -24,7 +24,8 @@ from helpers.index_builds import (
 from octavo import OctavoError
 from octavo.convert.clusters import settings_for
 from octavo.runtime.cache.rows import as_floats
-from octavo.runtime.store.index_files import MANIFEST, open_index
+from octavo.runtime.store.index_files import open_index
+from octavo.runtime.store.manifest import MANIFEST
 
 Q4_0 = {"type_k": llama_cpp.GGML_TYPE_Q4_0, "type_v": llama_cpp.GGML_TYPE_Q4_0}
 SETTINGS = replace(settings_for("q4_0"), shortest=1408)  # as of q8_0: TEXT has no more

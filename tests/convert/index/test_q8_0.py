@@ -38,7 +38,8 @@ from octavo.convert.progress import Silent
 from octavo.runtime.cache.index import Calibration
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.cache.thresholds import measured_curve
-from octavo.runtime.store.index_files import MANIFEST, open_index
+from octavo.runtime.store.index_files import open_index
+from octavo.runtime.store.manifest import MANIFEST
 
 Q8_0 = {"type_k": llama_cpp.GGML_TYPE_Q8_0, "type_v": llama_cpp.GGML_TYPE_Q8_0}
 SETTINGS = settings_for("q8_0")

@@ -105,6 +105,32 @@ def test_what_is_no_document_is_refused(tmp_path, kind):
         reading.read_document(path)
 
 
+def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    start = time.perf_counter()
+    with pytest.raises(OctavoError, match=r"^pipe is a pipe that nobody writes to: start what writes first\.$"):
+        reading.read_document(path)
+    assert time.perf_counter() - start < 5
+
+
+def test_a_pipe_whose_writer_is_slow_is_read_whole(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def write():
+        with open(path, "w") as pipe:
+            for _ in range(3):
+                time.sleep(0.6)
+                pipe.write("word " * 30_000)
+                pipe.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert len(reading.read_document(path).text) >= 3 * 5 * 30_000 - 1
+    writer.join()
+
+
 def test_a_device_and_too_much_are_refused(tmp_path, monkeypatch):
     with pytest.raises(OctavoError, match=r"^/dev/zero is a device: give a file\.$"):
         reading.read_document("/dev/zero")

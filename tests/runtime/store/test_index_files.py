@@ -6,8 +6,9 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from helpers.index_builds import NAME, SETTINGS, TEXT, arrays_of, build, library_of
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 import octavo
 from octavo import OctavoError
@@ -16,9 +17,11 @@ from octavo.cpu_kernels.head import ANY_ORDER
 from octavo.runtime.cache.index import Calibration, IndexLayer
 from octavo.runtime.cache.thresholds import measured_curve
 from octavo.runtime.store import files, index_files
-from octavo.runtime.store.files import read_json, sha256_of, write_json
-from octavo.runtime.store.index_files import MANIFEST, open_index
+from octavo.runtime.store import manifest as manifests
+from octavo.runtime.store.files import DamagedError, checksum_of, sha256_of, write_json
+from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library import hash_text
+from octavo.runtime.store.manifest import MANIFEST, read_manifest, save_manifest
 
 # The rules of index_files.py.
 
@@ -60,8 +63,10 @@ def test_rule_2_it_is_written_under_another_name_synced_and_renamed(llama, tmp_p
     monkeypatch.setattr(type(path), "rename", note_rename)
     build(llama, tmp_path)
     for name in (file.name for file in path.iterdir()):
-        temporary = str(partial / f"{name}.tmp")
-        assert events.index(("sync", temporary)) < events.index(("rename", temporary, str(partial / name)))
+        [renamed] = [event for event in events if event[2:] == (str(partial / name),)]
+        assert renamed[1].startswith(str(partial / f"{name}."))
+        assert renamed[1].endswith(".tmp")
+        assert events.index(("sync", renamed[1])) < events.index(renamed)
     named = events.index(("rename", str(partial), str(path)))
     assert events[named - 1] == ("sync", str(partial))
     assert events[named + 1 :] == [("sync", str(path.parent))]
@@ -80,20 +85,22 @@ def test_rule_3_the_manifest_names_what_the_index_depends_on(llama, index, token
     arrays = {file.name for file in index.glob("*.safetensors")}
     assert manifest["files"].keys() == arrays
     for name in arrays:
-        status = (index / name).stat()
-        assert manifest["files"][name] == {
-            "size": status.st_size,
-            "mtime_ns": status.st_mtime_ns,
-            "sha256": sha256_of(index / name),
-        }
+        with open(index / name, "rb") as file:
+            content = file.read()
+        checksum = blake3(content[:35] + content[99:]).hexdigest()
+        assert content[8:35] == b'{"__metadata__":{"blake3":"'
+        assert content[35:99].decode() == checksum
+        assert manifest["files"][name] == {"size": len(content), "blake3": checksum}
+    others = {name: value for name, value in manifest.items() if name != "blake3"}
+    assert manifest["blake3"] == blake3(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
 def test_rule_9_means_are_computed_where_an_index_has_none(llama, copied_index):
     with_file, _ = open_index(copied_index, sha256_of(llama.model_path))
-    manifest = read_json(copied_index / MANIFEST)
+    manifest = read_manifest(copied_index)
     del manifest["files"][index_files.MEANS]
     (copied_index / index_files.MEANS).unlink()
-    write_json(copied_index / MANIFEST, manifest)
+    save_manifest(copied_index, manifest)
     without, _ = open_index(copied_index, sha256_of(llama.model_path))
     for layer, other in zip(with_file.layers, without.layers, strict=True):
         assert (layer.known_means is None) == (layer.n_clusters == 0)
@@ -129,10 +136,12 @@ def flip_a_byte(file, keep_time):
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + later))
 
 
+@pytest.mark.parametrize("keep_time", [True, False], ids=["same time", "other time"])
 @pytest.mark.parametrize("name", ["document.safetensors", "layer-000.safetensors", "layer-002.safetensors"])
-def test_rule_4_a_file_that_has_changed_is_refused(copied_index, model_hash, name):
-    flip_a_byte(copied_index / name, keep_time=False)
-    with pytest.raises(OctavoError, match=f"{name} of the index .* has changed .*: delete that folder and index"):
+def test_rule_4_a_file_that_has_changed_is_refused(copied_index, model_hash, name, keep_time):
+    open_index(copied_index, model_hash)  # compares all files
+    flip_a_byte(copied_index / name, keep_time)
+    with pytest.raises(DamagedError, match=f"{name} of the index .* has changed since it was written"):
         open_index(copied_index, model_hash)
 
 
@@ -146,20 +155,90 @@ def test_rule_4_a_file_of_another_size_is_refused(copied_index, model_hash):
         open_index(copied_index, model_hash)
 
 
-def test_rule_4_a_file_of_another_time_is_compared_with_its_checksum(copied_index, model_hash, index, monkeypatch):
-    os.utime(copied_index / "layer-001.safetensors")
-    read_whole = []
-    monkeypatch.setattr(index_files, "sha256_of", lambda path: read_whole.append(path.name) or sha256_of(path))
-    document, _ = open_index(copied_index, model_hash)
-    assert read_whole == ["layer-001.safetensors"]
-    np.testing.assert_array_equal(document.layers[1].keys, open_index(index, model_hash)[0].layers[1].keys)
+@pytest.fixture
+def compared(monkeypatch):
+    """The names of the files that were compared with their checksums."""
+    names = []
+    monkeypatch.setattr(manifests, "checksum_of", lambda path: names.append(path.name) or checksum_of(path))
+    return names
 
 
-def test_rule_4_an_untouched_file_is_not_read_whole_unless_asked(copied_index, model_hash):
-    flip_a_byte(copied_index / "layer-000.safetensors", keep_time=True)
+def test_rule_4_files_are_compared_with_their_checksums_once(copied_index, model_hash, compared):
     open_index(copied_index, model_hash)
-    with pytest.raises(OctavoError, match="has changed"):
-        open_index(copied_index, model_hash, thorough=True)
+    assert set(compared) == read_manifest(copied_index)["files"].keys()
+    compared.clear()
+    open_index(copied_index, model_hash)
+    assert compared == []
+    os.utime(copied_index / "layer-001.safetensors")
+    open_index(copied_index, model_hash)
+    assert compared == ["layer-001.safetensors"]
+
+
+def test_rule_4_files_are_compared_once_more_after_the_machine_has_started_again(
+    copied_index, model_hash, compared, monkeypatch
+):
+    import psutil
+
+    start = psutil.boot_time()
+    n_files = len(read_manifest(copied_index)["files"])
+    for later, n_compared in [(0, n_files), (0, 0), (10**9, n_files), (2 * 10**9, 0)]:
+        monkeypatch.setattr(psutil, "boot_time", lambda later=later: start + later)
+        compared.clear()
+        open_index(copied_index, model_hash)
+        assert len(compared) == n_compared
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"layer-000.safetensors": [1, 2, 3, 4, "a"]}'])
+def test_rule_4_marks_that_are_damaged_say_nothing(copied_index, model_hash, compared, content):
+    (copied_index / "checked.json").write_bytes(content)
+    open_index(copied_index, model_hash)
+    assert len(compared) == len(read_manifest(copied_index)["files"])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_rule_4_links_and_pipes_are_refused(copied_index, model_hash, make):
+    (copied_index / "layer-001.safetensors").unlink()
+    make(copied_index / "layer-001.safetensors")
+    with pytest.raises(DamagedError, match=r"layer-001\.safetensors of the index .* is no plain file"):
+        open_index(copied_index, model_hash)
+
+
+@pytest.mark.parametrize(
+    "name", ["../layer-000.safetensors", "/etc/passwd", "other.safetensors", "layer-000.safetensors/"]
+)
+def test_rule_4_names_of_other_files_are_refused(copied_index, model_hash, name):
+    manifest = read_manifest(copied_index)
+    manifest["files"][name] = manifest["files"]["layer-000.safetensors"]
+    save_manifest(copied_index, manifest)
+    with pytest.raises(DamagedError, match="an entry is missing, or is what it cannot be"):
+        open_index(copied_index, model_hash)
+
+
+def test_rule_4_an_index_from_before_has_other_checksums(copied_index, model_hash, compared):
+    """Whole files by SHA-256, and nothing about the manifest itself."""
+    manifest = read_manifest(copied_index)
+    for file in copied_index.glob("*.safetensors"):
+        arrays = {name: array.copy() for name, array in files.map_arrays(file).items()}
+        file.write_bytes(save(arrays))
+        own = {"size": file.stat().st_size, "mtime_ns": file.stat().st_mtime_ns, "sha256": sha256_of(file)}
+        manifest["files"][file.name] = own
+    del manifest["blake3"]
+    write_json(copied_index / MANIFEST, manifest)
+    document, _ = open_index(copied_index, model_hash)
+    assert len(document.layers) == 3
+    flip_a_byte(copied_index / "layer-001.safetensors", keep_time=False)
+    with pytest.raises(DamagedError, match=r"layer-001\.safetensors of the index .* has changed"):
+        open_index(copied_index, model_hash)
+
+
+def test_rule_8_thresholds_that_are_damaged_are_measured_again(copied_index, model_hash):
+    document, _ = open_index(copied_index, model_hash)
+    expected = measured_curve(document, Calibration())
+    flip_a_byte(copied_index / f"thresholds-{Calibration()}.safetensors", keep_time=True)
+    document, _ = open_index(copied_index, model_hash)
+    assert document.curves == {}
+    np.testing.assert_array_equal(measured_curve(document, Calibration()).thresholds, expected.thresholds)
+    assert open_index(copied_index, model_hash, thorough=True)[0].curves.keys() == {Calibration()}
 
 
 def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_cluster(index, tokens):
@@ -229,7 +308,7 @@ def test_the_index_of_another_model_is_refused(index):
 
 
 def test_an_index_of_another_format_is_refused(copied_index, model_hash):
-    write_json(copied_index / MANIFEST, read_json(copied_index / MANIFEST) | {"format_version": 1})
+    save_manifest(copied_index, read_manifest(copied_index) | {"format_version": 1})
     with pytest.raises(OctavoError, match="has format 1, and this octavo reads 4: index the document again"):
         open_index(copied_index, model_hash)
 
@@ -237,7 +316,7 @@ def test_an_index_of_another_format_is_refused(copied_index, model_hash):
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}", b'{"format_version": 4}'])
 def test_a_manifest_that_is_damaged_is_told(copied_index, model_hash, content):
     (copied_index / MANIFEST).write_bytes(content)
-    with pytest.raises(OctavoError, match="index the document again"):
+    with pytest.raises(DamagedError, match=r"manifest\.json (is damaged|has changed)"):
         open_index(copied_index, model_hash)
 
 

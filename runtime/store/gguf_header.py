@@ -1,0 +1,215 @@
+"""Check the header of a GGUF file before llama.cpp sees it: llama.cpp trusts much of what it says.
+
+Nothing is taken from a header before it is known to lie in the file, and no memory is taken that it names the size of.
+The format is that of ggml's docs/gguf.md, versions 2 and 3, little-endian.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from ...errors import OctavoError
+
+MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+
+#: ggml's bounds: dimensions of a tensor, bytes of a tensor's name, and a tensor's elements, which are an int64.
+_MOST_DIMENSIONS, _LONGEST_NAME, _MOST_ELEMENTS = 4, 63, 1 << 63
+
+#: Longest key, by the format.
+_LONGEST_KEY = 65535
+
+_ALIGNMENT_KEY, _ALIGNMENT = "general.alignment", 32
+_ARCHITECTURE_KEY, _SPLITS_KEY = "general.architecture", "split.count"
+
+#: Numbers of the types of values, and the bytes of those of fixed size.
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, _BOOL: 1, 10: 8, 11: 8, 12: 8}
+_INTEGERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
+
+#: Least bytes of a key with its value, and of what describes a tensor.
+_LEAST_PAIR, _LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
+
+
+class _Bad(Exception):
+    """The header is not one; the message completes "its header ..."."""
+
+
+def check_gguf(path: Path) -> None:
+    """Check that a file is a whole GGUF file, as far as its header tells.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    OctavoError
+        It is not, or it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            _Reader(content).check()
+    except _Bad as problem:
+        raise OctavoError(
+            f"{path} is damaged or incomplete: {problem}. Download it again, or give another with -m."
+        ) from problem
+    except (OSError, ValueError) as problem:  # an empty file cannot be mapped
+        raise OctavoError(f"{path} cannot be read as a GGUF model: {problem}.") from problem
+
+
+class _Reader:
+    """Reads the header of a mapped file from its beginning."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content, self._size, self._at = content, len(content), 0
+
+    def check(self) -> None:
+        """Read all of the header. Raise _Bad where it is wrong."""
+        if self._take(4) != MAGIC:
+            raise _Bad("it does not begin with GGUF")
+        if (version := self._number("<I")) not in _VERSIONS:
+            other = version.to_bytes(4, "little")
+            swapped = int.from_bytes(other, "big") in _VERSIONS
+            raise _Bad("it is for big-endian machines" if swapped else f"its header has version {version}, not 2 or 3")
+        n_tensors, n_pairs = self._number("<Q"), self._number("<Q")
+        if n_pairs * _LEAST_PAIR > self._size or n_tensors * _LEAST_TENSOR > self._size:
+            raise _Bad(f"its header counts {n_tensors:,} tensors and {n_pairs:,} values, more than the file can hold")
+        alignment = self._check_pairs(n_pairs)
+        self._check_tensors(n_tensors, alignment)
+
+    def _check_pairs(self, n_pairs: int) -> int:
+        """Read keys and values; return the alignment of tensors."""
+        keys: set[str] = set()
+        alignment, architecture = _ALIGNMENT, False
+        for _ in range(n_pairs):
+            key = self._text(_LONGEST_KEY, "a key")
+            if not key or key in keys:
+                raise _Bad(f"its header has the key '{key}' twice" if key else "its header has an empty key")
+            keys.add(key)
+            kind = self._number("<I")
+            if key == _ALIGNMENT_KEY:
+                alignment = self._integer(kind, key)
+            elif key == _ARCHITECTURE_KEY:
+                architecture = kind == _STRING and bool(self._text(_LONGEST_KEY, key))
+                if not architecture:
+                    raise _Bad("its header does not name an architecture")
+            else:
+                self._skip_value(kind, key)
+        if alignment < 8 or alignment & (alignment - 1) or alignment > 1 << 20:
+            raise _Bad(f"its tensors are aligned to {alignment}, which is no power of two that makes sense")
+        if not architecture:
+            raise _Bad("its header does not name an architecture")
+        return alignment
+
+    def _skip_value(self, kind: int, key: str) -> None:
+        """Go past a value."""
+        if kind == _BOOL:
+            if self._take(1) not in (b"\0", b"\1"):
+                raise _Bad(f"the value of '{key}' is neither true nor false")
+        elif kind in _SIZES:
+            self._take(_SIZES[kind])
+        elif kind == _STRING:
+            self._text(self._size, f"the value of '{key}'")
+        elif kind == _ARRAY:
+            element, count = self._number("<I"), self._number("<Q")
+            if element in _SIZES:
+                self._skip(count * _SIZES[element], f"the array '{key}'")
+            elif element == _STRING:
+                self._skip_strings(count, key)
+            else:
+                raise _Bad(f"the array '{key}' has elements of an unknown type, {element}")
+        else:
+            raise _Bad(f"the value of '{key}' has an unknown type, {kind}")
+
+    def _skip_strings(self, count: int, key: str) -> None:
+        """Go past an array of strings, such as a vocabulary."""
+        if count * 8 > self._size - self._at:
+            raise _Bad(f"the array '{key}' has {count:,} strings, more than the file can hold")
+        content, size, at = self._content, self._size, self._at
+        length_at: Callable[[mmap.mmap, int], tuple[int]] = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            if at + 8 > size:
+                raise _Bad(f"the array '{key}' goes on beyond the file's end")
+            at += 8 + length_at(content, at)[0]
+        if at > size:
+            raise _Bad(f"the array '{key}' goes on beyond the file's end")
+        self._at = at
+
+    def _check_tensors(self, n_tensors: int, alignment: int) -> None:
+        """Read what describes the tensors, and check that they lie in the file."""
+        names: set[str] = set()
+        ends = 0
+        for _ in range(n_tensors):
+            name = self._text(_LONGEST_NAME, "a tensor's name")
+            if not name or name in names:
+                raise _Bad(
+                    f"its header has the tensor '{name}' twice" if name else "its header has a tensor without name"
+                )
+            names.add(name)
+            n_dimensions = self._number("<I")
+            if not 0 < n_dimensions <= _MOST_DIMENSIONS:
+                raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
+            shape = [self._number("<Q") for _ in range(n_dimensions)]
+            kind, offset = self._number("<I"), self._number("<Q")
+            n_elements = 1
+            for length in shape:
+                n_elements *= length
+            if n_elements == 0 or n_elements >= _MOST_ELEMENTS:
+                raise _Bad(f"the tensor '{name}' has the shape {' x '.join(map(str, shape))}")
+            if offset % alignment:
+                raise _Bad(f"the tensor '{name}' begins at {offset}, which is no multiple of {alignment}")
+            ends = max(ends, offset + _n_bytes(name, kind, shape[0], n_elements))
+        first = -(-self._at // alignment) * alignment
+        if n_tensors and first + ends > self._size:
+            raise _Bad(f"its tensors end at {first + ends:,} bytes, and the file has {self._size:,}")
+
+    def _integer(self, kind: int, key: str) -> int:
+        """Read an integer of any type."""
+        if kind not in _INTEGERS:
+            raise _Bad(f"the value of '{key}' is no whole number")
+        return self._number(_INTEGERS[kind])
+
+    def _number(self, form: str) -> int:
+        """Read a whole number."""
+        number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return number
+
+    def _text(self, most: int, what: str) -> str:
+        """Read a string of UTF-8."""
+        length = self._number("<Q")
+        if length > most:
+            raise _Bad(f"{what} has {length:,} bytes")
+        try:
+            return self._take(length).decode()
+        except UnicodeDecodeError as problem:
+            raise _Bad(f"{what} is not UTF-8") from problem
+
+    def _take(self, n_bytes: int) -> bytes:
+        """Read bytes."""
+        start = self._at
+        self._skip(n_bytes, "its header")
+        return self._content[start : self._at]
+
+    def _skip(self, n_bytes: int, what: str) -> None:
+        """Go past bytes."""
+        if n_bytes > self._size - self._at:
+            raise _Bad(f"{what} goes on beyond the file's end")
+        self._at += n_bytes
+
+
+def _n_bytes(name: str, kind: int, row_length: int, n_elements: int) -> int:
+    """Return the bytes of a tensor; 0 for a type that is newer than we know, which llama.cpp may know."""
+    try:
+        block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+    except (ValueError, KeyError):
+        return 0
+    if row_length % block:
+        raise _Bad(f"the tensor '{name}' has rows of {row_length:,} numbers, which do not fill blocks of {block}")
+    return n_elements // int(block) * int(block_bytes)

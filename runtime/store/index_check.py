@@ -1,0 +1,170 @@
+"""Check that what an index's files hold can be an index, before a kernel reads it: whatever the bytes are.
+
+Kernels trust what arrays say of where clusters begin, and of which rows there are. So these are checked each time.
+Stored numbers are not: a key that is no number makes an answer that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...cpu_kernels.compile import Q8_0
+from ...cpu_kernels.head import ANY_ORDER
+from ...errors import OctavoError
+from ..cache.cluster_means import ClusterMeans
+from ..cache.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..cache.rows import row_format
+from ..cache.tail import CacheLayer
+
+
+class ImpossibleError(ValueError):
+    """Arrays contradict one another, or the model."""
+
+
+def check_index(index: Index) -> None:
+    """Check the arrays of an index.
+
+    Parameters
+    ----------
+    index : Index
+        The index, as it was read from its files.
+
+    Raises
+    ------
+    ImpossibleError
+        It cannot be an index.
+    """
+    tokens = index.tokens
+    _expect(tokens, np.int32, (len(tokens),) if tokens.ndim else (1,), "tokens")
+    _demand(len(tokens) > 0 and int(tokens.min()) >= 0, "tokens")
+    _demand(bool(index.layers), "layers")
+    for layer in index.layers:
+        check_layer(layer, len(tokens))
+    _demand(len({int(layer.cluster_starts[0, -1]) for layer in index.layers if _is_clustered(layer)}) <= 1, "clusters")
+    for each in index.queries:
+        _check_queries(each, index.layers)
+
+
+def check_curve(curve: ThresholdCurve, index: Index) -> None:
+    """Check thresholds, as `check_index` does an index."""
+    budgets, n_heads = curve.budgets, sum(layer.n_kv_head for layer in index.layers)
+    _expect(budgets, np.float64, (len(budgets),) if budgets.ndim else (1,), "budgets")
+    _demand(len(budgets) > 0 and bool(np.isfinite(budgets).all() and (np.diff(budgets) >= 0).all()), "budgets")
+    _expect(curve.thresholds, np.float64, (n_heads, len(budgets)), "thresholds")
+    if curve.coarse_thresholds is not None:
+        _expect(curve.coarse_thresholds, np.float64, (n_heads,), "coarse_thresholds")
+
+
+def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None:
+    """Check that an index is one of a model.
+
+    Parameters
+    ----------
+    index : Index
+        The index.
+    layers : sequence of CacheLayer
+        The model's cached layers.
+    n_vocab : int
+        Size of its vocabulary.
+
+    Raises
+    ------
+    OctavoError
+        The index has other layers, heads or tokens.
+    """
+    try:
+        _demand(len(index.layers) == len(layers) and int(index.tokens.max()) < n_vocab, "layers or tokens")
+        for stored, layer in zip(index.layers, layers, strict=True):
+            rows = stored.keys if len(stored.keys) or not stored.streaming else stored.streaming.keys
+            dtype, length = row_format(layer.head_dim, layer.kv_type)
+            _demand((rows.dtype, rows.shape[2], stored.n_kv_head) == (dtype, length, layer.n_kv_head), "heads")
+            _demand(stored.centroids.shape[2] == layer.head_dim, "centroids")
+            n_tokens, n_rows = len(index.tokens), stored.keys.shape[1]
+            shown = {n_tokens, layer.window, layer.window - 1} if layer.window else {n_tokens}
+            _demand(n_rows in shown and n_rows >= min(n_tokens, layer.window - 1), "rows")
+    except ImpossibleError as problem:
+        raise OctavoError(f"The index was made with another model: it has other {problem}.") from problem
+
+
+def check_layer(layer: IndexLayer, n_tokens: int) -> None:
+    """Check one layer, as `check_index` does, of a document of n_tokens tokens."""
+    keys, in_order = layer.keys, layer.position != ANY_ORDER
+    _demand(keys.ndim == 3 and keys.dtype in (np.float16, np.uint8, np.uint16), "keys")
+    n_heads, n_rows = keys.shape[:2]
+    _expect(layer.values, keys.dtype, keys.shape, "values")
+    _demand(layer.centroids.ndim == 3 and layer.coarse_centroids.ndim == 3, "centroids")
+    n_clusters, head_dim = layer.centroids.shape[1:]
+    n_coarse = layer.coarse_centroids.shape[1]
+    _expect(layer.centroids, np.float16, (n_heads, n_clusters, head_dim), "centroids")
+    _expect(layer.coarse_centroids, np.float16, (n_heads, n_coarse, head_dim), "coarse_centroids")
+    _expect(layer.mass, np.float32, (n_heads, n_rows), "mass")
+    _expect(layer.order, np.int32, (n_heads, 0 if in_order else n_rows), "order")
+    _check_starts(layer.cluster_starts, n_heads, n_clusters, n_rows, "cluster_starts")
+    _check_starts(layer.coarse_starts, n_heads, n_coarse, n_clusters, "coarse_starts")
+    if in_order:
+        _demand(layer.position == n_tokens - n_rows and not n_clusters, "position")
+    else:
+        _demand(n_rows == n_tokens and all(_is_permutation(order) for order in layer.order), "order")
+        _demand(len(set(layer.cluster_starts[:, -1].tolist())) <= 1, "cluster_starts")
+        _demand(n_coarse == 0 or bool((layer.coarse_starts[:, -1] == n_clusters).all()), "coarse_starts")
+    if layer.streaming is not None:
+        _check_streaming(layer.streaming, layer, n_tokens)
+    if layer.known_means is not None:
+        _check_means(layer.known_means, n_heads, n_clusters, n_coarse, head_dim)
+
+
+def _check_starts(starts: np.ndarray, n_heads: int, n_runs: int, n_items: int, what: str) -> None:
+    """Check where runs of items start and stop: one after another, from 0 on, and within the items."""
+    _expect(starts, np.int32, (n_heads, n_runs + 1), what)
+    rises = starts.size == 0 or bool((starts[:, 0] == 0).all() and (starts[:, 1:] >= starts[:, :-1]).all())
+    _demand(rises and int(starts.max(initial=0)) <= n_items, what)
+
+
+def _is_permutation(order: np.ndarray) -> bool:
+    """Return whether an array has each number below its length once."""
+    if len(order) == 0 or int(order.min()) < 0 or int(order.max()) >= len(order):
+        return len(order) == 0
+    return bool(np.bincount(order, minlength=len(order)).max() == 1)
+
+
+def _check_streaming(streaming: StreamingRows, layer: IndexLayer, n_tokens: int) -> None:
+    """Check the rows of heads that streamed."""
+    heads, keys = streaming.heads, streaming.keys
+    _demand(all(0 <= head < layer.n_kv_head for head in heads) and sorted(set(heads)) == list(heads), "streaming")
+    _demand(keys.ndim == 3 and keys.dtype == layer.keys.dtype, "streaming_keys")
+    n_rows = keys.shape[1]
+    _expect(keys, layer.keys.dtype, (len(heads), n_rows, layer.keys.shape[2]), "streaming_keys")
+    _expect(streaming.values, keys.dtype, keys.shape, "streaming_values")
+    _demand(0 <= streaming.n_sinks <= n_rows <= n_tokens, "streaming_sinks")
+
+
+def _check_means(means: ClusterMeans, n_heads: int, n_clusters: int, n_coarse: int, head_dim: int) -> None:
+    """Check the means of clusters."""
+    dtype, length = row_format(head_dim, Q8_0)
+    _expect(means.mean_values, dtype, (n_heads, n_clusters, length), "mean_values")
+    _expect(means.coarse_mean_values, dtype, (n_heads, n_coarse, length), "coarse_mean_values")
+    _expect(means.spread, np.float32, (n_heads, head_dim), "spread")
+    _expect(means.coarse_spread, np.float32, (n_heads, head_dim), "coarse_spread")
+
+
+def _check_queries(queries: LastQueries, layers: Sequence[IndexLayer]) -> None:
+    """Check the queries of a node."""
+    _demand(0 <= queries.layer < len(layers) and queries.queries.ndim == 4, "queries")
+    layer, shape = layers[queries.layer], queries.queries.shape
+    _demand(_is_clustered(layer) and bool(np.isfinite(queries.softcap)) and queries.softcap >= 0, "queries")
+    _expect(queries.queries, np.float16, (len(layer.keys), *shape[1:3], layer.centroids.shape[2]), "queries")
+
+
+def _is_clustered(layer: IndexLayer) -> bool:
+    return layer.n_clusters > 0 and len(layer.keys) > 0
+
+
+def _expect(array: np.ndarray, dtype: object, shape: tuple[int, ...], what: str) -> None:
+    _demand(array.dtype == dtype and array.shape == shape, what)
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise ImpossibleError(what)

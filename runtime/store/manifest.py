@@ -1,0 +1,175 @@
+"""The manifest of an index: what it says, whether it is whole, and whether the files that it names are.
+
+index_files.py says what is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from ...errors import OctavoError
+from .check_marks import CheckMarks
+from .files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
+
+INDEX_VERSION = 4
+MANIFEST = "manifest.json"
+DOCUMENT = "document.safetensors"
+
+#: How the names of files of thresholds begin.
+THRESHOLDS = "thresholds-"
+
+#: The names that files of an index may have.
+_FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|{THRESHOLDS}[\w-]+)\.safetensors")
+
+_CHECKSUM = "blake3"
+
+
+def save_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write a manifest, with its checksum.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    manifest : dict
+        What it says.
+
+    Raises
+    ------
+    OctavoError
+        The disk refuses the file.
+    """
+    write_json(folder / MANIFEST, manifest | {_CHECKSUM: _checksum(manifest)})
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    """The checksum of a manifest."""
+    own = {name: value for name, value in manifest.items() if name != _CHECKSUM}
+    return blake3(json.dumps(own, sort_keys=True).encode()).hexdigest()
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return what the manifest says of a file that was just written."""
+    return {"size": path.stat().st_size, _CHECKSUM: stored_checksum(path)}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of an index.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+
+    Returns
+    -------
+    dict
+        The manifest; the entries that octavo relies on are there, and of their types.
+
+    Raises
+    ------
+    DamagedError
+        The manifest is not as it was written.
+    OctavoError
+        The index has another format, or the manifest cannot be read.
+    """
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    if manifest.get(_CHECKSUM, known := _checksum(manifest)) != known:
+        raise DamagedError(f"{path} has changed since it was written.")
+    if type(version := manifest.get("format_version")) is int and version != INDEX_VERSION:
+        raise OctavoError(
+            f"The index {folder} has format {version}, and this octavo reads {INDEX_VERSION}: index the document again."
+        )
+    try:
+        _check_manifest(manifest)
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as problem:
+        raise DamagedError(f"{path} is damaged: an entry is missing, or is what it cannot be.") from problem
+    return manifest
+
+
+def _check_manifest(manifest: dict[str, Any]) -> None:
+    """Raise ValueError, or what types raise, if an entry is not as octavo writes it."""
+    document, model, files = manifest["document"], manifest["model"], manifest["files"]
+    texts = [*(each[name] for each in (document, model) for name in ("name", "sha256")), manifest["created"]]
+    texts += [manifest["dtype"], *([document["path"]] if "path" in document else [])]
+    numbers = [document["tokens"], *(document[name] for name in ("mtime_ns", "bytes") if name in document)]
+    numbers += [described["size"] for described in files.values()]
+    sums = [described.get(_CHECKSUM, described.get("sha256")) for described in files.values()]
+    places = document.get("places", [])
+    n_layers = sum(name.startswith("layer-") for name in files)
+    layers = {f"layer-{i:03d}.safetensors" for i in range(n_layers)}
+    if not (
+        all(isinstance(text, str) for text in [*texts, *sums])
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and manifest["format_version"] == INDEX_VERSION
+        and isinstance(manifest.get("seconds", 0), (int, float))
+        and datetime.fromisoformat(manifest["created"]).tzinfo
+        and all(_FILE_NAME.fullmatch(name) for name in files)
+        and {DOCUMENT, *layers} <= files.keys()
+        and all(_is_place(*place) for place in places)
+    ):
+        raise ValueError
+
+
+def _damaged(path: Path, what: str) -> str:
+    return f"{path.name} of the index {path.parent} {what}."
+
+
+def _is_place(offset: Any, page: Any, heading: Any) -> bool:
+    return type(offset) is int and all(name is None or isinstance(name, str) for name in (page, heading))
+
+
+def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dict[str, str]:
+    """Compare the files of an index with what its manifest says of them.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the index.
+    manifest : dict
+        Its manifest.
+    thorough : bool
+        Compare the checksums of all files, not only of those that check_marks.py names.
+
+    Returns
+    -------
+    dict of str to str
+        For each file a sentence that says what is the matter with it, or "".
+    """
+    marks, found = CheckMarks(path), {}
+    for name, described in manifest["files"].items():
+        found[name] = ""
+        try:
+            _check_file(path / name, described, marks, thorough)
+        except DamagedError as problem:
+            found[name] = str(problem)
+    marks.save()
+    return found
+
+
+def _check_file(path: Path, described: dict[str, Any], marks: CheckMarks, thorough: bool) -> None:
+    """Compare a file with what the manifest says of it. Raise DamagedError if they differ."""
+    try:
+        status = path.lstat()
+    except OSError as problem:
+        raise DamagedError(_damaged(path, "is missing")) from problem
+    if not stat.S_ISREG(status.st_mode):
+        raise DamagedError(_damaged(path, "is no plain file"))
+    if status.st_size != described["size"]:
+        raise DamagedError(_damaged(path, "has another size than when it was written"))
+    if marks.holds(path.name, status) and not thorough:
+        return
+    with disk_errors(path, doing="read"):
+        checksum = checksum_of(path) if _CHECKSUM in described else sha256_of(path)
+        same = checksum == described.get(_CHECKSUM, described.get("sha256"))
+        if not same or stored_checksum(path) not in ("", checksum):
+            raise DamagedError(_damaged(path, "has changed since it was written"))
+    marks.set(path.name, status)
