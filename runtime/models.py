@@ -78,12 +78,18 @@ def load_model(
     OctavoError
         The file is no model that octavo can run, or a setting does not exist.
     """
-    from ..cpu_kernels.compile import cache_folder
-    from .llama import GGML_TYPES, Llama
+    from ..cpu_kernels.compile import cache_folder, compiled_before, keeps_kernels
+    from .llama import Llama
+    from .llama_arguments import GGML_TYPES
 
     if cache_type not in GGML_TYPES:
         raise OctavoError(f"Keys and values are stored as {', '.join(GGML_TYPES)}: not as '{cache_type}'.")
-    if not cache_folder().exists():
+    if not keeps_kernels():
+        notice(
+            f"Kernels are compiled each time, as {cache_folder()} cannot be written or is not yours alone: mend that, "
+            "or set XDG_CACHE_HOME to another folder."
+        )
+    elif not compiled_before():
         notice(
             "Compiling kernels for this CPU, once: up to half a minute, and less where a document is read meanwhile."
         )

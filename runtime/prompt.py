@@ -8,15 +8,120 @@ index and the question.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
+from llama_cpp import _internals as internals
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 _INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
 _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
     f"[octavo:{name}]" for name in ("system", "document", "question", "answer", "next")
 )
+
+
+_TEMPLATE_NAME = "tokenizer.chat_template"
+
+#: Most characters that a template may make of a conversation of three short messages.
+_MOST_CHARACTERS = 1 << 20
+
+
+class TemplateError(Exception):
+    """A chat template cannot be used; the message says why."""
+
+
+class TemplateParts(NamedTuple):
+    """The texts of a chat template around what users and models write.
+
+    Parameters
+    ----------
+    head, border, between, last : str
+        Before the document, between document and question, between an answer and the next question, and between a
+        question and its answer.
+    """
+
+    head: str
+    border: str
+    between: str
+    last: str
+
+
+def cut_template(template: str, tokens: dict[str, str], has_document: bool, system: bool) -> TemplateParts:
+    """Render a chat template with marks in place of what is written, and cut it at the marks.
+
+    Parameters
+    ----------
+    template : str
+        The template, of Jinja.
+    tokens : dict of str to str
+        Texts of the tokens that templates name (`special_tokens`).
+    has_document : bool
+        Whether the conversation is over a document.
+    system : bool
+        Whether the head is to have the mark of a system message, if the template has such messages.
+
+    Raises
+    ------
+    TemplateError
+        The template raises an error, or changes what is written, or leaves it out.
+    """
+    document = f"{_INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
+    messages = [
+        {"role": "user", "content": document + _QUESTION},
+        {"role": "assistant", "content": _ANSWER},
+        {"role": "user", "content": _NEXT},
+    ]
+    try:
+        formatter = Jinja2ChatFormatter(template, **tokens)
+        text = formatter(messages=messages).prompt
+        if system and not has_document:
+            with suppress(Exception):  # a template without system messages may raise anything
+                text = formatter(messages=[{"role": "system", "content": _SYSTEM}, *messages]).prompt
+    except (MemoryError, TimeoutError, RecursionError):
+        raise
+    except Exception as problem:  # Jinja's, and whatever the template's expressions raise
+        raise TemplateError(f"it fails: {problem or type(problem).__name__}") from problem
+    if len(text) > _MOST_CHARACTERS:
+        raise TemplateError(f"it makes {len(text):,} characters of three short messages")
+    marks = [mark for mark in (_DOCUMENT, _QUESTION, _ANSWER, _NEXT) if text.count(mark) != 1]
+    if marks or text.count(_SYSTEM) > 1:
+        raise TemplateError("it changes or repeats what is written, or leaves it out")
+    parts = []
+    for mark in (_DOCUMENT, _QUESTION, _ANSWER, _NEXT):
+        before, found, text = text.partition(mark)
+        if not found:
+            raise TemplateError("it changes the order of what is written")
+        parts.append(before)
+    return TemplateParts(parts[0], parts[1], parts[3], text)
+
+
+def special_tokens(model: Any) -> dict[str, str]:
+    """Return the texts of the tokens that templates name, of llama-cpp-python's model."""
+    numbers = {"eos_token": model.token_eos(), "bos_token": model.token_bos()}
+    return {name: model.token_get_text(number) if number >= 0 else "" for name, number in numbers.items()}
+
+
+def is_template(name: str) -> bool:
+    """Return whether an entry of a model's metadata is a chat template."""
+    return name == _TEMPLATE_NAME or name.startswith(f"{_TEMPLATE_NAME}.")
+
+
+@contextmanager
+def without_templates() -> Iterator[None]:
+    """Have llama-cpp-python load models as if they had no chat templates: it stops at one that cannot be parsed."""
+    metadata = internals.LlamaModel.metadata
+
+    def without(model: Any) -> dict[str, str]:
+        return {
+            name: value for name, value in metadata(model).items() if not name.startswith("tokenizer.chat_template")
+        }
+
+    internals.LlamaModel.metadata = without
+    try:
+        yield
+    finally:
+        internals.LlamaModel.metadata = metadata
 
 
 class Prompt:
@@ -43,42 +148,19 @@ class Prompt:
 
     def __init__(self, llama: Any, has_document: bool = True, system: str = "") -> None:
         self._llama, self._has_document, self._system = llama, has_document, system.strip()
-        template = llama.metadata.get("tokenizer.chat_template")
-        self.has_template = template is not None
+        template = llama.metadata.get(_TEMPLATE_NAME)
+        parts, self._first = None, ""
+        if template is not None:
+            with suppress(TemplateError):  # as Llama has found and said
+                parts = cut_template(template, special_tokens(llama._model), has_document, bool(self._system))
+        self.has_template = parts is not None
         self.stop = None if self.has_template else "\n\nQuestion:"
-        if template is None:
-            self._head, self._border = (_INSTRUCTION, "\n\n") if has_document else ("", "")
-            self._between, self._last = "\n\nQuestion: ", "\nAnswer:"
-            self._first, self._has_system = "Question: ", False
-        else:
-            self._first = ""
-            self._cut(template)
-
-    def _cut(self, template: str) -> None:
-        """Render the template, and cut it at the marks."""
-        llama = self._llama
-        tokens = {name: llama._model.token_get_text(i) if i >= 0 else "" for name, i in self._special_tokens().items()}
-        formatter = Jinja2ChatFormatter(template, **tokens)
-        document = f"{_INSTRUCTION}{_DOCUMENT}\n\n" if self._has_document else _DOCUMENT
-        document += _QUESTION
-        messages = [
-            {"role": "user", "content": document},
-            {"role": "assistant", "content": _ANSWER},
-            {"role": "user", "content": _NEXT},
-        ]
-        text = formatter(messages=messages).prompt
-        if self._system and not self._has_document:
-            with suppress(Exception):  # a template without system messages may raise anything
-                text = formatter(messages=[{"role": "system", "content": _SYSTEM}, *messages]).prompt
-        self._has_system = _SYSTEM in text
-        self._head, text = text.split(_DOCUMENT)
-        self._border, text = text.split(_QUESTION)
-        _, text = text.split(_ANSWER)
-        self._between, self._last = text.split(_NEXT)
-
-    def _special_tokens(self) -> dict[str, int]:
-        """The tokens that templates name."""
-        return {"eos_token": self._llama.token_eos(), "bos_token": self._llama.token_bos()}
+        if parts is None:
+            self._first = "Question: "
+            head, border = (_INSTRUCTION, "\n\n") if has_document else ("", "")
+            parts = TemplateParts(head, border, "\n\nQuestion: ", "\nAnswer:")
+        self._head, self._border, self._between, self._last = parts
+        self._has_system = _SYSTEM in self._head
 
     @property
     def _adds_bos(self) -> bool:

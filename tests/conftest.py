@@ -21,6 +21,22 @@ def _clean_state(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
 
 
+@pytest.fixture(autouse=True)
+def _compiled_before(monkeypatch):
+    """Whether kernels were compiled before the tests began changes no output."""
+    monkeypatch.setattr("octavo.cpu_kernels.compile.compiled_before", lambda: True)
+
+
+@pytest.fixture(autouse=True)
+def loads_apart(monkeypatch):
+    """Spare the tests the process in which a model is loaded for the first time; returns the function that does it."""
+    from octavo.runtime import model_file
+
+    load_apart = model_file.load_apart
+    monkeypatch.setattr(model_file, "load_apart", lambda *arguments: "")
+    return load_apart
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory) -> Path:
     """A small llama model with a chat template: 3 layers, 4 query heads on 2 KV heads."""
