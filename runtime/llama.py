@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,33 +13,26 @@ import llama_cpp
 import numpy as np
 from llama_cpp.llama import LlamaState
 
-from ..cpu_kernels.compile import F16, Q4_0, Q8_0
 from ..errors import OctavoError
+from . import model_file
 from .cache.index import Index
 from .cache.tail import CacheLayer
 from .context import Context, cache_layers
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
-from .graph import ggml
+from .drop_in import DropIn
 from .graph.nodes import attention_nodes, silent_llama_cpp
+from .llama_arguments import kv_type_named, rope_arguments
 from .methods import DEFAULT_BUDGET, DENSE, LLAMA_CPP
 from .methods.compose import Composition, assign, chosen, parse
 from .methods.method import Assignment
+from .prompt import without_templates
+from .store.index_check import check_fits
 from .store.plan import Plan
 
-#: How keys and values can be stored, and the numbers that llama.cpp has for that.
-GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
 
-
-#: How positions can be stretched, and the numbers that llama.cpp has for that.
-ROPE_SCALING = {
-    "linear": llama_cpp.LLAMA_ROPE_SCALING_TYPE_LINEAR,
-    "yarn": llama_cpp.LLAMA_ROPE_SCALING_TYPE_YARN,
-}
-
-
-class Llama(llama_cpp.Llama):
+class Llama(DropIn):
     """Drop-in for `llama_cpp.Llama`: the same arguments and methods, on octavo's KV cache and attention.
 
     Parameters
@@ -63,7 +55,7 @@ class Llama(llama_cpp.Llama):
         Most tokens of a batch.
     type_k, type_v : int, optional
         How keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0, which takes half
-        the memory, or as GGML_TYPE_Q4_0, which takes 28 %.
+        the memory, or as GGML_TYPE_Q4_0, which takes 28 %. One that is given alone holds for both.
     device : str
         Where attention runs: "cpu" or "metal". "auto", the default, takes Metal on Apple silicon, if Metal has the
         attention. On Metal llama.cpp runs there as well, unless n_gpu_layers says otherwise.
@@ -75,7 +67,8 @@ class Llama(llama_cpp.Llama):
     verbose : bool
         Whether llama.cpp prints its log.
     **arguments
-        Further arguments of `llama_cpp.Llama`.
+        Further arguments of `llama_cpp.Llama`. With vocab_only, text is tokenized and nothing computed. A draft_model
+        is used where many tokens are read at once; where they are read one by one, it would save nothing.
 
     Raises
     ------
@@ -102,9 +95,13 @@ class Llama(llama_cpp.Llama):
         **arguments: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()  # what llama-cpp-python closes, even where we refuse
-        path = os.fspath(model_path)
-        check_model_file(path)
-        native = attention == LLAMA_CPP
+        own = {"attention": attention, "budget": budget, "plan": plan, "retrieval_heads": retrieval_heads}
+        own |= {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
+        own |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "verbose": verbose}
+        self._arguments = {**own, **arguments}
+        path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
+        self.template_problem = model_file.check(path, only_words)
+        native = attention == LLAMA_CPP or only_words
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
@@ -116,7 +113,8 @@ class Llama(llama_cpp.Llama):
             arguments |= rope_arguments(rope_scaling, rope_scale)
         self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
         self._rope_scale = rope_scale
-        arguments |= {"n_ctx": n_ctx if native else n_batch, "n_batch": n_batch, "verbose": verbose}
+        length = n_ctx or n_batch * only_words if native else n_batch  # words alone know of no context
+        arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
         if native:
             self._load(path, arguments)
             return
@@ -135,13 +133,16 @@ class Llama(llama_cpp.Llama):
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
-        with quiet as errors:
+        templates = without_templates() if self.template_problem else contextlib.nullcontext()
+        with quiet as errors, templates:
             try:
                 super().__init__(path, **arguments)
             except ValueError as problem:
-                if not str(problem).startswith("Failed to load model"):
+                of_text = isinstance(problem, UnicodeDecodeError)
+                if not of_text and not str(problem).startswith("Failed to"):
                     raise
                 reason = f" llama.cpp says: {errors[0].split(': ', 1)[-1]}." if errors else ""
+                reason = " The text of one of its tokens is not UTF-8." if of_text else reason
                 raise OctavoError(
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
                     f"know.{reason} Download it again, or give another with -m."
@@ -217,6 +218,7 @@ class Llama(llama_cpp.Llama):
                 f"them as {kv_type}: load it with type_k and type_v for {document.kv_type}, or index the document with "
                 "this one."
             )
+        check_fits(document, self.context.cache.layers, self._n_vocab)
         if n_tokens >= self.n_ctx():
             raise OctavoError(
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
@@ -295,7 +297,7 @@ class Llama(llama_cpp.Llama):
 
         The last one is predicted from, or with `logits_all` all are.
         """
-        self._evaluate(tokens, len(tokens) if self._logits_all else 1)
+        self._evaluate(tokens, self._n_predicting(len(tokens)))
 
     def read(self, tokens: Sequence[int]) -> None:
         """Evaluate tokens as `eval` does, where nothing is predicted from any of them."""
@@ -303,6 +305,8 @@ class Llama(llama_cpp.Llama):
 
     def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
         """Evaluate tokens, of which the last ones are predicted from."""
+        if self.model_params.vocab_only:
+            raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if isinstance(self._ctx, Context):
             self._ctx.check_room(len(tokens))
         n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a batch may be drafted
@@ -404,39 +408,3 @@ class Llama(llama_cpp.Llama):
         self.extend(state.input_ids[: state.n_tokens], layers)
         self.scores[: len(state.scores)] = state.scores
         self._seed = state.seed
-
-
-def check_model_file(path: str) -> None:
-    """Raise OctavoError if a path cannot be a GGUF model."""
-    if os.path.isdir(path):
-        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
-    try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-    except OSError as problem:
-        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
-    if magic != b"GGUF":
-        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
-
-
-def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
-    """Return llama-cpp-python's arguments for stretched positions. Raise OctavoError for an unknown way."""
-    if scaling not in ROPE_SCALING or not 1 <= scale < math.inf:
-        raise OctavoError(
-            f"Positions are stretched as {' or '.join(ROPE_SCALING)}, by 1 or more: not '{scaling}' by {scale:g}."
-        )
-    yarn = {"yarn_ext_factor": 1.0} if scaling == "yarn" else {}
-    return {"rope_scaling_type": ROPE_SCALING[scaling], "rope_freq_scale": 1 / scale, **yarn}
-
-
-def kv_type_named(type_k: int | None, type_v: int | None) -> str:
-    """Return the type of these numbers of llama.cpp. Raise OctavoError for other types, and for two different ones."""
-    asked = {ggml.TYPE_F16 if number is None else number for number in (type_k, type_v)}
-    for kv_type, number in GGML_TYPES.items():
-        if asked == {number}:
-            return kv_type
-    raise OctavoError(
-        f"octavo's attention stores keys and values both as f16, both as q8_0 or both as q4_0, and not as "
-        f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
-        "attention='llama.cpp'."
-    )

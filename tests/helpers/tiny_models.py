@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
@@ -350,17 +351,23 @@ def write_model(
         n_embd = n_head * head_dim if architecture in HEADS_FILL_EMBEDDING else 128
     size = Size(n_layer, n_head, n_kv_head, head_dim, n_embd, n_ff, n_ctx_train, window)
     recipe = (RUN | REFUSED)[architecture](size)
-
-    writer = GGUFWriter(path, architecture)
-    for key, value in (common_metadata(size) | recipe.metadata).items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}[type(value)]
-        add(f"{architecture}.{key}", value)
-    _add_tokenizer(writer, chat_template, add_bos)
-
     rng = np.random.default_rng(seed)
-    for name, draw in _all_tensors(recipe, n_layer).items():
-        writer.add_tensor(name, draw(rng).astype(np.float32))
+    tensors = {name: draw(rng).astype(np.float32) for name, draw in all_tensors(recipe, n_layer).items()}
+    tokenizer = {"chat_template": chat_template, "add_bos": add_bos}
+    return write_gguf(path, architecture, common_metadata(size) | recipe.metadata, tensors, **tokenizer)
 
+
+def write_gguf(
+    path: str | Path, architecture: str, metadata: dict[str, Any], tensors: dict[str, np.ndarray], **tokenizer: Any
+) -> Path:
+    """Write a model of this metadata, without the architecture's name, and tensors."""
+    writer = GGUFWriter(path, architecture)
+    for key, value in metadata.items():
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
+        add[type(value)](f"{architecture}.{key}", value)
+    add_tokenizer(writer, **tokenizer)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -368,7 +375,7 @@ def write_model(
     return Path(path)
 
 
-def _all_tensors(recipe: Recipe, n_layer: int) -> Tensors:
+def all_tensors(recipe: Recipe, n_layer: int) -> Tensors:
     tensors = dict(recipe.outside)
     for prefix, layer in recipe.layer.items():
         for index in range(n_layer):
@@ -376,20 +383,27 @@ def _all_tensors(recipe: Recipe, n_layer: int) -> Tensors:
     return tensors
 
 
-def _add_tokenizer(writer: GGUFWriter, chat_template: str | None, add_bos: bool) -> None:
+def add_tokenizer(
+    writer: GGUFWriter, chat_template: str | None = None, add_bos: bool = False, merges: list[str] = MERGES
+) -> None:
     """Byte-level BPE: any text has tokens."""
-    ordinary = _byte_tokens() + [merge.replace(" ", "") for merge in MERGES]
+    ordinary = ordinary_tokens(merges)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(ordinary + SPECIALS)
     writer.add_token_types([TokenType.NORMAL] * len(ordinary) + [TokenType.CONTROL] * len(SPECIALS))
-    writer.add_token_merges(MERGES)
+    writer.add_token_merges(merges)
     writer.add_token_type_count(2)  # bert has a table of token types
-    writer.add_bos_token_id(END_OF_TEXT)
-    writer.add_eos_token_id(IM_END)
+    writer.add_bos_token_id(len(ordinary))
+    writer.add_eos_token_id(len(ordinary) + 2)
     writer.add_add_bos_token(add_bos)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
+
+
+def ordinary_tokens(merges: list[str]) -> list[str]:
+    """All tokens but the special ones, which come after them."""
+    return _byte_tokens() + [merge.replace(" ", "") for merge in merges]
 
 
 def _byte_tokens() -> list[str]:

@@ -7,7 +7,7 @@ import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.index import identity
 from octavo.errors import OctavoError
-from octavo.runtime.llama import rope_arguments
+from octavo.runtime.llama_arguments import rope_arguments
 from octavo.runtime.store.library import Library, hash_text
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 300).tolist()

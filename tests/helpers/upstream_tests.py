@@ -1,0 +1,30 @@
+"""Unpack llama-cpp-python's tests from the source archive of the installed version: `upstream_tests.py FOLDER`."""
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+#: What their tests read besides: a vocabulary.
+_VOCABULARY = "vendor/llama.cpp/models/ggml-vocab-llama-spm.gguf"
+
+
+def main(target: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        what = f"llama-cpp-python=={version('llama-cpp-python')}"
+        command = ["download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", folder, what]
+        subprocess.run([sys.executable, "-m", "pip", *command], check=True)
+        [archive] = Path(folder).glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            for member in packed:
+                inside = member.name.partition("/")[2]
+                if member.isfile() and (inside.startswith("tests/test_") or inside == _VOCABULARY):
+                    path = target / inside
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(packed.extractfile(member).read())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,153 @@
+"""`octavo.Llama` in the place of `llama_cpp.Llama`: what code that was written for that relies on."""
+
+import pickle
+import warnings
+
+import llama_cpp
+import numpy as np
+import pytest
+from llama_cpp.llama_cache import LlamaRAMCache
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+import octavo
+from octavo import OctavoError
+
+TEXT = b"the keeper wrote the name of the ship and the keeper wrote the name of the sea and the keeper wrote " * 3
+EVICT = ["h2o", "streaming", "window"]
+SELECT = ["quest", "sparq", "squeezed"]
+
+
+def test_words_alone(tiny_model):
+    ours, theirs = (kind(str(tiny_model), vocab_only=True, verbose=False) for kind in (octavo.Llama, llama_cpp.Llama))
+    tokens = ours.tokenize(TEXT)
+    assert tokens == theirs.tokenize(TEXT)
+    assert ours.detokenize(tokens) == theirs.detokenize(tokens)
+    with pytest.raises(OctavoError, match="loaded with"):
+        ours.context  # noqa: B018 - raises
+    for use in (lambda: ours.eval(tokens), lambda: ours(TEXT.decode(), max_tokens=1)):
+        with pytest.raises(OctavoError, match="vocab_only=True, without its weights: leave that out"):
+            use()
+    ours.close()
+
+
+def completion(llama, **options):
+    return llama.create_completion(llama.tokenize(TEXT), max_tokens=40, temperature=0, **options)["choices"][0]["text"]
+
+
+@pytest.mark.parametrize("attention", ["dense", *SELECT, *EVICT])
+def test_a_draft_changes_no_text(tiny_model, attention):
+    options = {"attention": attention, "budget": 0.25, "n_ctx": 1024, "n_batch": 128, "n_threads": 2}
+    expected = completion(octavo.Llama(tiny_model, **options))
+    drafted = octavo.Llama(tiny_model, draft_model=LlamaPromptLookupDecoding(num_pred_tokens=4), **options)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert completion(drafted) == expected
+    told = [str(each.message) for each in said if "draft" in str(each.message)]
+    one_by_one = f"{attention} reads tokens one by one, so the draft model is not used."
+    assert told == ([] if attention == "dense" else [one_by_one])
+    assert drafted.draft_model is not None
+
+
+def test_a_draft_is_used_where_many_tokens_are_read_at_once(tiny_model):
+    drafted, sizes = [], []
+
+    class Draft(LlamaPromptLookupDecoding):
+        def __call__(self, input_ids, /, **options):
+            found = super().__call__(input_ids, **options)
+            drafted.append(len(found))
+            return found
+
+    llama = octavo.Llama(tiny_model, n_ctx=1024, n_threads=2, draft_model=Draft(num_pred_tokens=4))
+    decode = llama._ctx.decode
+    llama._ctx.decode = lambda batch: (sizes.append(batch.n_tokens()), decode(batch))
+    completion(llama)
+    assert sum(drafted) > 0
+    assert max(sizes[1:]) > 1
+
+
+def test_a_draft_longer_than_a_batch_is_cut(tiny_model):
+    options = {"n_ctx": 1024, "n_batch": 8, "n_threads": 2}
+    expected = completion(octavo.Llama(tiny_model, **options))
+    draft = LlamaPromptLookupDecoding(num_pred_tokens=30)
+    assert completion(octavo.Llama(tiny_model, draft_model=draft, **options)) == expected
+
+
+def test_a_text_that_is_too_long_is_told_with_the_length_of_the_context(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=1024, n_threads=2)
+    told = r"^Requested tokens \(2000\) exceed context window of 1024: give a larger context \(n_ctx\), or a shorter"
+    for kind in (ValueError, OctavoError):
+        with pytest.raises(kind, match=told):
+            llama.create_completion([65] * 2000)
+    with pytest.raises(ValueError, match="exceed context window of 1024"):
+        list(llama.create_completion([65] * 2000, stream=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "quest", "budget": 0.3, "n_ctx": 700, "n_batch": 64},
+        {"type_k": 8, "type_v": 8, "rope_scaling": "yarn", "rope_scale": 2.0},
+        {"logits_all": True, "seed": 7, "device": "cpu"},
+        {"attention": "llama.cpp", "n_ctx": 300},
+    ],
+)
+def test_a_pickle_is_the_same_model(tiny_model, options):
+    llama = octavo.Llama(tiny_model, n_threads=2, **options)
+    again = pickle.loads(pickle.dumps(llama))
+    for name in ("attention", "budget", "plan", "n_batch", "_rope_scale", "_logits_all"):
+        assert getattr(again, name) == getattr(llama, name)
+    assert again.n_ctx() == llama.n_ctx()
+    assert again.context_params.n_threads == 2
+    if options.get("attention") != "llama.cpp":
+        assert again.context.kv_type == llama.context.kv_type
+        assert [node.rope.frequencies.tolist() for node in again.context.nodes] == [
+            node.rope.frequencies.tolist() for node in llama.context.nodes
+        ]
+    for model in (llama, again):
+        model.eval(list(range(60)))
+    np.testing.assert_array_equal(again.logits(), llama.logits())
+
+
+def test_a_pickle_attends_as_the_model_did_last(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=700, n_threads=2)
+    llama.set_attention("sparq", 0.4)
+    llama.set_seed(5)
+    llama.draft_model = LlamaPromptLookupDecoding(num_pred_tokens=3)
+    again = pickle.loads(pickle.dumps(llama))
+    assert (again.attention, again.budget, again._seed) == ("sparq", 0.4, 5)
+    assert again.draft_model.num_pred_tokens == 3
+
+
+@pytest.mark.parametrize("attention", ["dense", "quest", *EVICT])
+def test_a_cache_of_states_is_used_where_states_can_be_kept(tiny_model, attention):
+    llama = octavo.Llama(tiny_model, attention=attention, budget=0.25, n_ctx=1024, n_threads=2)
+    cache, forgets = LlamaRAMCache(), attention in EVICT
+    if forgets:
+        with pytest.warns(UserWarning, match=f"{attention} forgets what it read, so the cache is not used"):
+            llama.set_cache(cache)
+    else:
+        llama.set_cache(cache)
+    first = completion(llama)
+    assert bool(cache.cache_state) != forgets
+    assert completion(llama) == first
+    assert llama.cache is cache
+
+
+@pytest.mark.parametrize("n_gpu_layers", [-1, 99, 0])
+def test_layers_for_a_gpu_stay_on_the_cpu(tiny_model, n_gpu_layers):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        llama = octavo.Llama(tiny_model, n_gpu_layers=n_gpu_layers, device="cpu", n_ctx=128)
+    assert llama.model_params.n_gpu_layers == 0
+
+
+def test_what_a_gpu_would_have_computed_is_said(tiny_model, monkeypatch):
+    monkeypatch.setattr(llama_cpp, "llama_supports_gpu_offload", lambda: True)
+    with pytest.warns(UserWarning, match="n_gpu_layers is not used"):
+        octavo.Llama(tiny_model, n_gpu_layers=-1, device="cpu", n_ctx=128)
+
+
+@pytest.mark.parametrize("name", ["type_k", "type_v"])
+def test_a_type_that_is_given_alone_holds_for_both(tiny_model, name):
+    assert octavo.Llama(tiny_model, n_ctx=128, **{name: llama_cpp.GGML_TYPE_Q8_0}).context.kv_type == "q8_0"
+    assert octavo.Llama(tiny_model, n_ctx=128, **{name: llama_cpp.GGML_TYPE_F16}).context.kv_type == "f16"

@@ -1,0 +1,100 @@
+"""`attention="dense"` gives llama.cpp's logits on a zoo of tiny architectures; octavo refuses the others in a sentence.
+
+The shapes are those of llama.cpp's own test of architectures: tests/helpers/zoo.py. Tensors and graphs are llama.cpp's.
+"""
+
+import itertools
+
+import llama_cpp
+import numpy as np
+import pytest
+from helpers import zoo
+
+import octavo
+
+TOKENS = np.random.default_rng(2).integers(0, 256, 90).tolist()  # more than the models' window of 32
+SPLITS = {"two batches": [64, 26], "other splits": [40, 1, 1, 7, 41], "one at a time": [1] * 90}
+#: Largest difference, in standard deviations of the logits: it is .0015, and .010 between two modes of llama.cpp.
+SAME = 0.004
+#: What `make test` runs: one of each kind, on shapes that other tests compile kernels for.
+SHORT = {"llama", "gpt2", "cohere2", "gemma2", "gemma3n", "gemma4", "gpt-oss", "mimo2", "olmo2"}
+
+
+def in_short_run(names, short):
+    return [name if name in short else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.fixture(scope="module", params=in_short_run(zoo.RUN, SHORT))
+def models(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("zoo") / "model.gguf"
+    zoo.write_model(path, request.param.partition("/")[0], **zoo.RUN[request.param])
+    options = {"n_ctx": zoo.N_CTX, "n_batch": 64, "n_threads": 2}
+    theirs = llama_cpp.Llama(str(path), swa_full=True, verbose=False, **options)
+    yield octavo.Llama(path, device="cpu", **options), theirs
+    path.unlink()
+
+
+def logits_after(model, pieces):
+    model.reset()
+    for piece in pieces:
+        model.eval(piece)
+    return last_logits(model)
+
+
+def last_logits(model):
+    return np.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),)).copy()
+
+
+def assert_same(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=SAME * expected.std())
+
+
+@pytest.fixture(scope="module")
+def expected(models):
+    return logits_after(models[1], [TOKENS])
+
+
+@pytest.mark.parametrize("sizes", SPLITS.values(), ids=SPLITS)
+def test_logits_are_those_of_llama_cpp(models, expected, sizes):
+    bounds = [0, *itertools.accumulate(sizes)]
+    assert bounds[-1] == len(TOKENS)
+    assert_same(logits_after(models[0], [TOKENS[a:b] for a, b in itertools.pairwise(bounds)]), expected)
+
+
+def test_logits_are_those_of_llama_cpp_after_a_rewind(models, expected):
+    ours, _ = models
+    logits_after(ours, [TOKENS])
+    ours.rewind(50)
+    ours.eval([3, 4, 5])
+    ours.rewind(50)
+    ours.eval(TOKENS[50:])
+    assert_same(last_logits(ours), expected)
+
+
+def test_attention_matters_to_these_logits(models, expected):
+    """So wrong attention would show: other tokens at the beginning change the logits at the end."""
+    changed = logits_after(models[0], [[7] * 40 + TOKENS[40:]])
+    assert np.abs(changed - expected).max() > 10 * SAME * expected.std()
+
+
+REFUSED = [(name, reason) for reason, names in zoo.REFUSED.items() for name in names]
+
+
+@pytest.mark.parametrize(("architecture", "reason"), REFUSED)
+def test_other_architectures_are_refused_for_the_true_reason(tmp_path, architecture, reason):
+    path = zoo.write_model(tmp_path / "model.gguf", architecture, **zoo.REFUSED[reason][architecture])
+    with pytest.raises(octavo.OctavoError) as refusal:
+        octavo.Llama(path)
+    assert f"'{architecture}' models" in str(refusal.value)
+    assert reason in str(refusal.value)
+    assert str(refusal.value).endswith("Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention.")
+    assert octavo.Llama(path, n_ctx=128, attention="llama.cpp").n_ctx() >= 128
+
+
+def test_the_zoo_is_large_and_varied():
+    groups = {options["n_head"] // options["n_kv_head"] for options in zoo.RUN.values()}
+    assert len(zoo.RUN) >= 80
+    assert len(REFUSED) >= 35
+    assert {options["head_dim"] for options in zoo.RUN.values()} == {64, 80, 96, 128, 192, 256}
+    assert groups == {1, 2, 3, 4, 5, 8, 12}
+    assert zoo.RUN.keys() >= SHORT
