@@ -1,13 +1,16 @@
 # make demo | make test | make test-cpus: each sets up what it needs, in .venv, the first time and again.
 # make man writes the man page that `man octavo` finds while .venv is active.
 # test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
+# test-arm runs one case of each kernel's test, and a tiny model, as on ARM, under emulation; test-arm-short runs a few.
+# test-drop-in runs llama-cpp-python's own tests with octavo.Llama in the place of llama_cpp.Llama.
+# test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus bench man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-reliability bench man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -24,6 +27,32 @@ test-all: $(VENV)/ready
 test-cpus: $(VENV)/ready
 	for cpu in baseline avx2 alderlake skylake; do \
 		OCTAVO_TEST_CPU=$$cpu $(BIN)/python -m pytest -m "not slow" tests/cpu_kernels || exit 1; done
+
+# Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
+ARM_CPUS := generic cortex-a76 apple-m1
+ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/$(VENV)/types:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
+	NUMBA_CPU_FEATURES= qemu-aarch64-static -L $(VENV)/arm/sysroot $(VENV)/arm/sysroot/usr/bin/python3 -m pytest -q -p arm.one_case \
+	-p no:cacheprovider
+
+test-arm: $(VENV)/ready
+	tests/arm/setup.sh $(VENV)/arm $(BIN)/python llama.cpp
+	for cpu in $(ARM_CPUS); do \
+		NUMBA_CPU_NAME=$$cpu XDG_CACHE_HOME=$(VENV)/arm/cache-$$cpu $(ARM_TEST) tests/cpu_kernels tests/arm || exit 1; done
+
+test-arm-short: $(VENV)/ready
+	tests/arm/setup.sh $(VENV)/arm $(BIN)/python
+	NUMBA_CPU_NAME=apple-m1 XDG_CACHE_HOME=$(VENV)/arm/cache-short $(ARM_TEST) \
+		tests/cpu_kernels/test_vector.py tests/cpu_kernels/test_rows.py
+
+test-drop-in: $(VENV)/upstream/ready
+	cd $(VENV)/upstream && PYTHONPATH=$(CURDIR)/tests ../bin/python -m pytest -q -p helpers.drop_in_models tests
+
+$(VENV)/upstream/ready: $(VENV)/ready tests/helpers/upstream_tests.py
+	$(BIN)/python tests/helpers/upstream_tests.py $(VENV)/upstream
+	touch $@
+
+test-reliability: $(VENV)/ready
+	OCTAVO_TEST_RELIABILITY=full $(BIN)/python -m pytest tests/reliability
 
 bench: $(VENV)/ready
 	$(BIN)/octavo bench --depths 2048,8000
