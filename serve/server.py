@@ -1,0 +1,34 @@
+"""What all handlers of the server share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+if TYPE_CHECKING:
+    from .documents import Documents
+    from .engine import Engine
+
+
+@dataclass(frozen=True)
+class Server:
+    """A model and its documents.
+
+    Parameters
+    ----------
+    engine : Engine
+        Generates.
+    documents : Documents
+        The documents that are read, and those that are being read.
+    """
+
+    engine: Engine
+    documents: Documents
+
+
+def server_of(request: Request) -> Server:
+    """Return the server that a request came to."""
+    server: Server = request.app.state.server
+    return server
