@@ -8,8 +8,9 @@ from ..convert.clusters import ClusterSettings
 from ..runtime.cache.index import Index
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.tail import CacheLayer
-from ..runtime.devices.protocol import Device, Interruption
+from ..runtime.devices.protocol import Device
 from ..runtime.graph.nodes import AttentionNode
+from ..runtime.interruption import Interruption
 from ..runtime.methods.method import Assignment, Method
 from .synthetic import random_layer
 

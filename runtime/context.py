@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -13,29 +11,29 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
-from ..cpu_kernels.compile import Q4_0
 from ..errors import OctavoError
 from .cache.index import Index
 from .cache.kv_cache import KVCache
-from .cache.tail import CacheLayer, Rows
-from .devices.protocol import Device, Interruption
+from .cache.layers import cache_layers, check_methods
+from .cache.tail import Rows
+from .devices.protocol import Device
 from .graph import ggml, hook
 from .graph.nodes import AttentionNode, silent_llama_cpp
 from .graph.residual import ResidualSums, watch_residual
+from .interruption import Interruption, abort_callback, watched_signals
 from .methods.method import Assignment
 from .recorder import Recorder
+from .sequence import TokenSequence
 from .shrunk_files import n_lost_pages
-
-_ABORTED = 2  # what llama_decode returns after its abort callback
 
 #: Most tokens of a sequence of any length: kernels compare positions as f32.
 ENDLESS = 1 << 24
 
 
 class Context(internals.LlamaContext):
-    """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds.
+    """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds, or several in turns.
 
-    llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the sequence.
+    llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the sequence that is computed now.
 
     Parameters
     ----------
@@ -76,10 +74,12 @@ class Context(internals.LlamaContext):
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
-        _check_layers(assignments, layers)
+        check_methods(assignments, layers)
         assignments = device.fit_assignments(assignments)
         memory = device.new_memory()
-        self.cache = KVCache(layers, n_ctx, assignments, memory)
+        self._n_threads = max(params.n_threads, params.n_threads_batch)
+        cache = KVCache(layers, n_ctx, assignments, memory)
+        self.sequence = TokenSequence(cache, ResidualSums(len(nodes), self._n_threads))
         self._interruption = Interruption()
         self._executor = device.new_executor(
             self.cache,
@@ -87,7 +87,7 @@ class Context(internals.LlamaContext):
             nodes,
             kv_type,
             params.n_ubatch,
-            max(params.n_threads, params.n_threads_batch),
+            self._n_threads,
             self._interruption,
         )
         params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
@@ -97,10 +97,26 @@ class Context(internals.LlamaContext):
         device.set_parameters(params)
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
-        self._recorder: Recorder | None = None
         self._n_lost_pages = n_lost_pages()
-        self._residual, self._in_prompt = ResidualSums(len(nodes), max(params.n_threads, params.n_threads_batch)), False
-        self._abort = _abort_callback(self._interruption)
+        self._abort = abort_callback(self._interruption)
+
+    @property
+    def cache(self) -> KVCache:
+        """Return the keys and values of the sequence that is computed now."""
+        return self.sequence.cache
+
+    def new_sequence(self, assignments: list[Assignment]) -> TokenSequence:
+        """Return another sequence, empty, whose heads these methods serve. The context goes on with its own."""
+        check_methods(assignments, self.cache.layers)
+        assignments = self.device.fit_assignments(assignments)
+        cache = KVCache(self.cache.layers, self._n_ctx, assignments, self.device.new_memory())
+        return TokenSequence(cache, ResidualSums(len(self.nodes), self._n_threads))
+
+    def switch(self, sequence: TokenSequence) -> None:
+        """Compute another sequence from the next step on, which `new_sequence` returned or `sequence` was."""
+        self.sequence = sequence
+        self._executor.capture(None)
+        self._executor.follow(sequence.cache)
 
     def attach(self, document: Index | None) -> None:
         """Start over with a document's keys and values, or with nothing."""
@@ -118,7 +134,7 @@ class Context(internals.LlamaContext):
         OctavoError
             If the context holds rows after the document, and these or the other methods evict rows.
         """
-        _check_layers(assignments, self.cache.layers)
+        check_methods(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
         before, document = self.cache.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
@@ -168,57 +184,112 @@ class Context(internals.LlamaContext):
         self.cache.reserve(n_tokens)
         np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
         llama_cpp.llama_memory_clear(self.memory, False)
-        recorder = self._recorder
-        if recorder is not None:
-            self._executor.capture(recorder.arrays(n_tokens))
+        recorder = self.sequence.recorder
+        arrays = None if recorder is None else recorder.arrays(n_tokens)
+        if arrays is not None:
+            self._executor.capture(arrays)
         try:
             self._executor.start(n_tokens, self._covers)
-            code = self._run(batch, interruptible=n_tokens >= self._executor.interruptible)
-            self._executor.finish()
-            if n_lost_pages() != self._n_lost_pages:
-                raise OctavoError(
-                    "The model's file or the index became shorter while it was open, or its disk failed: start again."
-                )
-            if code:
-                raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
+            self._compute(batch)
         except BaseException:
             self.cache.truncate(n_past)
             raise
         self.cache.finish_step()
-        if recorder is not None:
-            recorder.take()
+        if recorder is not None and arrays is not None:
+            recorder.take(arrays)
+
+    @property
+    def most_together(self) -> int:
+        """Return how many sequences one step can compute."""
+        return int(self.params.n_seq_max) if self._executor.together else 1
+
+    def decode_together(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> None:
+        """Run one step of several sequences: a token of each, in their order, which follows what its cache holds.
+
+        Parameters
+        ----------
+        batch : LlamaBatch
+            The tokens, each of a llama.cpp sequence of its own.
+        sequences : sequence of TokenSequence
+            At most `most_together` of them.
+
+        Raises
+        ------
+        OctavoError
+            If a token does not fit its context or memory, or if llama.cpp cannot compute the step.
+        """
+        own, caches = self.sequence, [each.cache for each in sequences]
+        before = [cache.n_tokens for cache in caches]
+        recorders = [each.recorder for each in sequences]
+        recorder = next((each for each in recorders if each is not None), None)
+        arrays = None if recorder is None else recorder.arrays(len(caches))
+        try:
+            for each, cache in zip(sequences, caches, strict=True):
+                self.sequence = each
+                self.check_room(1)
+                if cache.follows_prompt:
+                    self._follow_prompt(1)
+                cache.reserve(1)
+            np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
+            llama_cpp.llama_memory_clear(self.memory, False)
+            self._executor.capture(arrays)
+            self._executor.start_together(caches)
+            self._compute(batch)
+        except BaseException:
+            for cache, n_tokens in zip(caches, before, strict=True):
+                cache.truncate(n_tokens)
+            raise
+        finally:
+            self.switch(own)
+        for i, (cache, own_recorder) in enumerate(zip(caches, recorders, strict=True)):
+            cache.finish_step()
+            if own_recorder is not None and arrays is not None:
+                own_recorder.take(arrays, i)
+
+    def _compute(self, batch: internals.LlamaBatch) -> None:
+        """Compute the batch that the executor was prepared for. Raise OctavoError if that fails."""
+        code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
+        self._executor.finish()
+        if n_lost_pages() != self._n_lost_pages:
+            raise OctavoError(
+                "The model's file or the index became shorter while it was open, or its disk failed: start again."
+            )
+        if code:
+            raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
 
     def record(self, recorder: Recorder | None) -> None:
         """Have a recorder keep queries from the next step on; None stops that."""
-        self._recorder = recorder
+        self.sequence.recorder = recorder
         self._executor.capture(None)
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Have no recorder keep queries for a while."""
-        recorder, self._recorder = self._recorder, None
+        sequence = self.sequence
+        recorder, sequence.recorder = sequence.recorder, None
         try:
             yield
         finally:
-            self._recorder = recorder
+            sequence.recorder = recorder
 
     def _follow_prompt(self, n_tokens: int) -> None:
         """Compare the residual stream in the batches of a prompt, and set the layers' budgets where it ends."""
+        own = self.sequence
         if self.cache.n_tokens == self.cache.n_document:
-            self._residual.clear()
+            own.residual.clear()
             self.cache.follow_prompt(None)
-        watch_residual(self._executor.step, self._residual if n_tokens > 1 else None)
-        if n_tokens > 1 or not self._in_prompt:
-            self._in_prompt = n_tokens > 1
+        watch_residual(self._executor.step, own.residual if n_tokens > 1 else None)
+        if n_tokens > 1 or not own.in_prompt:
+            own.in_prompt = n_tokens > 1
             return
-        by_node = self._residual.means
+        by_node = own.residual.means
         if not len(by_node):
             raise OctavoError(
                 "Layers cannot get budgets by the prompt: llama.cpp's graph of this model does not name what goes into "
                 "their attention and what comes out. Use plan:by=sensitivity."
             )
         self.cache.follow_prompt([by_node[i] for i, node in enumerate(self.nodes) if node.appends])
-        self._in_prompt = False
+        own.in_prompt = False
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
         """Return what llama_decode returns."""
@@ -226,31 +297,10 @@ class Context(internals.LlamaContext):
             return int(llama_cpp.llama_decode(self.ctx, batch.batch))
         llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
         try:
-            with self._watched_signals(), silent_llama_cpp():
+            with watched_signals(self._interruption), silent_llama_cpp():
                 return int(llama_cpp.llama_decode(self.ctx, batch.batch))
         finally:
             llama_cpp.llama_set_abort_callback(self.ctx, llama_cpp.ggml_abort_callback(0), None)
-
-    @contextmanager
-    def _watched_signals(self) -> Iterator[None]:
-        """Have a Ctrl-C set a flag that abandons the graph between two nodes, and act after that."""
-        self._interruption.came = False
-        handler = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(handler):
-            yield  # a signal that is ignored, or that C code handles, is not ours
-            return
-
-        def remember(*_: Any) -> None:
-            self._interruption.came = True
-
-        signal.signal(signal.SIGINT, remember)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, handler)
-        if self._interruption.came:
-            handler(signal.SIGINT, None)
-            raise KeyboardInterrupt
 
     def n_ctx(self) -> int:
         """Return the most tokens that a token may see."""
@@ -378,53 +428,7 @@ class Context(internals.LlamaContext):
             self._executor.capture(None)
 
 
-def _check_layers(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
-    """Refuse methods that turn queries as octavo does not know, and those that read keys otherwise than they are."""
-    for method in (assignment.method for assignment in assignments):
-        if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
-            raise OctavoError(
-                f"{method.name} reads components from rows, and keys of q4_0 are rotated: use "
-                f"{method.name}:layout=two, or --cache-type q8_0."
-            )
-        if method.turns and any(layer.rope is None for layer in layers):
-            raise OctavoError(
-                "octavo does not know how this model counts positions, and cannot count them in the cache: use "
-                f"{method.name}:positions=sequence."
-            )
-
-
-def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
-    """Return the caches of a model's attentions, without those that read another's."""
-    return [
-        CacheLayer(
-            node.n_kv_head,
-            node.head_dim,
-            node.window,
-            kv_type,
-            node.n_head // node.n_kv_head,
-            node.softcap,
-            node.rope,
-        )
-        for node in nodes
-        if node.appends
-    ]
-
-
 def _floats(tensor: ggml.Tensor) -> np.ndarray:
     """Return a copy of a contiguous tensor of f32: (rows, columns)."""
     n_columns, n_rows = tensor.ne[0], tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
     return ggml.strided(tensor, np.float32, (n_rows, n_columns), (4 * n_columns, 4)).copy()
-
-
-def _abort_callback(interruption: Interruption) -> Any:
-    """Return a function that llama.cpp calls between the nodes of a graph, so that Python sees signals.
-
-    It returns True to abandon the graph. It does not know the context: a context that its own callback knows would
-    outlive its last user.
-    """
-
-    @llama_cpp.ggml_abort_callback
-    def abort(_: Any) -> bool:
-        return interruption.came
-
-    return abort

@@ -16,8 +16,9 @@ from llama_cpp.llama import LlamaState
 from ..errors import OctavoError
 from . import model_file
 from .cache.index import Index
+from .cache.layers import cache_layers
 from .cache.tail import CacheLayer
-from .context import Context, cache_layers
+from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
@@ -64,6 +65,8 @@ class Llama(DropIn):
     rope_scale : float
         How many times as long a text the positions are stretched to; so is the context, if n_ctx is 0. llama.cpp's
         --rope-scale.
+    n_parallel : int
+        Most sequences of which one step computes a token each (see held.py). llama.cpp's --parallel.
     verbose : bool
         Whether llama.cpp prints its log.
     **arguments
@@ -91,13 +94,14 @@ class Llama(DropIn):
         device: str = AUTO,
         rope_scaling: str | None = None,
         rope_scale: float = 1.0,
+        n_parallel: int = 1,
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()  # what llama-cpp-python closes, even where we refuse
         own = {"attention": attention, "budget": budget, "plan": plan, "retrieval_heads": retrieval_heads}
         own |= {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
-        own |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "verbose": verbose}
+        own |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel, "verbose": verbose}
         self._arguments = {**own, **arguments}
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem = model_file.check(path, only_words)
@@ -112,7 +116,7 @@ class Llama(DropIn):
         if rope_scaling is not None or rope_scale != 1:
             arguments |= rope_arguments(rope_scaling, rope_scale)
         self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
-        self._rope_scale = rope_scale
+        self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # words alone know of no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
         if native:
@@ -156,6 +160,7 @@ class Llama(DropIn):
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
         nodes = attention_nodes(self._model, params)
         params.n_ctx = self._inner_n_ctx(n_ctx)
+        params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
         if params.n_ctx > self.n_batch:  # RoPE factors depend on it, and those of the nodes are for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)

@@ -41,7 +41,7 @@ class QueryHead(NamedTuple):
 
 
 class Recorder:
-    """Keeps the queries of some heads, of the last token of each step.
+    """Keeps the queries of some heads, of one token of each step.
 
     Parameters
     ----------
@@ -57,20 +57,19 @@ class Recorder:
         self._nodes, self._shapes = nodes, shapes
         self.heads = [head for head in heads if not nodes[head.node].window]
         self._recorded: list[list[np.ndarray]] = []
-        self._arrays: list[np.ndarray | None] = []
 
     def arrays(self, n_tokens: int) -> list[np.ndarray | None]:
-        """Return an array for each node that receives the scaled queries of the next step; None for the others."""
-        self._arrays = [None] * len(self._nodes)
+        """Return an array for each node that receives the scaled queries of a step; None for the others."""
+        arrays: list[np.ndarray | None] = [None] * len(self._nodes)
         for number in {head.node for head in self.heads}:
             node, shape = self._nodes[number], self._shapes[number]
-            self._arrays[number] = np.empty((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
-        return self._arrays
+            arrays[number] = np.empty((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
+        return arrays
 
-    def take(self) -> None:
-        """Keep what the step left in the arrays."""
-        last = {number: array[:, -1] for number, array in enumerate(self._arrays) if array is not None}
-        self._recorded.append([last[node][kv_head, member].copy() for node, kv_head, member in self.heads])
+    def take(self, arrays: Sequence[np.ndarray | None], token: int = -1) -> None:
+        """Keep what a step left of one of its tokens in the arrays."""
+        own = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
+        self._recorded.append([own[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
     def clear(self) -> None:
         """Forget everything."""

@@ -62,6 +62,8 @@ class KVCache(HeadTable):
 
     Attributes
     ----------
+    memory : Memory
+        As given.
     origin : int
         Token of the sequence from which positions are counted. It moves on where the sequence may be of any length, as
         RoPE loses accuracy at large positions.
@@ -71,7 +73,7 @@ class KVCache(HeadTable):
         self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment], memory: Memory | None = None
     ) -> None:
         super().__init__(layers, n_ctx)
-        self._memory: Memory = memory or CpuMemory()
+        self.memory: Memory = memory or CpuMemory()
         self.document: Index | None = None
         self.n_tail = self.origin = 0  # tokens after the document
         self._n_unfinished = 0  # tokens of a step that is not over
@@ -87,7 +89,7 @@ class KVCache(HeadTable):
             for i, number in enumerate(each.heads.numbers.tolist()):
                 layer, record = self.layers[self._layer_of[number]], self.heads[number : number + 1]
                 state = each.heads.state[i]
-                tails[number] = Tail(layer, each.method, record, state, self.tables[number], self._memory)
+                tails[number] = Tail(layer, each.method, record, state, self.tables[number], self.memory)
         self.tails = [tails[number] for number in range(len(self.heads))]
         self.attach(None)
 
@@ -314,7 +316,7 @@ class KVCache(HeadTable):
             tail.shrink(0)
         self._n_chunks = np.zeros(len(self.tails), np.int64)
         self._shared = {}
-        self._memory.release()
+        self.memory.release()
         for each, assignment in zip(self.served, self.assignments, strict=True):
             each.layer_scale[...] = assignment.scale
         share_out(self.served, max(self.n_tokens, 1), document)
@@ -347,9 +349,9 @@ class KVCache(HeadTable):
         if layer not in self._shared:
             named = {name for each in self.served for name in each.method.document_arrays}
             names = (named | {"keys", "values"}) - set(ClusterMeans._fields)
-            arrays: dict[str, Any] = {name: self._memory.share(getattr(stored, name)) for name in sorted(names)}
+            arrays: dict[str, Any] = {name: self.memory.share(getattr(stored, name)) for name in sorted(names)}
             if named & set(ClusterMeans._fields):
-                arrays["known_means"] = ClusterMeans(*(self._memory.share(array) for array in stored.means))
+                arrays["known_means"] = ClusterMeans(*(self.memory.share(array) for array in stored.means))
             self._shared[layer] = replace(stored, **arrays)
         return self._shared[layer]
 

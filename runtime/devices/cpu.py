@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import llama_cpp
 import numpy as np
@@ -13,7 +14,7 @@ from ...cpu_kernels import lloyd
 from ...cpu_kernels.ahead import compile_ahead
 from ...cpu_kernels.blocks import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.head import CHUNK_ROWS, HEAD
 from ...cpu_kernels.hooks import native
 from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.partials import partial_size
@@ -24,9 +25,9 @@ from ..cache.kv_cache import KVCache
 from ..cache.memory import CpuMemory, Memory
 from ..graph import hook
 from ..graph.nodes import AttentionNode
+from ..interruption import Interruption
 from ..methods.method import Assignment
 from . import CPU
-from .protocol import Interruption
 from .scratch import Scratch
 
 
@@ -83,7 +84,7 @@ class CpuDevice:
 class CpuExecutor:
     """The records that the native step follows, and the memory that it works in."""
 
-    interruptible = 8
+    interruptible, together = 8, True
 
     def __init__(
         self,
@@ -102,7 +103,10 @@ class CpuExecutor:
         self._layers = np.zeros(len(nodes), hook.LAYER)
         self._buffers = self._allocate(memory, n_ubatch, n_threads)
         self._fill_tables()
-        self._scratch = Scratch(cache, memory, nodes)
+        self._memory = memory
+        self._scratches: WeakKeyDictionary[KVCache, Scratch] = WeakKeyDictionary()
+        self._spans = np.empty((self._n_kv_head, 0), SPAN)
+        self.follow(cache)
 
     def _allocate(self, memory: Memory, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
         """Allocate the memory that the step works in. Off a cache line, AMX loads its tiles at half the speed."""
@@ -126,26 +130,56 @@ class CpuExecutor:
         self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
         for layer, node in zip(self._layers, self._nodes, strict=True):
             layer["work"] = self._work.ctypes.data
-            layer["heads"] = self._cache.layer_heads(node.kv_layer).ctypes.data
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
             layer["scale"], layer["softcap"] = node.scale, node.softcap
 
+    def follow(self, cache: KVCache) -> None:
+        """Point the layers at another cache's heads."""
+        self._cache = cache
+        self._layers["heads"] = self._first_heads(cache)
+
+    def _first_heads(self, cache: KVCache) -> np.ndarray:
+        """Addresses of each node's first HEAD record."""
+        first = cache.first_heads[[node.kv_layer for node in self._nodes]]
+        addresses: np.ndarray = cache.heads.ctypes.data + first * HEAD.itemsize
+        return addresses
+
     def rearrange(self) -> None:
-        """Follow the cache: its methods serve other heads."""
-        self._scratch.forget()
+        """Forget how much scratch the methods need."""
+        self._scratches.pop(self._cache, None)
 
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
         """Begin with the first node."""
-        if self._scratch.make_room():
-            self._spans = np.empty((self._n_kv_head, self._scratch.n_spans), SPAN)
-            self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
+        self._make_room_to_select(self._cache)
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short one
             self._connect("choose", choose_by_shape)
         self._connect(*(("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)))
+        self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
+
+    def start_together(self, caches: Sequence[KVCache]) -> None:
+        """Begin with the first node: the step's threads compute one cache after another there."""
+        for cache in caches:
+            self._make_room_to_select(cache)
+        self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
+        self._layers["sequences"] = (
+            self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
+        )
+        self._connect("run_token", hook.compiled_token)
+        self._connect("run_batch", hook.compiled_batch)
+        self._layers["together"] = [hook.attend_by_shape(shape).address for shape in self._shapes]
         self._work["arrived"] = self.step["next_layer"] = 0
+
+    def _make_room_to_select(self, cache: KVCache) -> None:
+        """Make room for what the methods of a cache select."""
+        if cache not in self._scratches:
+            self._scratches[cache] = Scratch(self._memory, self._nodes)
+        scratch = self._scratches[cache]
+        if scratch.make_room(cache) and scratch.n_spans > self._spans.shape[1]:
+            self._spans = np.empty((self._n_kv_head, scratch.n_spans), SPAN)
+            self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
 
     def _connect(self, name: str, compiled: Callable[[Shape], Any]) -> None:
         """Give the layers the address of a function, compiled for the shape of each, where they need it first."""

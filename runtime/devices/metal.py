@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,9 +29,10 @@ from ..cache.kv_cache import KVCache
 from ..cache.memory import Memory
 from ..graph import ggml, hook
 from ..graph.nodes import AttentionNode
+from ..interruption import Interruption
 from ..methods.method import Assignment
 from . import METAL
-from .protocol import Interruption, UnsupportedModel
+from .protocol import UnsupportedModel
 from .scratch import Scratch
 
 #: All of a model's layers, for llama.cpp.
@@ -125,7 +127,7 @@ class MetalExecutor:
     Attributes
     ----------
     memory : SharedMemory
-        As given.
+        The cache's.
     work : Work
         Memory that all layers work in.
 
@@ -135,7 +137,7 @@ class MetalExecutor:
         If a kernel cannot be compiled.
     """
 
-    interruptible = 1
+    interruptible, together = 1, False
 
     def __init__(
         self,
@@ -147,23 +149,37 @@ class MetalExecutor:
         n_ubatch: int,
         interruption: Interruption,
     ) -> None:
-        self._gpu, self._cache, self.memory, self._nodes = gpu, cache, memory, nodes
+        self._gpu, self._nodes, self._n_ubatch = gpu, nodes, n_ubatch
         self._interruption = interruption
         self._shapes = [node.shape(kv_type) for node in nodes]
         for shape in self._shapes:
             library(gpu, shape)
-        self._heads = GpuHeads(memory, *cache.tables.shape)
-        self.work = Work(memory, self._shapes, [node.n_kv_head for node in nodes], n_ubatch)
-        self._scratch = Scratch(cache, memory, nodes)
+        self._places: WeakKeyDictionary[KVCache, tuple[SharedMemory, GpuHeads, Work, Scratch]] = WeakKeyDictionary()
         self._captured: Sequence[np.ndarray | None] = ()
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
         self.step = hook.new_step(len(nodes))
         self.step["attend"] = ctypes.cast(self._callback, ctypes.c_void_p).value
-        self.rearrange()
+        self.follow(cache)
+
+    def follow(self, cache: KVCache) -> None:
+        """Work in the memory of another cache, so that the GPU sees all that a step reads in one."""
+        self._cache = cache
+        if cache not in self._places:
+            memory = cache.memory
+            assert isinstance(memory, SharedMemory)
+            work = Work(memory, self._shapes, [node.n_kv_head for node in self._nodes], self._n_ubatch)
+            heads, scratch = GpuHeads(memory, *cache.tables.shape), Scratch(memory, self._nodes)
+            self._places[cache] = memory, heads, work, scratch
+        self.memory, self._heads, self.work, self._scratch = self._places[cache]
+        self._generation = -1
+
+    def start_together(self, caches: Sequence[KVCache]) -> None:
+        """Refuse: sequences take turns here."""
+        raise NotImplementedError
 
     def rearrange(self) -> None:
-        """Follow the cache: its methods serve other heads."""
+        """Forget how much scratch the methods need."""
         self._scratch.forget()
         self._generation = -1
 
@@ -175,7 +191,7 @@ class MetalExecutor:
         """Give the GPU the records of all heads as they are now."""
         cache, self._problem = self._cache, None
         self.memory.tidy()
-        if self._scratch.make_room():
+        if self._scratch.make_room(cache):
             self.work.make_room(self._scratch.n_spans)
         if cache.generation != self._generation:
             self._follow_methods()

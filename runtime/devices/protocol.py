@@ -7,13 +7,13 @@ or on its own Metal backend. `cpu.py` runs in the threads of llama.cpp, `metal.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...errors import OctavoError
 from ..cache.memory import Memory
+from ..interruption import Interruption
 
 if TYPE_CHECKING:
     from ...cpu_kernels.compile import Shape
@@ -26,19 +26,16 @@ class UnsupportedModel(OctavoError):
     """The device has no kernels for a model's attention."""
 
 
-@dataclass
-class Interruption:
-    """Whether a Ctrl-C came while a graph was computed. Not a threading.Event: a signal may come inside its lock."""
-
-    came: bool = False
-
-
 class Executor(Protocol):
     """A device's part of one context: it attends the nodes of the context's graph."""
 
     @property
     def step(self) -> np.ndarray:
         """What `replace_attention` follows: a STEP, an array of one."""
+
+    @property
+    def together(self) -> bool:
+        """Return whether a step can be of several sequences."""
 
     @property
     def interruptible(self) -> int:
@@ -49,6 +46,9 @@ class Executor(Protocol):
 
         Above 0, `covers` is the share of the attention that the rows must hold that the batch reads.
         """
+
+    def start_together(self, caches: Sequence[KVCache]) -> None:
+        """Prepare a step of one token of each of these caches, which have reserved room for it."""
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, without llama.cpp, between `start` and `finish`: for the doctor.
@@ -76,8 +76,11 @@ class Executor(Protocol):
         Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
         """
 
+    def follow(self, cache: KVCache) -> None:
+        """Attend with another cache."""
+
     def rearrange(self) -> None:
-        """Follow the cache: its methods serve other heads."""
+        """Take note that the cache's methods serve other heads."""
 
 
 class Device(Protocol):

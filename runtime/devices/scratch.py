@@ -16,12 +16,10 @@ _ALIGNMENT = 64
 
 
 class Scratch:
-    """Scratch of each KV head of a layer, at which the HEAD records of a cache point.
+    """Scratch of each KV head of a layer, at which the HEAD records of one cache point.
 
     Parameters
     ----------
-    cache : KVCache
-        The cache.
     memory : Memory
         Where the scratch lies.
     nodes : sequence of AttentionNode
@@ -33,8 +31,8 @@ class Scratch:
         Spans that each head must have room for.
     """
 
-    def __init__(self, cache: KVCache, memory: Memory, nodes: Sequence[AttentionNode]) -> None:
-        self._cache, self._memory, self._nodes = cache, memory, nodes
+    def __init__(self, memory: Memory, nodes: Sequence[AttentionNode]) -> None:
+        self._memory, self._nodes = memory, nodes
         self._n_kv_head = max(node.n_kv_head for node in nodes)
         self._group = max(node.n_head // node.n_kv_head for node in nodes)
         self.forget()
@@ -43,16 +41,16 @@ class Scratch:
         """Forget how much room there is: the cache's methods serve other heads."""
         self._n_items = self.n_spans = -1
 
-    def make_room(self) -> bool:
-        """Make room for the step that is reserved, and for some to come. Return whether anything changed."""
-        n_items, n_spans = self._cache.max_items, self._cache.max_spans
+    def make_room(self, cache: KVCache) -> bool:
+        """Make room for the step that the cache reserved, and for some to come. Return whether anything changed."""
+        n_items, n_spans = cache.max_items, cache.max_spans
         if n_items <= self._n_items and n_spans <= self.n_spans:
             return False
         self._n_items, self.n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
         size = -(-selection_scratch_bytes(self._group, self._n_items) // _ALIGNMENT) * _ALIGNMENT
         self._bytes = self._memory.allocate(self._n_kv_head * size)
-        self._cache.heads["scratch_items"] = self._n_items
+        cache.heads["scratch_items"] = self._n_items
         for node in self._nodes:
             addresses = self._bytes.ctypes.data + np.arange(node.n_kv_head) * size
-            self._cache.layer_heads(node.kv_layer)["scratch"] = addresses
+            cache.layer_heads(node.kv_layer)["scratch"] = addresses
         return True

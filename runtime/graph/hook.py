@@ -32,8 +32,9 @@ from numba import int64, types
 from ...cpu_kernels.append import append_rows
 from ...cpu_kernels.compile import Shape, kernel, native_callback
 from ...cpu_kernels.head import HEAD
+from ...cpu_kernels.hooks import native
 from ...cpu_kernels.layer import WORK, attend_batch, attend_token, threads_for
-from ...cpu_kernels.memory import address_of, call_native, copy_bytes
+from ...cpu_kernels.memory import address_of, barrier, call_native, copy_bytes, read_int64
 from ...cpu_kernels.views import array_at, record_at
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
@@ -65,6 +66,11 @@ LAYER = np.dtype(
         ("run_batch", "i8"),  # and of `run_batch`
         ("choose", "i8"),  # of the native `choose_in_layer` (layer.py), or 0
         ("heads", "i8"),  # address of n_kv_head HEAD records
+        (
+            "together",
+            "i8",
+        ),  # address of the native `attend_together` in a step of a token each of several sequences; or 0
+        ("sequences", "i8"),  # in such a step, address of the addresses of their HEAD records, int64 for each
         ("n_kv_head", "i8"),
         ("appends", "i8"),  # 0 if it reads the keys and values that another layer stores
         ("captured_queries", "i8"),  # address that receives a copy of the scaled queries, or 0
@@ -201,7 +207,7 @@ def run_token(shape, node_address, ith, n_threads, layer_address):
     if ith >= n_threads:
         return
     for i in range(ith, layer.n_kv_head, n_threads):
-        _load_head(shape, node, 1, i, layer)
+        _load_head(shape, node, 0, 1, i, layer.heads, layer)
     sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
     rest = sinks, node.data, node.nb[1], ith, n_threads
     attend_token(shape, layer.heads, layer.n_kv_head, layer.softcap, layer.work, *rest)
@@ -211,34 +217,69 @@ def run_token(shape, node_address, ith, n_threads, layer_address):
 def run_batch(shape, node_address, ith, n_threads, layer_address):
     """Compute one layer's attention for a batch; the parameters are those of `run_token`."""
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
+    if layer.together != 0:
+        call_native(layer.together, node_address, layer_address, ith, n_threads)
+        return
     n_tokens = record_at(node.src[0], TENSOR).ne[1]
     for i in range(ith, layer.n_kv_head, n_threads):
-        _load_head(shape, node, n_tokens, i, layer)
+        _load_head(shape, node, 0, n_tokens, i, layer.heads, layer)
     sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
     rest = layer.choose, sinks, node.data, (node.nb[2], node.nb[1]), ith, n_threads
     attend_batch(shape, layer.heads, layer.n_kv_head, n_tokens, layer.softcap, layer.work, *rest)
 
 
 @kernel
-def _load_head(shape, node, n_tokens, i, layer):
-    """Store the new rows of KV head i, and load the queries of its group."""
-    if layer.appends:
-        keys, values = record_at(node.src[1], TENSOR), record_at(node.src[2], TENSOR)
-        first_key, first_value = keys.data + i * keys.nb[2], values.data + i * values.nb[2]
-        head = layer.heads + i * _HEAD_BYTES
-        append_rows(shape, head, first_key, keys.nb[1], first_value, values.nb[1], n_tokens)
-    query_bytes = n_tokens * shape.group * shape.head_dim * 4
-    query = record_at(layer.work, WORK).queries + i * query_bytes
-    _load_queries(shape, record_at(node.src[0], TENSOR), i, n_tokens, layer.scale, query)
-    if layer.captured_queries != 0:
-        copy_bytes(layer.captured_queries + i * query_bytes, query, query_bytes)
+def attend_together(shape, node_address, layer_address, ith, n_threads):
+    """Compute one layer's attention for a token each of several sequences, one after another, on all threads.
+
+    It is called by address, because most contexts have one sequence; the parameters are those of `run_token`.
+
+    Returns
+    -------
+    int64
+        0.
+    """
+    layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
+    sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
+    for token in range(record_at(node.src[0], TENSOR).ne[1]):
+        heads = read_int64(layer.sequences + token * 8)
+        if token > 0:  # they work in the same memory
+            barrier(layer.work, n_threads)
+        n_own = threads_for(heads, layer.n_kv_head, n_threads)
+        if ith < n_own:
+            for i in range(ith, layer.n_kv_head, n_own):
+                _load_head(shape, node, token, 1, i, heads, layer)
+            rest = sinks, node.data + token * node.nb[2], node.nb[1], ith, n_own
+            attend_token(shape, heads, layer.n_kv_head, layer.softcap, layer.work, *rest)
+    return 0
+
+
+def attend_by_shape(shape: Shape) -> Any:
+    """Compile `attend_together` for one shape."""
+    return native(attend_together, shape)
 
 
 @kernel
-def _load_queries(shape, queries, i, n_tokens, scale, target_address):
+def _load_head(shape, node, first, n_tokens, i, heads, layer):
+    """Store the new rows of KV head i, and load its group's queries: those of n_tokens tokens from the first on."""
+    if layer.appends:
+        keys, values = record_at(node.src[1], TENSOR), record_at(node.src[2], TENSOR)
+        key, value = keys.data + i * keys.nb[2], values.data + i * values.nb[2]
+        key, value = key + first * keys.nb[1], value + first * values.nb[1]
+        append_rows(shape, heads + i * _HEAD_BYTES, key, keys.nb[1], value, values.nb[1], n_tokens)
+    queries, token_bytes = record_at(node.src[0], TENSOR), shape.group * shape.head_dim * 4
+    query = record_at(layer.work, WORK).queries + i * n_tokens * token_bytes
+    _load_queries(shape, queries, i, first, n_tokens, layer.scale, query)
+    if layer.captured_queries != 0:
+        captured = layer.captured_queries + (i * queries.ne[1] + first) * token_bytes
+        copy_bytes(captured, query, n_tokens * token_bytes)
+
+
+@kernel
+def _load_queries(shape, queries, i, first_token, n_tokens, scale, target_address):
     """Scale the queries of KV head i's group, and lay those of a token together: (n_tokens, group, head_dim)."""
     token_step, head_step = queries.nb[1], queries.nb[2]
-    first = queries.data + i * shape.group * head_step
+    first = queries.data + first_token * token_step + i * shape.group * head_step
     target = array_at(target_address, (n_tokens, shape.group, shape.head_dim), np.float32)
     for token in range(n_tokens):
         for g in range(shape.group):

@@ -6,8 +6,8 @@ from octavo.cpu_kernels.vector import CACHE_LINE
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.devices.cpu import CpuDevice
-from octavo.runtime.devices.protocol import Interruption
 from octavo.runtime.graph.nodes import AttentionNode
+from octavo.runtime.interruption import Interruption
 from octavo.runtime.methods.compose import assign
 
 

@@ -22,8 +22,8 @@ from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.rows import row_format
 from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.devices.cpu import CpuDevice
-from octavo.runtime.devices.protocol import Interruption
 from octavo.runtime.graph.nodes import AttentionNode
+from octavo.runtime.interruption import Interruption
 from octavo.runtime.methods.budgets import scaled
 from octavo.runtime.methods.compose import assign
 from octavo.runtime.store.plan import Plan

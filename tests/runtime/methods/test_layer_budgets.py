@@ -60,7 +60,7 @@ def test_a_prompt_decides_what_layers_keep_of_it(model):
         llama.eval(TOKENS[:1500])
         cache = llama.context.cache
         assert set(cache.heads["n_tail"].tolist()) == {1500}
-        similarity = llama.context._residual.means
+        similarity = llama.context.sequence.residual.means
         assert len(set(similarity.tolist())) == 4
         llama.eval([TOKENS[1500]])
         expected = papers.squeeze_budgets(similarity, 0.5 * 1501, 0.6)
