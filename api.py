@@ -133,7 +133,7 @@ def open_document(
     library = Library.of(model, index_dir)
     source = Source(path, password)
     _refuse_early(source, library, notice)
-    llama = _load(
+    llama = load(
         model,
         library,
         attention,
@@ -260,7 +260,7 @@ def open_session(
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     model = model or default_model()
     library = Library.of(model, index_dir)
-    llama = _load(
+    llama = load(
         model,
         library,
         attention,
@@ -328,7 +328,7 @@ def index_documents(
     library = Library.of(model, index_dir)
     for source in sources:
         _refuse_early(source, library, notice)
-    llama = _load(
+    llama = load(
         model,
         library,
         attention,
@@ -352,7 +352,7 @@ def index_documents(
     return folders
 
 
-def _load(
+def load(
     model: str | os.PathLike[str],
     library: Library,
     attention: str,
@@ -367,8 +367,31 @@ def _load(
     rope_scaling: str | None,
     rope_scale: float,
     notice: Notice,
+    n_parallel: int = 1,
 ) -> Llama:
-    """Load a model, with its plan if the attention needs one, and say what is unusual about it."""
+    """Load a model, with its plan if the attention needs one, and say what is unusual about it.
+
+    Parameters
+    ----------
+    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
+        As in `open_document`.
+    library : Library
+        The model's library.
+    notice : callable
+        Receives sentences about what happens.
+    n_parallel : int
+        Most sequences of which one step computes a token each.
+
+    Returns
+    -------
+    Llama
+        The model.
+
+    Raises
+    ------
+    OctavoError
+        Model or plan cannot be used, or a setting is out of range.
+    """
     if attention == LLAMA_CPP:
         raise OctavoError("attention='llama.cpp' reads no index: give octavo's attention, or use octavo.Llama.")
     words, share = with_budget(attention, budget)
@@ -385,6 +408,7 @@ def _load(
         budget=share,
         plan=plan_for([attention], plan, library),
         retrieval_heads=retrieval_heads,
+        n_parallel=n_parallel,
     )
     trained = llama._model.n_ctx_train()
     if llama.n_ctx() > trained:

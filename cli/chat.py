@@ -254,7 +254,7 @@ class ChatLoop:
         """Return the name under which the last conversation about the document is kept."""
         from ..runtime.conversation import hash_tokens
 
-        return f"last-{hash_tokens(self.session.llama, self.session.n_document)[:12]}"
+        return f"last-{hash_tokens(self.session.llama.input_ids[: self.session.n_document])[:12]}"
 
     def keep(self) -> None:
         """Keep the conversation for --continue, if there is any and it can be kept."""

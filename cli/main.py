@@ -28,6 +28,7 @@ SECTIONS = {
         "remove": "Remove the indexes of documents; the documents stay.",
         "prune": "Remove indexes that are of no more use.",
         "verify": "Compare indexes with their checksums.",
+        "serve": "Serve OpenAI's API over documents, and a page for the browser.",
     },
     "Measuring": {
         "profile": "Measure which layers and heads of a model matter, once.",

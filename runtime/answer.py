@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,10 +109,18 @@ class Meter:
 
 
 class Text:
-    """The text of an answer as it comes: whole characters, and nothing from the text `stop` on."""
+    """The text of an answer as it comes: whole characters, and nothing from a text on that ends it.
 
-    def __init__(self, stop: str | None) -> None:
-        self._stop = stop
+    Parameters
+    ----------
+    stops : sequence of str
+        Texts that end it.
+    strips : bool
+        Whether blanks before its first letter are left out.
+    """
+
+    def __init__(self, stops: Sequence[str] = (), strips: bool = False) -> None:
+        self._stops, self._strips = [stop for stop in stops if stop], strips
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text, self._n_shown = "", 0
         self._starts: list[int] = []
@@ -119,17 +128,19 @@ class Text:
         self.stopped = False
 
     def add(self, piece: bytes) -> str:
-        """Add a token's bytes; returns what can be shown now. Text that may begin `stop` is held back."""
+        """Add a token's bytes; returns what can be shown now. Text that may begin one of `stops` is held back."""
         self._starts.append(len(self._text))
         self._text += self._decoder.decode(piece)
-        sure = len(self._text)
-        if self._stop is not None:
-            found = self._text.find(self._stop)
-            self.stopped = found >= 0
-            lengths = range(min(len(self._stop) - 1, len(self._text)), 0, -1)
-            held = next((n for n in lengths if self._text.endswith(self._stop[:n])), 0)
-            sure = found if self.stopped else sure - held
-        return self._show(sure)
+        found = [place for stop in self._stops if (place := self._text.find(stop, self._n_shown)) >= 0]
+        self.stopped = bool(found)
+        if found:
+            return self._show(min(found))
+        return self._show(len(self._text) - max((self._n_begun(stop) for stop in self._stops), default=0))
+
+    def _n_begun(self, stop: str) -> int:
+        """Characters of a text at the end that may be its beginning."""
+        unseen = len(self._text) - self._n_shown
+        return next((n for n in range(min(len(stop) - 1, unseen), 0, -1) if self._text.endswith(stop[:n])), 0)
 
     @property
     def n_tokens(self) -> int:
@@ -137,7 +148,7 @@ class Text:
         return sum(start < self._n_shown for start in self._starts)
 
     def rest(self) -> str:
-        """What was held back, if the answer did not end at `stop`."""
+        """What was held back, if the answer did not end at one of `stops`."""
         if self.stopped:
             return ""
         self._text += self._decoder.decode(b"", final=True)
@@ -146,7 +157,7 @@ class Text:
     def _show(self, stop: int) -> str:
         """The text up to a position, as far as it was not shown before."""
         shown = self._text[self._n_shown : stop]
-        if self._n_shown == 0 and self._stop is not None:
+        if self._n_shown == 0 and self._strips:
             shown = shown.lstrip()  # the blank after "Answer:"
         self._n_shown = stop
         self.shown += shown

@@ -57,7 +57,7 @@ class Conversation:
         tokens = llama.input_ids[n_document : llama.n_tokens].tolist()
         start = cache.n_tail - len(tokens)
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
-        return cls(hash_tokens(llama, n_document), tokens, rows, unread, last)
+        return cls(hash_tokens(llama.input_ids[:n_document]), tokens, rows, unread, last)
 
     def resume(self, llama: Llama, n_document: int) -> None:
         """Go on with the conversation after n_document tokens, which the model holds and nothing after them.
@@ -67,7 +67,7 @@ class Conversation:
         OctavoError
             It was over another document, or does not fit the context.
         """
-        if self.follows != hash_tokens(llama, n_document):
+        if self.follows != hash_tokens(llama.input_ids[:n_document]):
             raise OctavoError("This conversation was over another document, or with another prompt.")
         llama.context.check_room(len(self.tokens))
         if self.rows and not llama.context.cache.evicts:
@@ -76,9 +76,9 @@ class Conversation:
             llama.read(self.tokens)
 
 
-def hash_tokens(llama: Llama, n_tokens: int) -> str:
-    """Return the hash of the first tokens that a model holds, in hexadecimal digits."""
-    return hashlib.sha256(np.asarray(llama.input_ids[:n_tokens], np.int32).tobytes()).hexdigest()
+def hash_tokens(tokens: np.ndarray) -> str:
+    """Return the hash of tokens, in hexadecimal digits."""
+    return hashlib.sha256(np.asarray(tokens, np.int32).tobytes()).hexdigest()
 
 
 def write_conversation(path: Path, conversation: Conversation, model: str, kv_type: str) -> None:
@@ -119,7 +119,7 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
     write_arrays(path, arrays)
 
 
-def read_conversation(path: Path, model: str, kv_type: str) -> Conversation:
+def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True) -> Conversation:
     """Read a conversation.
 
     Parameters
@@ -130,6 +130,8 @@ def read_conversation(path: Path, model: str, kv_type: str) -> Conversation:
         Hash of the model file.
     kv_type : str
         How keys and values are stored; if it differs, the rows are left out.
+    checked : bool
+        Whether to compare the file with its checksum.
 
     Raises
     ------
@@ -139,7 +141,7 @@ def read_conversation(path: Path, model: str, kv_type: str) -> Conversation:
     if not path.is_file():
         raise OctavoError(f"There is no conversation {path}.")
     try:
-        arrays = map_arrays(path, checked=bool(stored_checksum(path)))  # those from before have none
+        arrays = map_arrays(path, checked=checked and bool(stored_checksum(path)))  # those from before have none
         header = json.loads(arrays["header"].tobytes())
         if header["format_version"] != _VERSION:
             raise OctavoError(f"The conversation {path} was saved by another version of octavo.")

@@ -308,6 +308,21 @@ class Llama(DropIn):
         """Evaluate tokens as `eval` does, where nothing is predicted from any of them."""
         self._evaluate(tokens, 0)
 
+    def eval_all(self, tokens: Sequence[int]) -> np.ndarray:
+        """Evaluate tokens as `read` does, and return the logits after each: float32, shape (n_tokens, n_vocab)."""
+        self.context.check_room(len(tokens))
+        logits = []
+        for piece in self._pieces(tokens, 0):
+            for start in range(0, len(piece), self.n_batch):
+                own = list(piece[start : start + self.n_batch])
+                self._batch.set_batch(batch=own, n_past=self.n_tokens, logits_all=True)
+                self.context.decode(self._batch)
+                self.input_ids[self.n_tokens : self.n_tokens + len(own)] = own
+                self.n_tokens += len(own)
+                rows = [self._ctx.get_logits_ith(i) for i in range(len(own))]
+                logits += [np.ctypeslib.as_array(row, (self._n_vocab,)).copy() for row in rows]
+        return np.array(logits)
+
     def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
         """Evaluate tokens, of which the last ones are predicted from."""
         if self.model_params.vocab_only:

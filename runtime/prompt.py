@@ -141,8 +141,8 @@ class Prompt:
     ----------
     has_template : bool
         Whether the model has a chat template. Without one, questions are put as "Question: ... Answer:".
-    stop : str or None
-        Text that ends an answer. A model without a template does not end it by a token: it asks itself the next
+    stops : list of str
+        Texts that end an answer. A model without a template does not end it by a token: it asks itself the next
         question.
     """
 
@@ -154,7 +154,7 @@ class Prompt:
             with suppress(TemplateError):  # as Llama has found and said
                 parts = cut_template(template, special_tokens(llama._model), has_document, bool(self._system))
         self.has_template = parts is not None
-        self.stop = None if self.has_template else "\n\nQuestion:"
+        self.stops = [] if self.has_template else ["\n\nQuestion:"]
         if parts is None:
             self._first = "Question: "
             head, border = (_INSTRUCTION, "\n\n") if has_document else ("", "")

@@ -187,7 +187,7 @@ class Session:
         recorder = self._recorder
         if recorder is not None:
             recorder.clear()
-        text, meter = Text(self.prompt.stop), Meter(llama, len(tokens))
+        text, meter = Text(self.prompt.stops, not self.prompt.has_template), Meter(llama, len(tokens))
         reason: FinishReason = "interrupted"
         generated = llama.generate(
             tokens,

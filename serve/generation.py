@@ -40,10 +40,14 @@ class Request:
         How many of the likeliest tokens are told with each token; None for no log probabilities at all.
     of_prompt : bool
         Whether the log probabilities of the prompt's tokens are told, too.
+    answers : bool
+        Whether there is to be an answer; otherwise only the prompt is read.
     attention : str, optional
         How tokens attend; by default as the server was told.
     sources : bool
         Whether the passages that the answer comes from are told.
+    client : str
+        Who asks: a client that asks much waits behind those that ask little.
     """
 
     tokens: Sequence[int]
@@ -56,8 +60,10 @@ class Request:
     grammar: str | None = None
     n_logprobs: int | None = None
     of_prompt: bool = False
+    answers: bool = True
     attention: str | None = None
     sources: bool = False
+    client: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 if TYPE_CHECKING:
     from .documents import Documents
     from .engine import Engine
+    from .kept_prompts import KeptPrompts
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,19 @@ class Server:
         Generates.
     documents : Documents
         The documents that are read, and those that are being read.
+    kept : KeptPrompts
+        Prompts on disk.
+    attention : str
+        How tokens attend, unless a request says otherwise.
+    started : int
+        When the server was started, in seconds since 1970.
     """
 
     engine: Engine
     documents: Documents
+    kept: KeptPrompts
+    attention: str
+    started: int
 
 
 def server_of(request: Request) -> Server:

@@ -13,7 +13,19 @@ import pytest
 from helpers.product import MODULES, PROJECT, ROOT, name
 
 #: Each of these imports only itself and what stands to its right. `__init__` is the root package itself.
-ORDER = ("__main__", "cli", "evaluation", "__init__", "api", "convert", "runtime", "metal", "cpu_kernels", "errors")
+ORDER = (
+    "__main__",
+    "cli",
+    "serve",
+    "evaluation",
+    "__init__",
+    "api",
+    "convert",
+    "runtime",
+    "metal",
+    "cpu_kernels",
+    "errors",
+)
 MAX_LINES = 450
 
 #: Modules in a `methods` folder that belong to no single method.

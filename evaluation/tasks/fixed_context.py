@@ -86,7 +86,7 @@ class FixedContext(Task):
                 Sample(
                     prompt.first_question(questions[i].question),
                     n_predict=self.n_tokens,
-                    stop=prompt.stop or "",
+                    stop=next(iter(prompt.stops), ""),
                     answers=questions[i].answers,
                 )
                 for i in chosen

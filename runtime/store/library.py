@@ -133,8 +133,7 @@ class Library:
         identity = json.dumps([sha256, self.model_hash, settings], sort_keys=True)
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         made = sorted(path.name.removesuffix(PARTIAL) for path in self.folder.glob(f"*-{digest}*"))
-        beginning = re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]
-        return self.folder / (made[0] if made else f"{beginning}-{digest}")
+        return self.folder / (made[0] if made else f"{folder_name(name)}-{digest}")
 
     def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
         """Return the folders and manifests of all finished indexes that can be read, the newest first."""
@@ -151,6 +150,11 @@ def libraries() -> list[Path]:
     with suppress(OSError):
         return [path for path in map(Path, _noted()) if path.is_dir()]
     return []
+
+
+def folder_name(name: str) -> str:
+    """Return what the folder of a document's index begins with."""
+    return re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]
 
 
 def _noted() -> list[str]:

@@ -1,0 +1,246 @@
+"""The conversations that the model holds: which one a request goes on with, and what is known of its prompt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..convert.known_rows import KnownRows, keep_all_rows
+from ..errors import OctavoError
+from ..runtime.cache.kv_cache import KVCache
+from ..runtime.cache.tail import Rows
+from ..runtime.conversation import Conversation, hash_tokens
+from ..runtime.held import Held, HeldSequences
+from ..runtime.llama import Llama
+from .documents import Documents, OpenDocument
+from .kept_prompts import KeptPrompts, n_common
+from .running import Running
+
+_log = logging.getLogger(__name__)
+
+#: Fewest tokens that are worth taking from elsewhere: copying them costs as much as reading some.
+FEWEST = 32
+
+#: Tokens that are read anew at most before a prompt is kept on disk again.
+KEPT_EVERY = 1024
+
+#: Most idle sequences, however short.
+_MOST_IDLE = 64
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Where rows of a prompt's first tokens can be had: after those of the index, if one is attached."""
+
+    n_tokens: int
+    rows: Callable[[], list[Rows]]
+
+
+class Sequences:
+    """The sequences of the model, idle ones among them. It is used by the engine's thread alone.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, which is empty.
+    kept : KeptPrompts
+        Prompts on disk.
+    documents : Documents
+        The library: a prompt may begin with the text of one of its documents.
+    idle_bytes : int
+        Memory that keys and values of idle sequences may take.
+    """
+
+    def __init__(self, llama: Llama, kept: KeptPrompts, documents: Documents, idle_bytes: int) -> None:
+        self._llama, self._kept, self._documents, self._idle_bytes = llama, kept, documents, idle_bytes
+        self._held = HeldSequences(llama)
+        self._attention, self._budget = llama.attention, llama.budget
+        self._idle: list[Held] = [self._held.current]  # those used last at the end
+        self._running: list[Held] = []
+        self._documents_of: dict[Held, OpenDocument | None] = {self._held.current: None}
+
+    @property
+    def most_together(self) -> int:
+        """Return how many sequences one step can compute."""
+        return self._held.most_together
+
+    @property
+    def n_tokens(self) -> int:
+        """Return how many tokens all sequences hold after their documents."""
+        return sum(held.n_tokens - self._n_document(held) for held in [*self._idle, *self._running])
+
+    def begin(self, running: Running) -> None:
+        """Give a request a sequence that holds as much of its prompt as is known.
+
+        Raises
+        ------
+        OctavoError
+            The attention cannot be used, the document's index has changed, or the prompt fits no memory.
+        """
+        request = running.request
+        attention, document = request.attention or self._attention, request.document
+        tokens = np.asarray(request.tokens, np.int32)
+        if document is not None:
+            document.index.check()
+            tokens = np.concatenate([document.index.tokens, tokens])
+        if request.of_prompt:  # all of it has to be computed
+            held = self._fresh(attention, document)
+        else:
+            held = self._with_most(tokens[:-1], attention, document)
+        try:
+            self._held.take(held)
+            llama, cache = self._llama, held.sequence.cache
+            llama.context.check_room(len(tokens) - llama.n_tokens)
+            cache.check_memory(len(tokens) - cache.n_document)
+            longest = min(llama.longest, len(tokens) + llama.n_ctx())  # some attentions have no end
+            running.start(llama, held, tokens[llama.n_tokens :].tolist(), longest)
+        except BaseException:
+            self._idle.append(held)
+            raise
+        self._running.append(held)
+
+    def take(self, held: Held) -> None:
+        """Have the model go on with a sequence."""
+        self._held.take(held)
+
+    def step(self, held: list[Held], tokens: list[int]) -> None:
+        """Read a token of each of some sequences, in one step."""
+        self._held.step(held, tokens)
+
+    def end(self, held: Held) -> None:
+        """Take back a request's sequence: the next request may go on with it."""
+        self._running.remove(held)
+        self._idle.append(held)
+        self._free_idle()
+
+    def keep(self, held: Held) -> None:
+        """Keep a long prompt on disk that was read, unless most of it is there already."""
+        cache, n_document = held.sequence.cache, self._n_document(held)
+        if held.n_tokens - n_document < KEPT_EVERY or cache.evicts or cache.origin:
+            return
+        self._held.take(held)
+        tokens = held.tokens
+        follows = hash_tokens(tokens[:n_document])
+        if self._kept.longest(follows, tokens[n_document:])[0] + KEPT_EVERY <= len(tokens) - n_document:
+            self._kept.keep(Conversation.of(self._llama, n_document, [], None))
+
+    def forget(self, document_id: str) -> None:
+        """Forget idle sequences over a document that is removed."""
+        for held in [held for held in self._idle if (own := self._documents_of[held]) and own.id == document_id]:
+            self._held.take(held)
+            self._llama.reset()
+            self._documents_of[held] = None
+
+    def close(self) -> None:
+        """Keep the long prompts of idle sequences."""
+        for held in self._idle:
+            self.keep(held)
+
+    def _n_document(self, held: Held) -> int:
+        document = self._documents_of[held]
+        return document.n_tokens if document else 0
+
+    def _with_most(self, tokens: np.ndarray, attention: str, document: OpenDocument | None) -> Held:
+        """Find or make a sequence that holds the most of a prompt's first tokens. It is the current one."""
+        document = document or self._documents.begun_by(tokens)
+        n_near, near = self._nearest(tokens, attention)
+        known = max(self._elsewhere(tokens, attention, document), key=lambda known: known.n_tokens)
+        if near is not None and n_near + FEWEST > known.n_tokens:
+            self._idle.remove(near)
+            self._held.take(near)
+            self._llama.rewind(n_near)
+            return near
+        held = self._fresh(attention, document)
+        if known.n_tokens > held.n_tokens and not held.sequence.cache.evicts:
+            try:
+                self._llama.extend(tokens[held.n_tokens : known.n_tokens].tolist(), known.rows())
+            except OctavoError as problem:
+                _log.warning("What is known of a prompt cannot be used: %s", problem)
+        return held
+
+    def _nearest(self, tokens: np.ndarray, attention: str) -> tuple[int, Held | None]:
+        """Find the idle sequence that shares most with a prompt, and no less than it would have to forget."""
+        best, found = 0, None
+        for held in self._idle:
+            n = self._n_usable(held, tokens, attention)
+            own = held.n_tokens - self._n_document(held)
+            if n > best and 2 * (n - self._n_document(held)) >= own:
+                best, found = n, held
+        return best, found
+
+    def _n_usable(self, held: Held, tokens: np.ndarray, attention: str) -> int:
+        """First tokens of a prompt that a sequence holds, and can go back to."""
+        n, cache = n_common(held.tokens, tokens), held.sequence.cache
+        goes_back = n == held.n_tokens or not (cache.evicts or cache.origin)
+        return n if held.attention == attention and goes_back and n >= self._n_document(held) else 0
+
+    def _elsewhere(self, tokens: np.ndarray, attention: str, document: OpenDocument | None) -> Iterator[_Known]:
+        """Find where rows of a prompt's first tokens can be had, for a sequence that begins with the document."""
+        n_document = document.n_tokens if document else 0
+        yield _Known(n_document, list)
+        least = n_document + FEWEST
+        for held in [*self._idle, *self._running]:
+            own = self._documents_of[held]
+            n = self._n_usable(held, tokens, attention)
+            if (own and own.path) == (document and document.path) and n >= least:
+                cache, n_tail = held.sequence.cache, n - n_document
+                if not (cache.evicts or cache.origin):
+                    yield _Known(n, partial(_rows_of, cache, n_tail))
+        n_kept, kept = self._kept.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
+        if kept is not None and n_document + n_kept >= least:
+            yield _Known(n_document + n_kept, lambda: _first_rows(self._kept.read(kept).rows, n_kept))
+        if document is None:
+            n, index = self._documents.shares_most(tokens)
+            if index is not None and n >= least and keep_all_rows(index.index.layers):
+                yield _Known(n, lambda: KnownRows(index.index.layers, n).rows(0, n))
+
+    def _fresh(self, attention: str, document: OpenDocument | None) -> Held:
+        """A sequence that holds the document, and nothing after it. It is the current one."""
+        held = next((held for held in self._idle if held.n_tokens == 0), None)
+        if held is None:
+            held = self._held.new()
+        else:
+            self._idle.remove(held)
+            self._held.take(held)
+        self._documents_of[held] = None
+        llama = self._llama
+        try:
+            if llama.attention != attention:
+                llama.set_attention(attention, self._budget)
+            if document is not None:
+                llama.attach(document.index)
+                self._documents_of[held] = document
+        except BaseException:
+            llama.reset()
+            self._idle.append(held)
+            raise
+        return held
+
+    def _free_idle(self) -> None:
+        """Free the idle sequences that were not used for longest, as far as they take too much memory."""
+        total = sum(_tail_bytes(held) for held in self._idle)
+        while len(self._idle) > 1 and (total > self._idle_bytes or len(self._idle) > _MOST_IDLE):
+            held = self._idle[0]
+            self.keep(held)
+            self._idle.remove(held)
+            total -= _tail_bytes(held)
+            if held is self._held.current:
+                self._held.take(self._idle[-1])
+            del self._documents_of[held]
+
+
+def _tail_bytes(held: Held) -> int:
+    """Memory of a sequence's keys and values, but for those of a document."""
+    return sum(tail.chunk_bytes * len(tail.chunks) for tail in held.sequence.cache.tails)
+
+
+def _rows_of(cache: KVCache, n_rows: int) -> list[Rows]:
+    return _first_rows([cache.rows(layer) for layer in range(len(cache.layers))], n_rows)
+
+
+def _first_rows(rows: list[Rows], n_rows: int) -> list[Rows]:
+    return [(keys[:, :n_rows], values[:, :n_rows]) for keys, values in rows]
