@@ -21,8 +21,8 @@ from ..convert.index import IndexBuilder, identity
 from ..convert.pipeline import cluster, keep_whole, read
 from ..convert.progress import Progress
 from ..convert.readers.document import Document
+from ..runtime.cache.copies import Checkpoint
 from ..runtime.cache.index import Index, IndexLayer
-from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.llama import Llama
 from ..runtime.recorder import Recorder
 from ..runtime.store.index_files import open_index

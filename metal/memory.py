@@ -90,7 +90,11 @@ class SharedMemory:
         As given.
     generation : int
         Goes up when the GPU's addresses change.
+    is_common : bool
+        Whether what another memory allocated is reached as well.
     """
+
+    is_common = False
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu

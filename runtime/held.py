@@ -9,28 +9,12 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from .llama import Llama
-from .sequence import TokenSequence
 
 
-@dataclass(eq=False)
-class Held:
-    """A sequence that a model holds, and what `Llama` knows of it while it computes others.
+@dataclass
+class _State:
+    """What `Llama` knows of a sequence, kept while it computes another one."""
 
-    Parameters
-    ----------
-    sequence : TokenSequence
-        Its cache.
-    input_ids : intc array, shape (n,)
-        Its tokens, with room for more.
-    n_tokens : int
-        How many there are.
-    attention, budget, chosen
-        How it attends: as in `Llama`.
-    n_ctx : int
-        Most tokens that a token may see.
-    """
-
-    sequence: TokenSequence
     input_ids: np.ndarray
     n_tokens: int
     attention: str
@@ -38,10 +22,71 @@ class Held:
     chosen: str
     n_ctx: int
 
+    @classmethod
+    def of(cls, llama: Llama) -> _State:
+        """Take down what a model knows now."""
+        return cls(llama.input_ids, llama.n_tokens, llama.attention, llama.budget, llama.chosen, llama.n_ctx())
+
+    def restore(self, llama: Llama) -> None:
+        """Have the model know it again."""
+        llama.input_ids, llama.n_tokens = self.input_ids, self.n_tokens
+        llama.attention, llama.budget, llama.chosen = self.attention, self.budget, self.chosen
+        llama._n_ctx = self.n_ctx
+
+
+class Held:
+    """A sequence that a model holds.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, which computes it now.
+
+    Attributes
+    ----------
+    sequence : TokenSequence
+        Its cache.
+    """
+
+    def __init__(self, llama: Llama) -> None:
+        self.sequence = llama.context.sequence
+        self._now: Llama | _State = llama
+
+    @property
+    def n_tokens(self) -> int:
+        """Return how many tokens it has."""
+        return int(self._now.n_tokens)
+
     @property
     def tokens(self) -> np.ndarray:
         """View its tokens."""
-        return self.input_ids[: self.n_tokens]
+        tokens: np.ndarray = self._now.input_ids[: self._now.n_tokens]
+        return tokens
+
+    @property
+    def attention(self) -> str:
+        """Return how it attends, as in `Llama`."""
+        return self._now.attention
+
+    def put_away(self) -> None:
+        """Take note that the model goes on with another sequence."""
+        if not isinstance(self._now, _State):
+            self._now = _State.of(self._now)
+
+    def bring_back(self, llama: Llama) -> None:
+        """Have the model go on with it."""
+        if isinstance(self._now, _State):
+            llama.context.switch(self.sequence)
+            self._now.restore(llama)
+            self._now = llama
+
+    def append(self, token: int) -> None:
+        """Take note of a token that was read in a step of several sequences."""
+        now = self._now
+        if now.n_tokens == len(now.input_ids):
+            now.input_ids = np.resize(now.input_ids, 2 * now.n_tokens)
+        now.input_ids[now.n_tokens] = token
+        now.n_tokens += 1
 
 
 class HeldSequences:
@@ -57,30 +102,40 @@ class HeldSequences:
         self._llama = llama
         n_together = max(llama.context.most_together, 1)
         self._batch = internals.LlamaBatch(n_tokens=n_together, embd=0, n_seq_max=1, verbose=False)
-        self.current: Held = self._held(llama.context.sequence)
+        self.current = Held(llama)
 
     def new(self) -> Held:
-        """Return another sequence, empty, which attends as the model was told to. It is the current one."""
+        """Return another sequence, empty, which attends as the current one does. It is the current one then."""
         llama, context = self._llama, self._llama.context
-        attention, budget = self.current.attention, self.current.budget
-        self._put_away()
+        self.current.put_away()
         context.switch(context.new_sequence(context.cache.assignments))
         llama.input_ids, llama.n_tokens = np.zeros_like(llama.input_ids), 0
-        llama.attention, llama.budget = attention, budget
-        self.current = self._held(context.sequence)
+        self.current = Held(llama)
         return self.current
+
+    def fork(self, held: Held, n_tokens: int) -> Held:
+        """Return another sequence that begins as one does, in the same memory. It is the current one then.
+
+        Parameters
+        ----------
+        held : Held
+            A sequence whose attention evicts no rows.
+        n_tokens : int
+            How many of its tokens to take: no fewer than those of its document.
+        """
+        self.take(held)
+        tokens = held.tokens[:n_tokens].copy()
+        forked, llama = self.new(), self._llama
+        llama.context.cache.fork(held.sequence.cache, n_tokens)
+        llama.input_ids[:n_tokens], llama.n_tokens = tokens, n_tokens
+        return forked
 
     def take(self, held: Held) -> None:
         """Have the model go on with a sequence."""
-        if held is self.current:
-            return
-        self._put_away()
-        llama = self._llama
-        llama.context.switch(held.sequence)
-        llama.input_ids, llama.n_tokens = held.input_ids, held.n_tokens
-        llama.attention, llama.budget, llama.chosen = held.attention, held.budget, held.chosen
-        llama._n_ctx = held.n_ctx
-        self.current = held
+        if held is not self.current:
+            self.current.put_away()
+            held.bring_back(self._llama)
+            self.current = held
 
     @property
     def most_together(self) -> int:
@@ -102,7 +157,6 @@ class HeldSequences:
         OctavoError
             A sequence has no room, or memory does not suffice. Then none of them has changed.
         """
-        self._put_away()
         batch = self._batch.batch
         batch.n_tokens = len(held)
         for i, (each, token) in enumerate(zip(held, tokens, strict=True)):
@@ -110,18 +164,4 @@ class HeldSequences:
             batch.seq_id[i][0], batch.n_seq_id[i] = i, 1
         self._llama.context.decode_together(self._batch, [each.sequence for each in held])
         for each, token in zip(held, tokens, strict=True):
-            if each.n_tokens == len(each.input_ids):
-                each.input_ids = np.resize(each.input_ids, 2 * each.n_tokens)
-            each.input_ids[each.n_tokens] = token
-            each.n_tokens += 1
-        self._llama.n_tokens, self._llama.input_ids = self.current.n_tokens, self.current.input_ids
-
-    def _held(self, sequence: TokenSequence) -> Held:
-        llama = self._llama
-        return Held(
-            sequence, llama.input_ids, llama.n_tokens, llama.attention, llama.budget, llama.chosen, llama.n_ctx()
-        )
-
-    def _put_away(self) -> None:
-        """Take note of what the model knows of the current sequence."""
-        vars(self.current).update(vars(self._held(self.current.sequence)))
+            each.append(token)

@@ -83,6 +83,7 @@ def open_server(
     documents = Documents(llama, library, job)
     documents.open_all()
     sequences = Sequences(llama, kept, documents, int(_IDLE_SHARE * free_memory().n_bytes))
+    sequences.warm_up()
     limits = {"n_running": n_parallel, "n_waiting": n_waiting}
     attention = llama.attention
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -62,6 +61,19 @@ class Sequences:
         self._idle: list[Held] = [self._held.current]  # those used last at the end
         self._running: list[Held] = []
         self._documents_of: dict[Held, OpenDocument | None] = {self._held.current: None}
+
+    def warm_up(self) -> None:
+        """Compile what steps of one and of several sequences need, so that no request waits for it."""
+        first, token = self._held.current, self._llama.token_bos()
+        both = [first, self._held.new()] if self.most_together > 1 else [first]
+        for held in both:
+            self._held.take(held)
+            self._llama.eval([max(token, 0)] * 2)
+        self._held.step(both, [max(token, 0)] * len(both))
+        for held in both:
+            self._held.take(held)
+            self._llama.reset()
+        self._held.take(first)
 
     @property
     def most_together(self) -> int:
@@ -120,7 +132,7 @@ class Sequences:
     def keep(self, held: Held) -> None:
         """Keep a long prompt on disk that was read, unless most of it is there already."""
         cache, n_document = held.sequence.cache, self._n_document(held)
-        if held.n_tokens - n_document < KEPT_EVERY or cache.evicts or cache.origin:
+        if held.n_tokens - n_document < KEPT_EVERY or not _keeps_rows(cache):
             return
         self._held.take(held)
         tokens = held.tokens
@@ -148,12 +160,17 @@ class Sequences:
         """Find or make a sequence that holds the most of a prompt's first tokens. It is the current one."""
         document = document or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
-        known = max(self._elsewhere(tokens, attention, document), key=lambda known: known.n_tokens)
-        if near is not None and n_near + FEWEST > known.n_tokens:
+        n_forked, forked = self._most_shared(tokens, attention)
+        known = max(self._elsewhere(tokens, document), key=lambda known: known.n_tokens)
+        if near is not None and n_near + FEWEST > max(known.n_tokens, n_forked):
             self._idle.remove(near)
             self._held.take(near)
             self._llama.rewind(n_near)
             return near
+        if forked is not None and n_forked >= known.n_tokens:
+            held = self._held.fork(forked, n_forked)
+            self._documents_of[held] = self._documents_of[forked]
+            return held
         held = self._fresh(attention, document)
         if known.n_tokens > held.n_tokens and not held.sequence.cache.evicts:
             try:
@@ -175,21 +192,21 @@ class Sequences:
     def _n_usable(self, held: Held, tokens: np.ndarray, attention: str) -> int:
         """First tokens of a prompt that a sequence holds, and can go back to."""
         n, cache = n_common(held.tokens, tokens), held.sequence.cache
-        goes_back = n == held.n_tokens or not (cache.evicts or cache.origin)
+        goes_back = n == held.n_tokens or _keeps_rows(cache)
         return n if held.attention == attention and goes_back and n >= self._n_document(held) else 0
 
-    def _elsewhere(self, tokens: np.ndarray, attention: str, document: OpenDocument | None) -> Iterator[_Known]:
-        """Find where rows of a prompt's first tokens can be had, for a sequence that begins with the document."""
+    def _most_shared(self, tokens: np.ndarray, attention: str) -> tuple[int, Held | None]:
+        """Find the sequence that shares most with a prompt, and can share its memory."""
+        able = [held for held in [*self._idle, *self._running] if _keeps_rows(held.sequence.cache)]
+        shared = ((self._n_usable(held, tokens, attention), held) for held in able)
+        n, held = max(shared, key=lambda each: each[0], default=(0, None))
+        return (n, held) if n >= FEWEST else (0, None)
+
+    def _elsewhere(self, tokens: np.ndarray, document: OpenDocument | None) -> Iterator[_Known]:
+        """Find where on disk rows of a prompt's first tokens lie, for a sequence that begins with the document."""
         n_document = document.n_tokens if document else 0
         yield _Known(n_document, list)
         least = n_document + FEWEST
-        for held in [*self._idle, *self._running]:
-            own = self._documents_of[held]
-            n = self._n_usable(held, tokens, attention)
-            if (own and own.path) == (document and document.path) and n >= least:
-                cache, n_tail = held.sequence.cache, n - n_document
-                if not (cache.evicts or cache.origin):
-                    yield _Known(n, partial(_rows_of, cache, n_tail))
         n_kept, kept = self._kept.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
         if kept is not None and n_document + n_kept >= least:
             yield _Known(n_document + n_kept, lambda: _first_rows(self._kept.read(kept).rows, n_kept))
@@ -222,24 +239,25 @@ class Sequences:
 
     def _free_idle(self) -> None:
         """Free the idle sequences that were not used for longest, as far as they take too much memory."""
-        total = sum(_tail_bytes(held) for held in self._idle)
-        while len(self._idle) > 1 and (total > self._idle_bytes or len(self._idle) > _MOST_IDLE):
+        while len(self._idle) > 1 and (len(self._idle) > _MOST_IDLE or _bytes_of(self._idle) > self._idle_bytes):
             held = self._idle[0]
             self.keep(held)
             self._idle.remove(held)
-            total -= _tail_bytes(held)
             if held is self._held.current:
                 self._held.take(self._idle[-1])
             del self._documents_of[held]
 
 
-def _tail_bytes(held: Held) -> int:
-    """Memory of a sequence's keys and values, but for those of a document."""
-    return sum(tail.chunk_bytes * len(tail.chunks) for tail in held.sequence.cache.tails)
+def _bytes_of(many: list[Held]) -> int:
+    """Memory of sequences' keys and values, but for those of documents that are mapped; what is shared counts once."""
+    tails = [tail for held in many for tail in held.sequence.cache.tails]
+    chunks = {id(chunk): chunk.nbytes for tail in tails for chunk in tail.chunks if chunk is not None}
+    return sum(chunks.values())
 
 
-def _rows_of(cache: KVCache, n_rows: int) -> list[Rows]:
-    return _first_rows([cache.rows(layer) for layer in range(len(cache.layers))], n_rows)
+def _keeps_rows(cache: KVCache) -> bool:
+    """Whether a cache keeps all rows, where they were read."""
+    return not (cache.evicts or cache.origin)
 
 
 def _first_rows(rows: list[Rows], n_rows: int) -> list[Rows]:

@@ -9,7 +9,7 @@ Afterwards `finish_step` forgets what is not kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ...errors import OctavoError
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
 from .cluster_means import ClusterMeans
+from .copies import OF_THE_STEP, Checkpoint, own_changing, share_chunks
 from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from .head_table import OF_THE_METHOD, HeadTable
 from .index import Index, IndexLayer, StreamingRows
@@ -29,21 +30,6 @@ from .tail import CacheLayer, Rows, Tail, joined_rows
 
 #: Positions beyond the context at which the origin moves on, so that those of any step stay accurate in f32.
 _FARTHEST = 1 << 16
-
-#: Fields of HEAD that belong to the step, whatever the cache holds.
-_OF_THE_STEP = ("scratch", "scratch_items", "bytes_read", "n_covered", "covered")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a cache held after some token: `KVCache.checkpoint` takes it, and `restore` goes back to it."""
-
-    n_tail: int
-    origin: int
-    heads: np.ndarray
-    states: list[np.ndarray]
-    dropped: np.ndarray
-    chunks: list[list[np.ndarray | None]]
 
 
 class KVCache(HeadTable):
@@ -77,8 +63,9 @@ class KVCache(HeadTable):
         self.document: Index | None = None
         self.n_tail = self.origin = 0  # tokens after the document
         self._n_unfinished = 0  # tokens of a step that is not over
-        self._shared: dict[int, IndexLayer] = {}  # layers of the document where the device reads them
-        self._n_chunks = self._dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
+        self.n_chunks = self.dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
+        self.n_shared = np.zeros(0, np.int64)  # of each head: first chunks that it may share with other caches
+        self.shared: dict[int, IndexLayer] = {}  # layers of the document where the device reads them
         self.arrange(assignments)
 
     def arrange(self, assignments: Sequence[Assignment]) -> None:
@@ -180,15 +167,16 @@ class KVCache(HeadTable):
             after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
         if (self.heads["n_tail"] + n_new).max() > self.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
+        own_changing(self, self.heads["n_tail"], self.heads["n_tail"] + n_new)
         n_chunks = -(-(self.heads["n_tail"] + n_new) // CHUNK_ROWS)
-        growing = [i for i in np.flatnonzero(n_chunks > self._n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
+        growing = [i for i in np.flatnonzero(n_chunks > self.n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
             needed = sum((int(n_chunks[i]) - len(self.tails[i].chunks)) * self.tails[i].chunk_bytes for i in growing)
             n_tokens = self.n_tokens + n_new
             check_free(f"The KV cache of {n_tokens:,} tokens", needed, spare=LEAST_SPARE_BYTES)
             for i in growing:
                 self.tails[i].grow(int(n_chunks[i]))
-                self._n_chunks[i] = n_chunks[i]
+                self.n_chunks[i] = n_chunks[i]
         self.heads["n_tail"] += n_new
         self.n_tail += n_new
         self._n_unfinished = n_new
@@ -208,7 +196,7 @@ class KVCache(HeadTable):
         tail = self.tails[number]
         if len(tail.chunks) > tail.n_rows // CHUNK_ROWS + 1:
             tail.shrink(tail.n_rows // CHUNK_ROWS + 1)
-            self._n_chunks[number] = len(tail.chunks)
+            self.n_chunks[number] = len(tail.chunks)
 
     def _drop(self) -> None:
         """Free the chunks that no later token sees: of methods that keep a window, and of sliding windows there."""
@@ -217,10 +205,10 @@ class KVCache(HeadTable):
         heads = self.heads
         slides, window, n_sinks = self.seen()
         needed = np.maximum(heads["n_tail"] - np.where(slides, window, heads["n_tail"]) + 1, 0) // CHUNK_ROWS
-        for i in np.flatnonzero(needed > self._dropped):
-            self.tails[i].drop(max(int(self._dropped[i]), 1 if n_sinks[i] else 0), int(needed[i]))
-        self._dropped = np.maximum(self._dropped, needed)
-        heads["n_dropped"] = self._dropped * CHUNK_ROWS
+        for i in np.flatnonzero(needed > self.dropped):
+            self.tails[i].drop(max(int(self.dropped[i]), 1 if n_sinks[i] else 0), int(needed[i]))
+        self.dropped = np.maximum(self.dropped, needed)
+        heads["n_dropped"] = self.dropped * CHUNK_ROWS
 
     def _move_origin(self) -> None:
         """Count positions from a later token, before all that is kept but sinks, and turn the kept keys accordingly."""
@@ -243,13 +231,13 @@ class KVCache(HeadTable):
         _, _, n_sinks = self.seen()
         for i, tail in enumerate(self.tails):
             first = 1 if n_sinks[i] else 0
-            n_gone = max(int(self._dropped[i]) - first, 0)
+            n_gone = max(int(self.dropped[i]) - first, 0)
             tail.close_gap(first, first + n_gone)
             self.heads["n_tail"][i] -= n_gone * CHUNK_ROWS
             self.heads["tail_position"][i] += n_gone * CHUNK_ROWS
-            self._dropped[i] -= n_gone
-        self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
-        self.heads["n_dropped"] = self._dropped * CHUNK_ROWS
+            self.dropped[i] -= n_gone
+        self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self.heads["n_dropped"] = self.dropped * CHUNK_ROWS
 
     def truncate(self, n_tokens: int) -> bool:
         """Forget all but the first n_tokens tokens.
@@ -268,9 +256,10 @@ class KVCache(HeadTable):
         is_finished = n_less > self._n_unfinished
         if n_tokens < self.n_document or (is_finished and (self._has_replaced_rows() or self._has_dropped(n_rows))):
             return False
+        own_changing(self, n_rows, n_rows)
         for tail, rows in zip(self.tails, n_rows, strict=True):
             tail.truncate(int(rows))
-        self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self.n_tail -= n_less
         self._n_unfinished = 0
         return True
@@ -283,39 +272,45 @@ class KVCache(HeadTable):
     def _has_dropped(self, n_rows: np.ndarray) -> bool:
         """Return whether a row was dropped that is seen again if only n_rows rows of each head are left."""
         _, window, _ = self.seen()
-        return bool(np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self._dropped))
+        return bool(np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self.dropped))
 
     def checkpoint(self) -> Checkpoint:
         """Copy all that came after the document, so that one can go back even if rows are evicted later."""
-        chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
-        states = [each.heads.state.copy() for each in self.served]
-        return Checkpoint(self.n_tail, self.origin, self.heads.copy(), states, self._dropped.copy(), chunks)
+        return Checkpoint.of(self)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a checkpoint that was taken with the same assignments and document."""
-        for name in HEAD.names or ():
-            if name not in _OF_THE_STEP:
-                self.heads[name] = checkpoint.heads[name]
-        for each, state in zip(self.served, checkpoint.states, strict=True):
-            each.heads.state[...] = state
-        for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
-            tail.restore(chunks)
-        self.n_tail, self.origin, self._n_unfinished = checkpoint.n_tail, checkpoint.origin, 0
-        self._dropped = checkpoint.dropped.copy()
-        self._n_chunks = np.array([len(tail.chunks) for tail in self.tails])
+        checkpoint.restore(self)
+        self._n_unfinished = 0
+
+    def fork(self, other: KVCache, n_tokens: int) -> None:
+        """Hold the first n_tokens tokens of another cache, which share its memory as long as neither changes them.
+
+        Parameters
+        ----------
+        other : KVCache
+            A cache whose heads are served by the same methods. It evicts no rows, and holds its document and more.
+        n_tokens : int
+            How many tokens; no fewer than those of its document.
+        """
+        self.attach(None)
+        self.connect()
+        share_chunks(self, other)
+        self._n_unfinished = 0
+        self.truncate(n_tokens)
 
     def attach(self, document: Index | None) -> None:
         """Start over with a document, or with nothing."""
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
-            if name not in (*OF_THE_METHOD, *_OF_THE_STEP, "tail_chunks"):
+            if name not in (*OF_THE_METHOD, *OF_THE_STEP, "tail_chunks"):
                 self.heads[name] = 0
         self.heads["document_position"] = ANY_ORDER
-        self._dropped = np.zeros(len(self.tails), np.int64)
+        self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
         for tail in self.tails:
             tail.shrink(0)
-        self._n_chunks = np.zeros(len(self.tails), np.int64)
-        self._shared = {}
+        self.n_chunks = np.zeros(len(self.tails), np.int64)
+        self.shared = {}
         self.memory.release()
         for each, assignment in zip(self.served, self.assignments, strict=True):
             each.layer_scale[...] = assignment.scale
@@ -341,19 +336,19 @@ class KVCache(HeadTable):
                 tail.record["tail_position"] = self.n_document
             else:
                 self._copy_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
-        self._n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
 
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer where the device reads it."""
-        if layer not in self._shared:
+        if layer not in self.shared:
             named = {name for each in self.served for name in each.method.document_arrays}
             names = (named | {"keys", "values"}) - set(ClusterMeans._fields)
             arrays: dict[str, Any] = {name: self.memory.share(getattr(stored, name)) for name in sorted(names)}
             if named & set(ClusterMeans._fields):
                 arrays["known_means"] = ClusterMeans(*(self.memory.share(array) for array in stored.means))
-            self._shared[layer] = replace(stored, **arrays)
-        return self._shared[layer]
+            self.shared[layer] = replace(stored, **arrays)
+        return self.shared[layer]
 
     def _map_rows(self, tail: Tail, stored: IndexLayer, head: int) -> None:
         """Have a head read a document where its index maps it."""

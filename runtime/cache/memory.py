@@ -18,6 +18,10 @@ _HUGE_PAGE, _SLAB_BYTES, _LARGEST_PIECE = 2 << 20, 8 << 20, 1 << 20
 class Memory(Protocol):
     """Memory that a device reads and writes, and the CPU too."""
 
+    @property
+    def is_common(self) -> bool:
+        """Return whether what another memory of the device allocated is reached as well."""
+
     def allocate(self, n_bytes: int) -> np.ndarray:
         """Return n_bytes uint8, uninitialised. They are free when no view of them is left."""
 
@@ -64,6 +68,8 @@ class _Slab:
 
 class CpuMemory:
     """Plain memory. What is small is cut from slabs."""
+
+    is_common = True
 
     def __init__(self) -> None:
         self._slabs: defaultdict[int, weakref.WeakSet[_Slab]] = defaultdict(weakref.WeakSet)

@@ -136,14 +136,24 @@ class Tail:
         self.table[first : len(self.chunks)] = self.table[last : len(self.chunks) + last - first].copy()
         self.table[len(self.chunks) :] = 0
 
-    def restore(self, chunks: Sequence[np.ndarray | None]) -> None:
-        """Hold copies of these chunks."""
+    def restore(self, chunks: Sequence[np.ndarray | None], copied: bool = True) -> None:
+        """Hold copies of these chunks, or the chunks themselves."""
         self.shrink(0)
         for chunk in chunks:
             if chunk is None:
                 self.chunks.append(None)
-            else:
+            elif copied:
                 self._add(chunk)
+            else:
+                self.table[len(self.chunks)] = chunk.ctypes.data
+                self.chunks.append(chunk)
+
+    def own(self, number: int) -> None:
+        """Have a chunk to itself that it shared."""
+        if (chunk := self.chunks[number]) is not None:
+            self.chunks[number] = copy = self.memory.allocate(self.chunk_bytes)
+            copy[:] = chunk
+            self.table[number] = copy.ctypes.data
 
     def chunk(self, number: int) -> np.ndarray:
         """Return a chunk's bytes.

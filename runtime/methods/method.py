@@ -315,6 +315,21 @@ class Method(Parameters):
         """Return where each row of a chunk was when it came, or None if the chunk is in that order still."""
         return None
 
+    def fixed_chunks(self, state: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
+        """Return how many first chunks of each tail do not change in a step after which it has n_rows rows.
+
+        Chunks to which that step appends rows need not be left out. By default all are fixed, unless the method has an
+        `after_step` hook.
+
+        Parameters
+        ----------
+        state : STATE array, shape (n_heads,)
+            The method's records before the step.
+        n_rows : int64 array, shape (n_heads,)
+            Rows of each tail.
+        """
+        return np.zeros_like(n_rows) if self.hooks.after_step else n_rows // CHUNK_ROWS
+
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Forget what the state says of all chunks but the first n_chunks, which are full."""
 

@@ -11,7 +11,7 @@ from ...cpu_kernels.codes import BLOCK_ROWS, CODES
 from ...cpu_kernels.compile import LANES, Shape
 from ...cpu_kernels.head import CHUNK_ROWS
 from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, extras_bytes
-from ...cpu_kernels.tail_codes import BLOCKS, TRAINED, ready_blocks
+from ...cpu_kernels.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
 from ...cpu_kernels.tree import sort_by_tree
 from ..cache.index import Index
 from ..cache.rows import as_floats
@@ -101,6 +101,15 @@ class Sketch(Method):
             sort_by_tree(np.ascontiguousarray(as_floats(keys[own])), BLOCK_ROWS, order)
             rows[first : first + n_rows] = own[order]
         return rows
+
+    def fixed_chunks(self, state: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
+        """Return the chunks whose blocks all have codes, unless codebooks are found anew."""
+        n_ready, first = np.maximum(n_rows - RECENT, 0) // BLOCK_ROWS, np.maximum(state["first_trained"], TRAINED)
+        doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / first, 0.5)))
+        due = np.where(doublings >= 0, first * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)
+        coded = np.minimum(state["n_coded"], n_ready) // BLOCKS
+        fixed: np.ndarray = np.where(due == state["trained"], coded, 0)
+        return fixed
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn what codes leave of the budget into rows."""

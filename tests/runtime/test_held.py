@@ -148,3 +148,47 @@ def test_a_sequence_that_nobody_holds_is_freed(tiny_model):
     gc.collect()
     assert cache() is None
     llama.close()
+
+
+@pytest.mark.parametrize("attention", ["dense", "auto", "sketch:dense=0", "quest", "sparq:layout=two", "squeezed"])
+@pytest.mark.parametrize("n_tokens", [700, 600, 513, 40])
+def test_forks_share_memory_and_change_nothing_of_each_other(tiny_model, attention, n_tokens):
+    """Also where codebooks are found anew (at 512 and 1,024 rows), and where a fork holds less."""
+    llama = octavo.Llama(tiny_model, attention=attention, n_ctx=2048, n_batch=128, n_threads=2, n_parallel=4)
+    sequences = HeldSequences(llama)
+    tokens = [(3 * i + i // 7) % 200 + 1 for i in range(1300)]
+    llama.eval(tokens[:700])
+    base = sequences.current
+    branches = {"first": sequences.fork(base, n_tokens), "second": sequences.fork(base, n_tokens), "base": base}
+    goes_on = {"first": tokens[n_tokens:1200], "second": tokens[:300], "base": tokens[700:760]}
+    results = {name: [] for name in branches}
+    for start in range(0, 600, 50):
+        for name, held in branches.items():
+            if piece := goes_on[name][start : start + 50]:
+                sequences.take(held)
+                llama.eval(piece)
+                results[name].append(llama.logits())
+    for name, held in branches.items():
+        sequences.take(held)
+        llama.eval([5])
+        after = llama.logits()
+        llama.reset()
+        llama.eval(tokens[:700])
+        llama.rewind(700 if name == "base" else n_tokens)
+        for number, start in enumerate(range(0, 600, 50)):
+            if piece := goes_on[name][start : start + 50]:
+                llama.eval(piece)
+                np.testing.assert_allclose(llama.logits(), results[name][number], atol=5e-3)
+        llama.eval([5])
+        np.testing.assert_allclose(llama.logits(), after, atol=5e-3)
+    llama.close()
+
+
+def test_a_fork_takes_little_memory(tiny_model):
+    llama = load(tiny_model)
+    sequences, held = begin(llama)
+    forked = sequences.fork(held[3], 500)
+    own = {id(chunk) for tail in forked.sequence.cache.tails for chunk in tail.chunks}
+    its = {id(chunk) for tail in held[3].sequence.cache.tails for chunk in tail.chunks}
+    assert len(own & its) == len(forked.sequence.cache.tails)
+    llama.close()
