@@ -20,8 +20,8 @@ _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
     f"[octavo:{name}]" for name in ("system", "document", "question", "answer", "next")
 )
 
-
-_TEMPLATE_NAME = "tokenizer.chat_template"
+#: Entry of a model's metadata that is its chat template.
+TEMPLATE_NAME = "tokenizer.chat_template"
 
 #: Most characters that a template may make of a conversation of three short messages.
 _MOST_CHARACTERS = 1 << 20
@@ -104,7 +104,7 @@ def special_tokens(model: Any) -> dict[str, str]:
 
 def is_template(name: str) -> bool:
     """Return whether an entry of a model's metadata is a chat template."""
-    return name == _TEMPLATE_NAME or name.startswith(f"{_TEMPLATE_NAME}.")
+    return name == TEMPLATE_NAME or name.startswith(f"{TEMPLATE_NAME}.")
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def without_templates() -> Iterator[None]:
 
     def without(model: Any) -> dict[str, str]:
         return {
-            name: value for name, value in metadata(model).items() if not name.startswith("tokenizer.chat_template")
+            name: value for name, value in metadata(model).items() if not name.startswith(TEMPLATE_NAME)
         }
 
     internals.LlamaModel.metadata = without
@@ -148,7 +148,7 @@ class Prompt:
 
     def __init__(self, llama: Any, has_document: bool = True, system: str = "") -> None:
         self._llama, self._has_document, self._system = llama, has_document, system.strip()
-        template = llama.metadata.get(_TEMPLATE_NAME)
+        template = llama.metadata.get(TEMPLATE_NAME)
         parts, self._first = None, ""
         if template is not None:
             with suppress(TemplateError):  # as Llama has found and said

@@ -18,7 +18,7 @@ from ..errors import OctavoError
 from ..runtime.cache.free_memory import free_memory
 from ..runtime.llama import Llama
 from ..runtime.store.library import Library
-from . import completions, files, info
+from . import completions, files, info, openai_chat
 from .documents import Documents
 from .engine import Engine
 from .errors import RequestError
@@ -27,6 +27,7 @@ from .kept_prompts import KeptPrompts
 from .security import Guard
 from .sequences import Sequences
 from .server import Server
+from .template import ChatTemplate
 
 #: Share of the free memory that conversations may take that nobody works on.
 _IDLE_SHARE = 0.25
@@ -88,7 +89,7 @@ def open_server(
     attention = llama.attention
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
     documents.when_removed = engine.forget
-    return Server(engine, documents, kept, attention, int(time.time()))
+    return Server(engine, documents, ChatTemplate(llama), kept, attention, int(time.time()))
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
@@ -115,7 +116,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
 
     guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)
     app = Starlette(
-        routes=[*completions.routes, *files.routes, *info.routes],
+        routes=[*openai_chat.routes, *completions.routes, *files.routes, *info.routes],
         middleware=[guard],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
         lifespan=lifespan,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -99,6 +100,8 @@ async def complete(request: HttpRequest) -> Response:
                     client=client_of(request),
                 )
             )
+    for each in requests:
+        server.engine.check(each)
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time())}
     head["model"] = server.engine.name
     if body.stream:
@@ -107,12 +110,13 @@ async def complete(request: HttpRequest) -> Response:
     for index, each in enumerate(requests):
         text, logprobs = _echoed(server, body, each), list[TokenLogprob]()
         end: End | None = None
-        async for event in connected(request, server.engine.stream(each)):
-            if isinstance(event, Piece):
-                text += event.text
-                logprobs += event.logprobs
-            else:
-                end = event
+        async with aclosing(connected(request, server.engine.stream(each))) as events:
+            async for event in events:
+                if isinstance(event, Piece):
+                    text += event.text
+                    logprobs += event.logprobs
+                else:
+                    end = event
         assert end is not None
         ends.append(end)
         told = _logprobs([*end.prompt_logprobs, *logprobs]) if body.logprobs is not None else None
@@ -123,14 +127,13 @@ async def complete(request: HttpRequest) -> Response:
 
 async def _stream(
     server: Server, body: CompletionBody, requests: list[Request], head: dict[str, Any]
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Yield the chunks of all answers, one answer after another."""
     ends = []
     for index, each in enumerate(requests):
         echoed = _echoed(server, body, each)
-        stream = server.engine.stream(each)
-        try:
-            async for event in stream:
+        async with aclosing(server.engine.stream(each)) as events:
+            async for event in events:
                 if isinstance(event, End):
                     ends.append(event)
                     reason, text, logprobs = "stop" if event.reason == "stop" else "length", "", event.prompt_logprobs
@@ -140,8 +143,6 @@ async def _stream(
                 told = _logprobs(logprobs) if body.logprobs is not None and logprobs else None
                 choice = {"index": index, "text": text, "logprobs": told, "finish_reason": reason}
                 yield json.dumps({**head, "choices": [choice]})
-        finally:
-            await stream.aclose()
     if body.stream_options and body.stream_options.include_usage:
         yield json.dumps({**head, "choices": [], "usage": _usage(ends)})
     yield "[DONE]"

@@ -86,6 +86,7 @@ class Engine:
     ) -> None:
         self.llama, self.name, self.sequences, self.totals = llama, name, sequences, Totals()
         self._heads, self._n_running, self._n_waiting, self._timeout = heads, n_running, n_waiting, timeout
+        self._endless = llama.context.longest > llama.context.n_ctx()
         self._changed = threading.Condition()
         self._waiting: list[Running] = []
         self._running: list[Running] = []
@@ -131,12 +132,8 @@ class Engine:
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         running = Running(request, tell)
-        self._check_length(running)
         with self._changed:
-            if self._closing:
-                raise RequestError("The server is stopping.", 503)
-            if len(self._waiting) >= self._n_waiting:
-                raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
+            self.check(request)
             self._waiting.append(running)
             self._changed.notify()
         try:
@@ -150,17 +147,27 @@ class Engine:
         finally:
             running.cancelled = True
 
-    def _check_length(self, running: Running) -> None:
-        """Refuse a prompt that has no tokens, or leaves no room for an answer."""
-        n_ctx = self.llama.context.n_ctx()
-        if running.n_prompt == 0:
+    def check(self, request: Request) -> None:
+        """Check that a request would be taken now.
+
+        Raises
+        ------
+        RequestError
+            Its prompt has no tokens, or leaves no room for an answer; or too many requests wait.
+        """
+        n_prompt, n_ctx = request.n_prompt, self.llama.context.n_ctx()
+        if n_prompt == 0:
             raise RequestError("The prompt is empty.")
-        if running.n_prompt >= n_ctx and self.llama.context.longest == n_ctx:
+        if n_prompt >= n_ctx and not self._endless:
             raise RequestError(
-                f"The prompt has {running.n_prompt:,} tokens, and the context of {n_ctx:,} leaves no room for an "
-                "answer: send less, or start the server with a larger one (-c).",
+                f"The prompt has {n_prompt:,} tokens, and the context of {n_ctx:,} leaves no room for an answer: send "
+                "less, or start the server with a larger one (-c).",
                 code="context_length_exceeded",
             )
+        if self._closing:
+            raise RequestError("The server is stopping.", 503)
+        if len(self._waiting) >= self._n_waiting:
+            raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
 
     def forget(self, document_id: str) -> None:
         """Forget conversations over a document that is removed, when no request uses it."""
@@ -230,6 +237,7 @@ class Engine:
                 running = min(self._waiting, key=lambda each: of_clients[each.request.client])
                 self._waiting.remove(running)
             self.totals.requests += 1
+            running.started = time.perf_counter()
             try:
                 self.sequences.begin(running)
             except Exception as problem:

@@ -65,6 +65,11 @@ class Request:
     sources: bool = False
     client: str = ""
 
+    @property
+    def n_prompt(self) -> int:
+        """Return how many tokens come before the answer."""
+        return len(self.tokens) + (self.document.n_tokens if self.document else 0)
+
 
 @dataclass(frozen=True)
 class TokenLogprob:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from ..errors import OctavoError
 from .errors import RequestError
@@ -51,7 +51,7 @@ def client_of(request: Request) -> str:
     return f"{request.client.host if request.client else ''} {request.headers.get('authorization', '')}"
 
 
-async def connected(request: Request, events: AsyncGenerator[Event, None]) -> AsyncIterator[Event]:
+async def connected(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
     """Yield the events of a generator, which is closed when the client hangs up.
 
     Raises
@@ -84,24 +84,32 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def sse(lines: AsyncIterator[str]) -> StreamingResponse:
-    """Stream lines as server-sent events. An error on the way is the last of them.
+def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str] | None = None) -> Response:
+    """Stream lines as server-sent events. An error on the way is the last event; a client that hangs up ends the work.
 
     Parameters
     ----------
-    lines : async iterator of str
+    lines : async generator of str
         The data of the events; an event's name may come before it, as "event: NAME\\ndata: ...".
+    failure : callable, optional
+        Returns the line that tells an error; by default in OpenAI's form.
     """
-    return StreamingResponse(_events(lines), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    told = failure or (lambda problem: json.dumps(openai_error(problem)))
+    headers = {"Cache-Control": "no-cache"}
+    return StreamingResponse(_events(lines, told), media_type="text/event-stream", headers=headers)
 
 
-async def _events(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    try:
-        async for line in lines:
-            yield f"{line}\n\n" if line.startswith("event: ") else f"data: {line}\n\n"
-    except OctavoError as problem:
-        known = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
-        yield f"data: {json.dumps(openai_error(known))}\n\n"
+async def _events(lines: AsyncGenerator[str, None], told: Callable[[RequestError], str]) -> AsyncIterator[str]:
+    async with aclosing(lines):
+        try:
+            async for line in lines:
+                yield _event(line)
+        except OctavoError as problem:
+            yield _event(told(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
+
+
+def _event(line: str) -> str:
+    return f"{line}\n\n" if line.startswith("event: ") else f"data: {line}\n\n"
 
 
 def openai_error(problem: RequestError) -> dict[str, Any]:

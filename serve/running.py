@@ -46,8 +46,8 @@ class Running:
         Those of the prompt's tokens, as far as they were read.
     last_logits : float32 array, shape (n_vocab,), or None
         Logits after them, where log probabilities were asked for.
-    put : float
-        When it was put, by `time.perf_counter`.
+    put, started : float
+        When it was put, and taken up, by `time.perf_counter`.
     """
 
     def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
@@ -61,23 +61,17 @@ class Running:
         self.put = time.perf_counter()
         self._text = Text(request.stop)
         self._sampler: TokenSampler | None = None
-        self._started = self._first = self._last = self.put
+        self.started = self._first = self._last = self.put
         self._n_drawn = self._room = 0
         self._logprobs: list[TokenLogprob] = []
         self._bytes_before = 0
 
-    @property
-    def n_prompt(self) -> int:
-        """Tokens before the answer."""
-        return len(self.request.tokens) + (self.request.document.n_tokens if self.request.document else 0)
-
     def start(self, llama: Llama, held: Held, unread: list[int], longest: int) -> None:
         """Begin, on a sequence that holds the prompt but for `unread`, and may grow to `longest` tokens."""
-        self._started = time.perf_counter()
         self._sampler = TokenSampler(llama, self.request)
         self.held, self.unread = held, unread
-        self.n_cached = self.n_prompt - len(unread)
-        self._room = longest - self.n_prompt
+        self.n_cached = self.request.n_prompt - len(unread)
+        self._room = longest - self.request.n_prompt
 
     def draw(self, llama: Llama, number: int) -> None:
         """Draw the next token from the logits of one of the last step's tokens, and tell what it adds.
@@ -156,12 +150,12 @@ class Running:
         cache, n_steps = self.held.sequence.cache, max(self._n_drawn - 1, 1)
         stored = n_steps * cache.n_tokens * cache.counted_row_bytes
         return Usage(
-            prompt_tokens=self.n_prompt,
+            prompt_tokens=self.request.n_prompt,
             cached_tokens=self.n_cached,
             answer_tokens=self._n_drawn,
-            prompt_s=self._first - self._started,
+            prompt_s=self._first - self.started,
             answer_s=self._last - self._first,
-            waited_s=self._started - self.put,
+            waited_s=self.started - self.put,
             attention=self.held.attention,
             kv_share=(self._bytes_read() - self._bytes_before) / stored if self._n_drawn > 1 else 0.0,
         )

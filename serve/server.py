@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .documents import Documents
     from .engine import Engine
     from .kept_prompts import KeptPrompts
+    from .template import ChatTemplate
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Server:
         Generates.
     documents : Documents
         The documents that are read, and those that are being read.
+    template : ChatTemplate
+        The model's chat template.
     kept : KeptPrompts
         Prompts on disk.
     attention : str
@@ -33,6 +36,7 @@ class Server:
 
     engine: Engine
     documents: Documents
+    template: ChatTemplate
     kept: KeptPrompts
     attention: str
     started: int

@@ -1,0 +1,65 @@
+"""Documents that messages name or bring along."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from .errors import RequestError
+from .server import Server
+
+
+class Attachments:
+    """The document of a conversation: one, however often it is named.
+
+    Parameters
+    ----------
+    server : Server
+        Where documents are read.
+    named : str, optional
+        Id or name of a document that the request names beside its messages.
+    """
+
+    def __init__(self, server: Server, named: str | None = None) -> None:
+        self._server, self.document = server, named
+
+    def name(self, reference: str) -> None:
+        """Take a document that a message names.
+
+        Raises
+        ------
+        RequestError
+            Another one was named before.
+        """
+        if self.document not in (None, reference):
+            raise RequestError(
+                f"One document at a time: the messages name {self.document} and {reference}.", param="messages"
+            )
+        self.document = reference
+
+    async def bring(self, name: str | None, data: str) -> None:
+        """Take a document that a message brings along, and wait until it is read.
+
+        Parameters
+        ----------
+        name : str, optional
+            What it is called.
+        data : str
+            Its bytes in base64, as a data URL or alone.
+
+        Raises
+        ------
+        RequestError
+            It is no base64, or cannot be read.
+        """
+        try:
+            content = base64.b64decode(data.rpartition(",")[2], validate=True)
+        except (binascii.Error, ValueError) as problem:
+            raise RequestError("A file's data is no base64.", param="messages") from problem
+        await self.bring_bytes(name or "document", content)
+
+    async def bring_bytes(self, name: str, content: bytes) -> None:
+        """Take a document's bytes, and wait until it is read."""
+        document_id = await self._server.documents.add_bytes(name, content)
+        self.name(document_id)
+        await self._server.documents.wait(document_id)
