@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import options
+from . import options, sampling
 from .option_types import Number
 from .render import notice
 
@@ -77,6 +77,13 @@ from .render import notice
     show_default=True,
     help="What long prompts may take on disk, in MiB, so that they are read once; 0 keeps none.",
 )
+@sampling.predict
+@sampling.temp
+@sampling.top_p
+@sampling.top_k
+@sampling.min_p
+@sampling.repeat_penalty
+@sampling.seed
 @options.attention_options
 @options.model_options
 def serve(
@@ -84,20 +91,32 @@ def serve(
     attention_options: options.AttentionOptions,
     max_upload: int,
     prompt_cache: int,
+    predict: int,
+    temp: float,
+    top_p: float,
+    top_k: int,
+    min_p: float,
+    repeat_penalty: float,
+    seed: int,
     **how: Any,
 ) -> None:
     """Serve OpenAI's API over a library of documents, and a page for the browser.
 
     Any program that speaks OpenAI's API (or Anthropic's) can ask. A document that was uploaded to /v1/files, or indexed
-    before, is named in a request and need not be sent or read again.
+    before, is named in a request and need not be sent or read again. Requests say how answers are drawn; the options
+    here hold where they do not.
     """
     options.refuse_llama_cpp(attention_options.attention)
+    from ..runtime.session import Sampling
     from ..serve.run import serve
+
+    n_tokens, number = predict if predict >= 0 else None, seed if seed >= 0 else None
 
     serve(
         **model_options.arguments(),
         **attention_options.arguments(),
         **how,
+        sampling=Sampling(n_tokens, temp, top_p, top_k, min_p, repeat_penalty, number),
         most_bytes=max_upload << 20,
         kept_bytes=prompt_cache << 20,
         notice=notice,

@@ -17,8 +17,9 @@ from ..convert.retrieval_heads import source_heads
 from ..errors import OctavoError
 from ..runtime.cache.free_memory import free_memory
 from ..runtime.llama import Llama
+from ..runtime.session import Sampling
 from ..runtime.store.library import Library
-from . import completions, files, info, openai_chat
+from . import completions, files, info, messages, openai_chat, responses
 from .documents import Documents
 from .engine import Engine
 from .errors import RequestError
@@ -28,6 +29,9 @@ from .security import Guard
 from .sequences import Sequences
 from .server import Server
 from .template import ChatTemplate
+
+#: Modules that have routes.
+_MODULES = (openai_chat, completions, responses, messages, files, info)
 
 #: Share of the free memory that conversations may take that nobody works on.
 _IDLE_SHARE = 0.25
@@ -43,6 +47,7 @@ def open_server(
     n_waiting: int,
     timeout: float,
     kept_bytes: int,
+    sampling: Sampling,
     notice: Callable[[str], None],
 ) -> Server:
     """Start the engine on a model.
@@ -65,6 +70,8 @@ def open_server(
         Seconds after which a request is given up.
     kept_bytes : int
         What long prompts may take on disk, in bytes.
+    sampling : Sampling
+        How answers are drawn where requests do not say.
     notice : callable
         Receives a sentence about what happens.
 
@@ -89,7 +96,7 @@ def open_server(
     attention = llama.attention
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
     documents.when_removed = engine.forget
-    return Server(engine, documents, ChatTemplate(llama), kept, attention, int(time.time()))
+    return Server(engine, documents, ChatTemplate(llama), kept, sampling, attention, int(time.time()))
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
@@ -116,7 +123,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
 
     guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)
     app = Starlette(
-        routes=[*openai_chat.routes, *completions.routes, *files.routes, *info.routes],
+        routes=[route for module in _MODULES for route in module.routes],
         middleware=[guard],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
         lifespan=lifespan,
@@ -127,7 +134,8 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
 
 def refusal(path: str, problem: RequestError) -> Response:
     """Return the response that tells why a request is refused, in the form of the path's API."""
-    return JSONResponse(openai_error(problem), problem.status)
+    told = messages.anthropic_error if path.startswith("/v1/messages") else openai_error
+    return JSONResponse(told(problem), problem.status)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:

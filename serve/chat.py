@@ -7,7 +7,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..runtime.session import Sampling
 from .errors import RequestError
 from .generation import End, Request, TokenLogprob
 from .server import Server
@@ -146,9 +145,3 @@ async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[E
 def _forces(ask: Ask) -> bool:
     """Whether a function must be called."""
     return bool(ask.tools) and ask.choice not in ("none", "auto")
-
-
-def sampling_of(max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
-    """Return a sampling with the server's defaults for what is None; numbers that are too large are seeds, too."""
-    known = {name: value for name, value in values.items() if value is not None}
-    return Sampling(max_tokens=max_tokens, seed=None if seed is None else seed % (2**32 - 1), **known)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .attachments import Attachments
-from .chat import Ask, Finished, Text, answer, prepared, sampling_of
+from .chat import Ask, Finished, Text, answer, prepared
 from .errors import RequestError
 from .generation import End, Request, TokenLogprob, Usage
 from .http import client_of, connected, parsed, sse
@@ -101,8 +101,9 @@ class StreamOptions(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """What a client asks; fields that are not named here are ignored, `model` among them: there is one model."""
+    """What a client asks; fields that are not named here are ignored. Whatever `model` says, there is one model."""
 
+    model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     document: str | None = None
     attention: str | None = None
@@ -157,7 +158,7 @@ async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     request = Request(
         tokens=(),
-        sampling=sampling_of(
+        sampling=server.sampling_of(
             body.max_completion_tokens or body.max_tokens,
             body.seed,
             temperature=body.temperature,

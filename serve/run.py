@@ -12,6 +12,7 @@ from typing import Any
 from ..api import load
 from ..errors import OctavoError
 from ..runtime.models import default_model, default_threads
+from ..runtime.session import Sampling
 from ..runtime.store.library import Library
 from .app import application, open_server
 
@@ -31,6 +32,7 @@ def serve(
     timeout: float,
     most_bytes: int,
     kept_bytes: int,
+    sampling: Sampling,
     notice: Callable[[str], None],
     prefill: str,
     index_dir: str | Path | None,
@@ -56,6 +58,8 @@ def serve(
         Seconds after which a request is given up.
     most_bytes, kept_bytes : int
         Largest body, and what long prompts may take on disk, in bytes.
+    sampling : Sampling
+        How answers are drawn where requests do not say.
     notice : callable
         Receives sentences about what happens.
     prefill, index_dir
@@ -82,7 +86,8 @@ def serve(
         job |= {"model": path, "index_dir": index_dir, "prefill": prefill}
         job = {name: str(value) if isinstance(value, Path) else value for name, value in job.items()}
         limits: dict[str, Any] = {"n_parallel": n_parallel, "n_waiting": n_waiting, "timeout": timeout}
-        server = open_server(llama, library, job, name=path.stem, **limits, kept_bytes=kept_bytes, notice=notice)
+        limits |= {"kept_bytes": kept_bytes, "sampling": sampling}
+        server = open_server(llama, library, job, name=path.stem, **limits, notice=notice)
         app = application(server, hosts=allowed_hosts, key=api_key, most_bytes=most_bytes)
         place = f"[{host}]" if ":" in host else host
         notice(f"Serving {path.stem} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 if TYPE_CHECKING:
+    from ..runtime.session import Sampling
     from .documents import Documents
     from .engine import Engine
     from .kept_prompts import KeptPrompts
@@ -28,6 +29,8 @@ class Server:
         The model's chat template.
     kept : KeptPrompts
         Prompts on disk.
+    sampling : Sampling
+        How answers are drawn where requests do not say.
     attention : str
         How tokens attend, unless a request says otherwise.
     started : int
@@ -38,8 +41,15 @@ class Server:
     documents: Documents
     template: ChatTemplate
     kept: KeptPrompts
+    sampling: Sampling
     attention: str
     started: int
+
+    def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
+        """Return how an answer is drawn: as a request says, and else as the server was told. Any integer is a seed."""
+        known = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
+        known |= {} if seed is None else {"seed": seed % (2**32 - 1)}
+        return replace(self.sampling, **known)
 
 
 def server_of(request: Request) -> Server:
