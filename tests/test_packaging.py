@@ -30,7 +30,8 @@ def test_wheel_holds_every_module_and_no_tests(wheel):
     modules = {path.relative_to(ROOT) for path in MODULES}
     examples = {path.relative_to(ROOT) for path in (ROOT / "examples").iterdir()}
     shaders = {path.relative_to(ROOT) for path in (ROOT / "metal").rglob("*.metal")}
-    assert names == {f"octavo/{path.as_posix()}" for path in modules | examples | shaders} | {"octavo/py.typed"}
+    page = {path.relative_to(ROOT) for path in (ROOT / "serve" / "page").iterdir()}
+    assert names == {f"octavo/{path.as_posix()}" for path in modules | examples | shaders | page} | {"octavo/py.typed"}
 
 
 def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
