@@ -1,0 +1,297 @@
+"""A stand-in for the server behind the page: the API's shape, with answers and delays that a test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from octavo.serve import page
+
+#: How many of the prompt's tokens are the question's.
+QUESTION_TOKENS = 26
+
+
+@dataclass
+class Stored:
+    """A document that was sent.
+
+    Parameters
+    ----------
+    id : str
+        Its id.
+    filename : str
+        Its name.
+    text : str
+        Its text.
+    began : float
+        When reading began, by the monotonic clock.
+    problem : str or None
+        Why it could not be read.
+    """
+
+    id: str
+    filename: str
+    text: str
+    began: float
+    problem: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Return its length, at four bytes a token."""
+        return max(1, len(self.text) // 4)
+
+
+def cite(text: str, quote: str, share: float = 0.3, **place: Any) -> dict[str, Any]:
+    """Return a source as the API tells it: offsets count code points, as Python's do."""
+    start = text.index(quote)
+    line = text.count("\n", 0, start) + 1
+    return {
+        "quote": quote,
+        "share": share,
+        "start": start,
+        "stop": start + len(quote),
+        "line": line,
+        "page": None,
+        "heading": None,
+    } | place
+
+
+@dataclass
+class PageServer:
+    """What the stand-in does, and what it was asked.
+
+    Parameters
+    ----------
+    read_s : float
+        Seconds that reading a document takes.
+    first_s, token_s : float
+        Seconds before an answer's first token, and before each other.
+    key : str or None
+        The key that requests need.
+    answer : str
+        The next answers, sent word by word.
+    sources : callable
+        Returns the sources of an answer from the document's text.
+    fail_upload, fail_read, fail_chat, fail_stream, fail_delete, fail_list : str or None
+        The sentence with which the next such request fails.
+    """
+
+    read_s: float = 0.0
+    first_s: float = 0.0
+    token_s: float = 0.0
+    key: str | None = None
+    answer: str = "The answer."
+    sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
+    fail_upload: str | None = None
+    fail_read: str | None = None
+    fail_chat: str | None = None
+    fail_stream: str | None = None
+    fail_delete: str | None = None
+    fail_list: str | None = None
+    documents: dict[str, Stored] = field(default_factory=dict)
+    chats: list[dict[str, Any]] = field(default_factory=list)
+    aborted: int = 0
+    n_sent: int = 0
+    url: str = ""
+
+    def reset(self) -> None:
+        """Forget documents and settings."""
+        fresh = PageServer(url=self.url, n_sent=self.n_sent)
+        self.__dict__.update(fresh.__dict__)
+
+    def store(self, filename: str, text: str) -> Stored:
+        """Put a document into the library as if it had been read long ago."""
+        self.n_sent += 1
+        stored = Stored(f"file-{self.n_sent}", filename, text, began=time.monotonic() - 1e6)
+        self.documents[stored.id] = stored
+        return stored
+
+    def failure(self, name: str) -> str | None:
+        """Return how the next such request fails; the one after it does not."""
+        sentence = getattr(self, name)
+        setattr(self, name, None)
+        return sentence
+
+    def describe(self, stored: Stored) -> dict[str, Any]:
+        """Return a document as the API tells it."""
+        passed = time.monotonic() - stored.began
+        done = self.read_s <= passed
+        status = "error" if stored.problem else "processed" if done else "processing"
+        share = min(passed / self.read_s, 1) if self.read_s else 1.0
+        progress = {
+            "task": "Reading",
+            "done": int(stored.tokens * share),
+            "total": stored.tokens,
+            "unit": "tokens",
+            "seconds_left": self.read_s - passed,
+        }
+        return {
+            "id": stored.id,
+            "object": "file",
+            "filename": stored.filename,
+            "bytes": len(stored.text.encode()),
+            "created_at": int(stored.id.removeprefix("file-")),
+            "purpose": "user_data",
+            "status": status,
+            "status_details": stored.problem,
+            "tokens": stored.tokens if done else None,
+            "index_bytes": stored.tokens * 25_000 if done else None,
+            "progress": progress if status == "processing" else None,
+        }
+
+
+def refusal(message: str, status: int = 400) -> JSONResponse:
+    """Return an error as the API tells it."""
+    return JSONResponse({"error": {"message": message, "type": "error", "code": None, "param": None}}, status)
+
+
+def application(server: PageServer) -> Starlette:
+    """Return the page and the API of a stand-in."""
+
+    def guarded(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+        async def checked(request: Request) -> Response:
+            given = request.headers.get("authorization")
+            if server.key and given != f"Bearer {server.key}":
+                return refusal("The key is wrong." if given else "This server asks for a key.", 401)
+            if "id" in request.path_params and request.path_params["id"] not in server.documents:
+                return refusal("There is no such file.", 404)
+            result: Response = await endpoint(request)
+            return result
+
+        return checked
+
+    async def models(request: Request) -> Response:
+        model = {"id": "SmolLM2-135M-Instruct", "object": "model", "meta": {"n_ctx": 8192, "attention": "auto"}}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def listing(request: Request) -> Response:
+        if failure := server.failure("fail_list"):
+            return refusal(failure, 500)
+        return JSONResponse({"object": "list", "data": [server.describe(one) for one in server.documents.values()]})
+
+    async def upload(request: Request) -> Response:
+        async with request.form() as form:
+            assert form["purpose"] == "user_data"
+            content = (await form["file"].read()).decode()
+            filename = form["file"].filename
+        if failure := server.failure("fail_upload"):
+            return refusal(failure)
+        stored = server.store(filename, content)
+        stored.began, stored.problem = time.monotonic(), server.failure("fail_read")
+        return JSONResponse(server.describe(stored))
+
+    async def one(request: Request) -> Response:
+        return JSONResponse(server.describe(server.documents[request.path_params["id"]]))
+
+    async def delete(request: Request) -> Response:
+        if failure := server.failure("fail_delete"):
+            return refusal(failure, 409)
+        stored = server.documents.pop(request.path_params["id"])
+        return JSONResponse({"id": stored.id, "object": "file", "deleted": True})
+
+    async def content(request: Request) -> Response:
+        return PlainTextResponse(server.documents[request.path_params["id"]].text)
+
+    async def chat(request: Request) -> Response:
+        asked = await request.json()
+        server.chats.append(asked)
+        if failure := server.failure("fail_chat"):
+            return refusal(failure)
+        return StreamingResponse(chunks(asked), media_type="text/event-stream")
+
+    async def chunks(asked: dict[str, Any]) -> AsyncIterator[str]:
+        began = time.monotonic()
+        first = asked["messages"][0]["content"]
+        document = server.documents[first[0]["file"]["file_id"]] if isinstance(first, list) else None
+        cached = document.tokens if document else 0
+        dense = asked.get("attention") == "dense"
+        words = server.answer.split(" ")
+
+        def event(**fields: Any) -> str:
+            return "data: " + json.dumps({"object": "chat.completion.chunk"} | fields) + "\n\n"
+
+        def delta(reason: str | None = None, **fields: Any) -> str:
+            return event(choices=[{"index": 0, "delta": fields, "finish_reason": reason}])
+
+        try:
+            await asyncio.sleep(server.first_s)
+            yield delta(role="assistant", content="")
+            for nth, word in enumerate(words):
+                yield delta(content=word + " " * (nth < len(words) - 1))
+                if nth == 1 and (failure := server.failure("fail_stream")):
+                    yield event(error={"message": failure, "type": "server_error"})
+                    return
+                await asyncio.sleep(server.token_s * (2 if dense else 1))
+            if document and asked["sources"]:
+                named = {"file_id": document.id, "filename": document.filename}
+                sources = [named | source for source in server.sources(document.text)]
+                yield delta(annotations=[{"type": "file_citation", "file_citation": source} for source in sources])
+            yield delta("stop")
+            passed = time.monotonic() - began
+            usage = {
+                "prompt_tokens": cached + QUESTION_TOKENS,
+                "completion_tokens": len(words),
+                "prompt_tokens_details": {"cached_tokens": cached},
+            }
+            timings = {
+                "prompt_n": QUESTION_TOKENS,
+                "prompt_ms": server.first_s * 1e3,
+                "predicted_n": len(words),
+                "predicted_ms": passed * 1e3,
+                "predicted_per_second": len(words) / max(passed, 1e-3),
+                "cache_n": cached,
+                "attention": asked.get("attention", "auto"),
+                "kv_share": 1.0 if dense else 0.124,
+            }
+            yield event(choices=[], usage=usage, timings=timings)
+            yield "data: [DONE]\n\n"
+        except asyncio.CancelledError:
+            server.aborted += 1
+            raise
+
+    api = [
+        ("/v1/models", models, "GET"),
+        ("/v1/files", listing, "GET"),
+        ("/v1/files", upload, "POST"),
+        ("/v1/files/{id}", one, "GET"),
+        ("/v1/files/{id}", delete, "DELETE"),
+        ("/v1/files/{id}/content", content, "GET"),
+        ("/v1/chat/completions", chat, "POST"),
+    ]
+    return Starlette(routes=[*page.routes, *(Route(path, guarded(run), methods=[verb]) for path, run, verb in api)])
+
+
+@contextmanager
+def serving(server: PageServer):
+    """Serve in a thread, on a free port of this machine."""
+    app = application(server)
+    runner = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=runner.run, daemon=True)
+    thread.start()
+    while not runner.started:
+        time.sleep(0.01)
+    port = runner.servers[0].sockets[0].getsockname()[1]
+    server.url = f"http://127.0.0.1:{port}/"
+    try:
+        yield server
+    finally:
+        runner.should_exit = True
+        thread.join()
+
+
+if __name__ == "__main__":
+    with serving(PageServer(read_s=10, token_s=0.05)) as running:
+        print(running.url)
+        threading.Event().wait()
