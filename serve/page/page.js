@@ -114,18 +114,22 @@ function askForKey(refused, sentence) {
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    buffer += value;
-    const lines = buffer.split(/\r?\n/);
-    buffer = lines.pop();
-    for (const line of lines) {
-      if (!line.startsWith("data:")) continue;
-      const data = line.slice(5).trim();
-      if (data === "[DONE]") return;
-      yield JSON.parse(data);
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      buffer += value;
+      const lines = buffer.split(/\r?\n/);
+      buffer = lines.pop();
+      for (const line of lines) {
+        if (!line.startsWith("data:")) continue;
+        const data = line.slice(5).trim();
+        if (data === "[DONE]") return;
+        yield JSON.parse(data);
+      }
     }
+  } finally {
+    reader.cancel().catch(() => {}); // after an error the server need not go on
   }
 }
 
@@ -192,6 +196,7 @@ async function refresh() {
     showProblem(byId("library-error"), "");
     takeFiles(data);
   } catch (error) {
+    announce(error.message);
     showProblem(byId("library-error"), error.message, refresh);
   }
   const reading = [...files.values()].some((file) => file.status === "processing");
@@ -215,6 +220,8 @@ function takeFiles(data) {
 
 /** Show a sentence beside what failed, with a button to try again. */
 function showProblem(element, sentence, retry) {
+  if (element.dataset.sentence === sentence) return;
+  element.dataset.sentence = sentence;
   element.hidden = !sentence;
   element.replaceChildren(sentence);
   if (sentence && retry) {
@@ -291,8 +298,6 @@ function makeRow(id) {
     gone.hidden = file.status === "processing";
     if (!reading.hidden) progress.show(file);
     const sentence = file.status === "error" ? (file.status_details ?? "It could not be read.") : (file.problem ?? "");
-    if (problem.dataset.sentence === sentence) return;
-    problem.dataset.sentence = sentence;
     const again = file.status === "error" ? chosen.has(id) && (() => sendAgain(id)) : () => remove(id);
     showProblem(problem, sentence, again);
   };
@@ -598,6 +603,9 @@ function stop() {
 
 // ---- Answers ------------------------------------------------------------------------------------------------------
 
+/** What the two kinds of attention that are compared read. */
+const READS = { dense: "reads everything", auto: "reads what matters" };
+
 /** What shows each answer. */
 const views = new WeakMap();
 let scrolledTo = 0;
@@ -627,7 +635,9 @@ function makeAnswer(conversation, turn, answer, compared) {
   const problem = make("p", { class: "problem" });
   const figures = make(compared ? "dl" : "p", { class: "figures soft" });
   const sources = make("div", { class: "sources" });
-  const title = compared ? make("h4", { class: "attention" }, answer.attention) : null;
+  const title = compared
+    ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
+    : null;
   const body = make("div", { class: "body" }, title, text, wait, problem, figures);
   const element = make("div", { class: "answer" }, body, sources);
   const again = () => answerAll(conversation, turn, [answer]);
@@ -840,6 +850,8 @@ function inline(source) {
 const texts = new Map();
 let shownText = null;
 let opener = null;
+/** The passage that was landed on, until the user scrolls away. */
+let landed = null;
 
 function textOf(id) {
   if (!texts.has(id)) {
@@ -919,6 +931,7 @@ async function openText(id, source = null, button = null) {
     made.push(part);
   }
   body.replaceChildren(...made);
+  landed = mark;
   if (!mark) {
     body.scrollTop = 0;
     body.focus();
@@ -931,12 +944,13 @@ async function openText(id, source = null, button = null) {
 /** Scroll to a passage, and again as the parts around it get their true heights. */
 function land(mark, times = 4) {
   mark.scrollIntoView({ block: "center", behavior: "instant" });
-  if (times && mark.isConnected) requestAnimationFrame(() => land(mark, times - 1));
+  if (times && landed === mark) requestAnimationFrame(() => land(mark, times - 1));
 }
 
 function closeText() {
   if (!shownText) return;
   shownText = null;
+  landed = null;
   byId("text").hidden = true;
   byId("text-body").replaceChildren();
   document.body.classList.remove("with-text");
@@ -1051,6 +1065,10 @@ function listen() {
   });
   byId("show-text").addEventListener("click", () => openText(selected));
   byId("close-text").addEventListener("click", closeText);
+  for (const kind of ["wheel", "touchmove", "keydown", "pointerdown"]) {
+    byId("text-body").addEventListener(kind, () => (landed = null), { passive: true });
+  }
+  new ResizeObserver(() => landed && land(landed)).observe(byId("text-body"));
   byId("open-library").addEventListener("click", openLibrary);
   byId("close-library").addEventListener("click", closeLibrary);
   byId("key-cancel").addEventListener("click", () => byId("ask-key").close(""));

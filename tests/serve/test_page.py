@@ -273,7 +273,7 @@ def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
     assert dense["x"] + dense["width"] < auto["x"]
     shares = [one.text.splitlines()[:3] for one in window.all(".answer .body dl")]
     assert [lines[1] for lines in shares] == ["100%", "12%"]
-    assert window.texts(".attention") == ["dense", "auto"]
+    assert window.texts(".attention") == ["densereads everything", "autoreads what matters"]
     assert {"Time", "First token after", "Speed"} <= set(window.texts("dt"))
 
 
@@ -355,6 +355,8 @@ def test_a_source_lands_on_its_passage(window, server, text):
     window.until(lambda: is_in_sight(window, "mark"), "the passage is out of sight")
     assert window.text("#text-place") == "Notes \u203a Goodwill, page 12"
     assert window.find(".source").get_attribute("aria-current") == "true"
+    set_size(window.driver, 900, 600)
+    window.until(lambda: is_in_sight(window, "mark"), "the passage is out of sight in another window")
     window.press(ESCAPE)
     assert "source" in window.focused()["classes"]
     assert not window.all("#text:not([hidden])")
