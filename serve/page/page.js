@@ -84,7 +84,7 @@ async function call(path, options = {}) {
     }
     if (response.ok) return response;
     const sentence = await sentenceOf(response);
-    if (response.status === 401 && (sessionStorage.getItem(KEY) !== key || (await askForKey(key, sentence)))) continue;
+    if (response.status === 401 && (sessionStorage.getItem(KEY) !== key || (await askForKey(Boolean(key))))) continue;
     throw new Error(sentence);
   }
 }
@@ -92,10 +92,10 @@ async function call(path, options = {}) {
 let keyAsked = null;
 
 /** Ask for the server's key, once for all requests that wait for it. Resolves to whether there is one. */
-function askForKey(refused, sentence) {
+function askForKey(refused) {
   keyAsked ??= new Promise((resolve) => {
     const dialog = byId("ask-key");
-    write(byId("key-error"), refused ? sentence : "");
+    write(byId("key-error"), refused ? "The server does not know this key." : "");
     byId("key").value = "";
     dialog.returnValue = "";
     dialog.addEventListener("close", () => {
@@ -326,7 +326,7 @@ async function send(file) {
     chosen.delete(id);
     chosen.set(told.id, file);
     if (!conversations.get(selected)?.running) select(told.id);
-    announce(`Reading ${told.filename}.`);
+    announce(told.status === "processed" ? `${told.filename} was read before.` : `Reading ${told.filename}.`);
   } catch (error) {
     if (error.name === "AbortError") files.delete(id);
     else Object.assign(row, { status: "error", status_details: error.message });
@@ -579,7 +579,7 @@ async function stream(conversation, turn, answer, signal) {
         answer.first ??= seconds();
         answer.text += choice.delta.content;
       }
-      if (choice?.delta?.annotations && conversation.id) {
+      if (choice?.delta?.annotations) {
         answer.sources = choice.delta.annotations.flatMap((one) => one.file_citation ?? []);
       }
       if (choice?.finish_reason) answer.finish = choice.finish_reason;
@@ -676,7 +676,7 @@ function figuresOf({ done, first, seconds, usage, timings }) {
   const cached = usage?.prompt_tokens_details?.cached_tokens ?? timings.cache_n ?? 0;
   const prompt = usage?.prompt_tokens ?? 0;
   const figures = [];
-  if (timings.kv_share != null) {
+  if (timings.kv_share) {
     figures.push(["Keys and values read", percent(timings.kv_share), `${percent(timings.kv_share)} of keys and values read`]);
   }
   figures.push(["Time", duration(seconds), `${duration(seconds)} in all`]);

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,11 +166,17 @@ class Window:
                 return focused
         raise AssertionError("the keyboard does not get there")
 
-    def ask(self, question: str, wait: bool = True) -> None:
+    def send_file(self, path: Path) -> None:
+        """Choose a file to be read."""
+        self.js("document.querySelector('#file').hidden = false")
+        self.find("#file").send_keys(str(path))
+        self.js("document.querySelector('#file').hidden = true")
+
+    def ask(self, question: str, wait: bool = True, seconds: float = 5) -> None:
         """Ask a question, and wait for the answer."""
         self.find("#question").send_keys(question + "\n")
         if wait:
-            self.until(lambda: not self.js("return document.querySelector('[aria-busy=true]')"), "no answer")
+            self.until(lambda: not self.js("return document.querySelector('[aria-busy=true]')"), "no answer", seconds)
             self.find("#send")
 
     def names(self) -> list[tuple[str, str]]:

@@ -63,12 +63,6 @@ def file(tmp_path):
     return path
 
 
-def upload(window, path):
-    window.js("document.querySelector('#file').hidden = false")
-    window.find("#file").send_keys(str(path))
-    window.js("document.querySelector('#file').hidden = true")
-
-
 # ---- Reading --------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +96,7 @@ def test_a_dropped_document_is_read(window, server, file):
 def test_reading_can_be_cancelled(window, server, file):
     server.read_s = 60
     window.open()
-    upload(window, file)
+    window.send_file(file)
     window.find("#documents progress")
     assert window.find("#documents .small").accessible_name == "Cancel reading minutes.txt"
     window.click("#documents .small")
@@ -115,7 +109,7 @@ def test_a_refused_document_shows_the_servers_sentence_and_can_be_sent_again(win
     window.refused = True
     server.fail_upload = "minutes.txt has no text that octavo can read."
     window.open()
-    upload(window, file)
+    window.send_file(file)
     assert "has no text that octavo can read." in window.text("#documents .problem")
     window.click("#documents .problem button")
     window.until(lambda: len(server.documents) == 1)
@@ -126,7 +120,7 @@ def test_a_refused_document_shows_the_servers_sentence_and_can_be_sent_again(win
 def test_a_document_that_could_not_be_read_says_why(window, server, file):
     server.fail_read = "The disk is full."
     window.open()
-    upload(window, file)
+    window.send_file(file)
     window.sees("#documents .problem", "The disk is full.")
     assert "could not be read" in window.text(".lead")
     window.click("#documents .problem button")
@@ -465,7 +459,7 @@ def test_a_server_with_a_key_is_asked_with_it(window, server):
     server.store("report.txt", REPORT)
     window.open(ready=False)
     window.find("#key").send_keys("wrong" + ENTER)
-    window.sees("#key-error", "The key is wrong.")
+    window.sees("#key-error", "The server does not know this key.")
     window.find("#key").send_keys("sesame" + ENTER)
     window.click("#documents .open")
     window.ask("What happened?")
@@ -538,8 +532,15 @@ def test_every_control_has_a_name(window, server, report):
     names = window.names()
     assert {role for role, _ in names} >= {"main", "complementary", "status"}
     assert [role for role, name in names if role in regions and not name] == []
-    for name in ("Remove report.txt", "Cancel reading slow.txt", "Your question about report.txt", "Close the text"):
-        assert name in {one for _, one in names}
+    assert set(names) >= {
+        ("button", "Remove report.txt"),
+        ("button", "Cancel reading slow.txt"),
+        ("progressbar", "Reading slow.txt"),
+        ("textbox", "Your question about report.txt"),
+        ("checkbox", "Compare dense with auto"),
+        ("button", "Close the text"),
+        ("region", "Text of the document"),
+    }
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
