@@ -60,6 +60,7 @@ function duration(seconds) {
 // ---- The server ---------------------------------------------------------------------------------------------------
 
 const LOST = "The server does not answer. Is octavo serve still running?";
+const CUT = "The connection to the server was lost before the answer ended.";
 const KEY = "octavo.key";
 
 /** Return the sentence that a refusal comes with. */
@@ -187,16 +188,20 @@ function restore() {
 
 const rows = new Map();
 let polling = null;
+/** How many documents came and went by this page's doing: a list that was asked for before is out of date. */
+let changes = 0;
 
 /** Ask for the list of documents, and again while one is being read. */
 async function refresh() {
   clearTimeout(polling);
+  const asked = changes;
   try {
     const { data } = await (await call("/v1/files")).json();
     showProblem(byId("library-error"), "");
+    if (asked !== changes) return;
     takeFiles(data);
   } catch (error) {
-    announce(error.message);
+    if (byId("library-error").hidden) announce(error.message);
     showProblem(byId("library-error"), error.message, refresh);
   }
   const reading = [...files.values()].some((file) => file.status === "processing");
@@ -280,7 +285,8 @@ function makeRow(id) {
   const size = make("span", { class: "soft numbers" });
   const open = make("button", { type: "button", class: "open", onclick: () => select(id, true) }, name, size);
   const cancel = make("button", { type: "button", class: "quiet small", onclick: () => remove(id) }, "Cancel");
-  const gone = make("button", { type: "button", class: "icon-button", onclick: () => confirmRemoval(id) }, icon("close"));
+  const gone = make("button", { type: "button", class: "icon-button" }, icon("close"));
+  gone.addEventListener("click", () => confirmRemoval(id));
   const progress = makeProgress();
   const problem = make("p", { class: "problem" });
   const reading = make("div", { class: "reading" }, progress.element, cancel);
@@ -321,6 +327,7 @@ async function send(file) {
     body.append("file", file);
     const response = await call("/v1/files", { method: "POST", body, signal: controller.signal });
     const told = await response.json();
+    changes++;
     files.delete(id);
     files.set(told.id, told);
     chosen.delete(id);
@@ -355,6 +362,7 @@ async function remove(id) {
     announce(error.message);
     return false;
   }
+  changes++;
   const cancelled = file.status === "processing";
   announce(cancelled ? `Reading ${file.filename} was cancelled.` : `${file.filename} was removed.`);
   const neighbour = rows.get(id)?.element;
@@ -377,12 +385,13 @@ function confirmRemoval(id) {
   if (file.status === "error") return remove(id);
   const dialog = byId("remove");
   const turns = conversations.get(id)?.turns.length ?? 0;
+  const index = `the index of ${plural(file.tokens ?? 0, "token")}, ${megabytes(file.index_bytes ?? 0)}`;
+  const talk = turns ? `, and this conversation of ${plural(turns, "question")}` : "";
   write(byId("remove-title"), `Remove ${file.filename}?`);
   write(
     byId("remove-about"),
-    `What octavo read is deleted: the index of ${plural(file.tokens ?? 0, "token")}, ${megabytes(file.index_bytes ?? 0)}`
-      + `${turns ? `, and this conversation of ${plural(turns, "question")}` : ""}. Your own file stays where it is. `
-      + "To ask about it again, octavo has to read it again.",
+    `What octavo read is deleted: ${index}${talk}. Your own file stays where it is. To ask about it again, octavo has `
+      + "to read it again.",
   );
   dialog.returnValue = "";
   dialog.addEventListener("close", () => dialog.returnValue === "remove" && remove(id), { once: true });
@@ -587,11 +596,10 @@ async function stream(conversation, turn, answer, signal) {
       if (event.timings) answer.timings = event.timings;
       view.drawSoon();
     }
-    if (!answer.finish) throw new Error("The connection to the server was lost before the answer ended.");
+    if (!answer.finish) throw new Error(CUT);
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) answer.stopped = true;
-    else if (error instanceof TypeError) answer.error = "The connection to the server was lost before the answer ended.";
-    else answer.error = error.message;
+    else answer.error = error instanceof TypeError ? CUT : error.message;
   }
   answer.seconds = seconds();
   answer.done = true;
@@ -653,7 +661,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     wait.classList.toggle("now", !answer.waiting);
     element.classList.toggle("streaming", !answer.done && answer.text !== "");
     if (answer.done && answer.stopped) showProblem(problem, "Stopped.", again);
-    else if (answer.finish === "length") showProblem(problem, "The answer was cut off: it has as many tokens as it may.");
+    else if (answer.finish === "length") showProblem(problem, "Cut off: the answer has as many tokens as it may.");
     else showProblem(problem, answer.error ?? "", again);
     problem.classList.toggle("soft", !answer.error);
     showFigures(figures, answer, compared);
@@ -677,7 +685,8 @@ function figuresOf({ done, first, seconds, usage, timings }) {
   const prompt = usage?.prompt_tokens ?? 0;
   const figures = [];
   if (timings.kv_share) {
-    figures.push(["Keys and values read", percent(timings.kv_share), `${percent(timings.kv_share)} of keys and values read`]);
+    const share = percent(timings.kv_share);
+    figures.push(["Keys and values read", share, `${share} of keys and values read`]);
   }
   figures.push(["Time", duration(seconds), `${duration(seconds)} in all`]);
   if (first != null) figures.push(["First token after", duration(first), `first token after ${duration(first)}`]);
@@ -727,11 +736,12 @@ function showSources(element, conversation, answer) {
   if (answer.sources.length === 0) {
     return element.replaceChildren(
       make("h4", {}, "Not from the document"),
-      make("p", { class: "soft" }, "The model looked at nothing in particular: it answered from memory, or made it up."),
+      make("p", { class: "soft" }, "The model looked at nothing in particular: it answered from memory, or guessed."),
     );
   }
   const items = answer.sources.map((source) => {
-    const button = make("button", { type: "button", class: "source", onclick: () => openText(conversation.id, source, button) },
+    const open = () => openText(conversation.id, source, button);
+    const button = make("button", { type: "button", class: "source", onclick: open },
       make("span", { class: "quote" }, source.quote),
       make("span", { class: "place" }, placeOf(source)),
       make("span", { class: "weight" }, bar(source.share), `${percent(source.share)} of the attention`));
@@ -759,6 +769,8 @@ function drawer(element) {
 
 const FENCE = /^ {0,3}(```+|~~~+)/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +)(?=\S)/;
+const indentOf = (line) => line.length - line.trimStart().length;
+const isOrdered = (item) => /\d/.test(item.trimStart()[0]);
 
 /** Split a text into blocks; each knows its source and how to make its element. */
 function blocksOf(text) {
@@ -783,14 +795,15 @@ function blocksOf(text) {
       const source = [line, ...code].join("\n");
       blocks.push({ source, make: () => make("pre", { tabindex: "0" }, make("code", {}, code.join("\n"))) });
     } else if (ITEM.test(line)) {
-      const ordered = /\d/.test(line.match(ITEM)[2]);
-      const base = line.match(ITEM)[1].length;
-      const content = take((inside, nth) => {
-        const item = inside.match(ITEM);
-        if (item && item[1].length <= base) return /\d/.test(item[2]) === ordered && item[1].length === base;
-        if (inside.trim()) return nth === 0 || /^ /.test(inside) || !FENCE.test(inside) && Boolean(lines[at - 1].trim());
-        const next = lines.slice(at + 1).find((other) => other.trim());
-        return Boolean(next && (/^ {2,}/.test(next) || (ITEM.test(next) && /\d/.test(next.match(ITEM)[2]) === ordered)));
+      const base = indentOf(line);
+      const ordered = isOrdered(line);
+      const isNext = (other) => ITEM.test(other) && indentOf(other) === base && isOrdered(other) === ordered;
+      const content = take((inside) => {
+        if (isNext(inside)) return true;
+        if (inside.trim() && indentOf(inside) > base) return true;
+        if (inside.trim()) return !ITEM.test(inside) && !FENCE.test(inside) && lines[at - 1].trim() !== "";
+        const next = lines.slice(at).find((other) => other.trim());
+        return next !== undefined && (isNext(next) || indentOf(next) > base + 1);
       });
       blocks.push({ source: content.join("\n"), make: () => makeList(content, ordered, base) });
     } else {
@@ -818,7 +831,7 @@ function makeList(lines, ordered, base) {
   };
   for (const line of lines) {
     const start = line.match(ITEM);
-    if (start && start[1].length <= base) {
+    if (start && indentOf(line) === base) {
       close();
       item = [line.slice(start[0].length)];
     } else {
@@ -872,7 +885,7 @@ function unitsOf(text, points) {
   return units;
 }
 
-/** Cut a text into parts of some 8,000 characters, after line ends where there are any: the browser lays out those that are in sight. */
+/** Cut a text into parts of some 8,000 characters, at line ends if it can: the browser lays out those in sight. */
 function partsOf(text) {
   const parts = [];
   for (let at = 0, end; at < text.length; at = end) {
@@ -999,7 +1012,8 @@ function sendAll(list) {
 
 /** Let files be dropped anywhere. A folder is no document, and the browser cannot send it. */
 function listenForDrops() {
-  const carriesFiles = (event) => event.dataTransfer?.types.includes("Files") && !document.querySelector("dialog[open]");
+  const carriesFiles = ({ dataTransfer }) =>
+    dataTransfer?.types.includes("Files") && !document.querySelector("dialog[open]");
   let depth = 0;
   const hover = (by) => {
     depth = Math.max(0, by ? depth + by : 0);
@@ -1012,8 +1026,8 @@ function listenForDrops() {
     hover(0);
     if (!carriesFiles(event)) return;
     event.preventDefault();
-    const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
-    const folders = items.filter((item) => item.webkitGetAsEntry?.()?.isDirectory).map((item) => item.getAsFile()?.name);
+    const items = [...event.dataTransfer.items].filter((item) => item.webkitGetAsEntry?.()?.isDirectory);
+    const folders = items.map((item) => item.getAsFile()?.name);
     sendAll([...event.dataTransfer.files].filter((file) => !folders.includes(file.name)));
     if (folders.length) showProblem(byId("library-error"), `${folders[0]} is a folder: drop the documents in it.`);
   });

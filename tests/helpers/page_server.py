@@ -78,6 +78,8 @@ class PageServer:
         Seconds that reading a document takes.
     first_s, token_s : float
         Seconds before an answer's first token, and before each other.
+    list_s : float
+        Seconds that the list of documents is on its way.
     key : str or None
         The key that requests need.
     answer : str
@@ -91,6 +93,7 @@ class PageServer:
     read_s: float = 0.0
     first_s: float = 0.0
     token_s: float = 0.0
+    list_s: float = 0.0
     key: str | None = None
     answer: str = "The answer."
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
@@ -179,7 +182,9 @@ def application(server: PageServer) -> Starlette:
     async def listing(request: Request) -> Response:
         if failure := server.failure("fail_list"):
             return refusal(failure, 500)
-        return JSONResponse({"object": "list", "data": [server.describe(one) for one in server.documents.values()]})
+        data = [server.describe(one) for one in server.documents.values()]
+        await asyncio.sleep(server.list_s)
+        return JSONResponse({"object": "list", "data": data})
 
     async def upload(request: Request) -> Response:
         async with request.form() as form:

@@ -105,6 +105,24 @@ def test_reading_can_be_cancelled(window, server, file):
     assert "Drop a document" in window.text(".lead")
 
 
+def test_a_list_that_was_asked_for_before_changes_nothing(window, server, file):
+    server.read_s = 60
+    server.store("slow.txt", REPORT).began = time.monotonic()
+    server.list_s = 0.4
+    window.open()
+    window.find("#documents progress")
+    window.js(
+        "window.titles = []; new MutationObserver(() => titles.push(document.querySelector('#title').textContent))"
+        ".observe(document.querySelector('#title'), {childList: true})"
+    )
+    time.sleep(0.6)  # now a list is on its way
+    window.send_file(file)
+    window.sees("#title", "minutes.txt")
+    time.sleep(0.8)
+    assert window.js("return titles") == ["minutes.txt"]
+    assert len(window.all("#documents li")) == 2
+
+
 def test_a_refused_document_shows_the_servers_sentence_and_can_be_sent_again(window, server, file):
     window.refused = True
     server.fail_upload = "minutes.txt has no text that octavo can read."
