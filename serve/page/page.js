@@ -259,7 +259,7 @@ function showLibrary() {
 
 /** How far a document is read: in words, and as the numbers of a progress bar. */
 function progressOf(file) {
-  const { task = "Waiting", done = 0, total = null, unit = "tokens", seconds_left = null } = file.progress ?? {};
+  const { task = "Preparing", done = 0, total = null, unit = "tokens", seconds_left = null } = file.progress ?? {};
   const words = [file.local ? "Sending" : task];
   if (total) words.push(`${count(done)} of ${count(total)} ${unit}`);
   if (seconds_left != null) words.push(`${duration(Math.max(Math.ceil(seconds_left), 1)).replace(".0", "")} left`);
