@@ -846,6 +846,7 @@ const INLINE = /(`+)(?!`)(.+?)(?<!`)\1(?!`)|\*\*(?=\S)(.+?)(?<=\S)\*\*/gs;
 
 /** Return the text nodes, code and bold elements of a line of text. */
 function inline(source) {
+  if (source.length > 8000) return [source]; // hostile texts take the expression long
   const nodes = [];
   let end = 0;
   for (const match of source.matchAll(INLINE)) {

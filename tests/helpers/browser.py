@@ -45,6 +45,7 @@ def chromium() -> Iterator[Any]:
             options.add_argument(switch)
         driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
         try:
+            driver.get("about:blank")  # the first tab loads pages of the browser's own
             yield driver
         finally:
             driver.quit()
