@@ -613,6 +613,7 @@ function stop() {
 
 /** What the two kinds of attention that are compared read. */
 const READS = { dense: "reads everything", auto: "reads what matters" };
+const FAIR = "It found the question computed by dense: compare the writing, not the first token.";
 
 /** What shows each answer. */
 const views = new WeakMap();
@@ -646,7 +647,8 @@ function makeAnswer(conversation, turn, answer, compared) {
   const title = compared
     ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
     : null;
-  const body = make("div", { class: "body" }, title, text, wait, problem, figures);
+  const note = make("p", { class: "soft note" }, FAIR);
+  const body = make("div", { class: "body" }, title, text, wait, problem, figures, note);
   const element = make("div", { class: "answer" }, body, sources);
   const again = () => answerAll(conversation, turn, [answer]);
   const draw = drawer(text);
@@ -665,6 +667,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     else showProblem(problem, answer.error ?? "", again);
     problem.classList.toggle("soft", !answer.error);
     showFigures(figures, answer, compared);
+    note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));
     showSources(sources, conversation, answer);
     follow(element);
   };
@@ -678,24 +681,28 @@ function waitOf({ done, text, waiting }) {
   return waiting ? "Waits for the other answer" : "Waiting for the first word";
 }
 
-/** Return the figures of an answer, as [name, value, sentence]. */
-function figuresOf({ done, first, seconds, usage, timings }) {
+/** Return how many of a prompt's tokens were not computed again. */
+const cachedOf = ({ usage, timings }) => usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n ?? 0;
+
+/** Return the figures of an answer, as [name, value, words for a line of figures]. */
+function figuresOf(answer) {
+  const { done, first, seconds, usage, timings } = answer;
   if (!done || !timings) return [];
-  const cached = usage?.prompt_tokens_details?.cached_tokens ?? timings.cache_n ?? 0;
   const prompt = usage?.prompt_tokens ?? 0;
   const figures = [];
   if (timings.kv_share) {
     const share = percent(timings.kv_share);
     figures.push(["Keys and values read", share, `${share} of keys and values read`]);
   }
-  figures.push(["Time", duration(seconds), `${duration(seconds)} in all`]);
-  if (first != null) figures.push(["First token after", duration(first), `first token after ${duration(first)}`]);
   if (timings.predicted_per_second) {
     const speed = `${Math.round(timings.predicted_per_second)} tokens/s`;
     figures.push(["Speed", speed, speed]);
+    figures.push(["Writing took", duration(timings.predicted_ms / 1000), null]);
   }
+  if (first != null) figures.push(["First token after", duration(first), `first token after ${duration(first)}`]);
+  figures.push(["In all", duration(seconds), `${duration(seconds)} in all`]);
   if (prompt) {
-    const kept = `${count(cached)} of ${count(prompt)} tokens`;
+    const kept = `${count(cachedOf(answer))} of ${count(prompt)} tokens`;
     figures.push(["Not computed again", kept, `${kept} not computed again`]);
   }
   return figures;
@@ -706,7 +713,7 @@ function showFigures(element, answer, compared) {
   element.hidden = figures.length === 0;
   if (element.hidden || element.childElementCount) return;
   if (!compared) {
-    element.append(...figures.map(([, , sentence]) => make("span", {}, sentence)));
+    element.append(...figures.filter(([, , words]) => words).map(([, , words]) => make("span", {}, words)));
     return;
   }
   for (const [name, value] of figures) {
@@ -929,7 +936,8 @@ async function openText(id, source = null, button = null) {
   }
   if (shownText !== shown) return;
   const from = source ? unitsOf(text, source.start) : 0;
-  const to = source ? from + unitsOf(text.slice(from), source.stop - source.start) : 0;
+  const passage = source ? text.slice(from, from + unitsOf(text.slice(from), source.stop - source.start)) : "";
+  const to = from + passage.trimEnd().length;
   let mark = null;
   const made = [];
   for (const [start, stop] of partsOf(text)) {

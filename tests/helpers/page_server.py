@@ -54,14 +54,15 @@ class Stored:
 
 
 def cite(text: str, quote: str, share: float = 0.3, **place: Any) -> dict[str, Any]:
-    """Return a source as the API tells it: offsets count code points, as Python's do."""
+    """Return a source as the API tells it: offsets count code points, and the blank after a sentence belongs to it."""
     start = text.index(quote)
+    after = text[start + len(quote) :]
     line = text.count("\n", 0, start) + 1
     return {
         "quote": quote,
         "share": share,
         "start": start,
-        "stop": start + len(quote),
+        "stop": len(text) - len(after.lstrip()),
         "line": line,
         "page": None,
         "heading": None,
@@ -222,6 +223,9 @@ def application(server: PageServer) -> Starlette:
         document = server.documents[first[0]["file"]["file_id"]] if isinstance(first, list) else None
         cached = document.tokens if document else 0
         dense = asked.get("attention") == "dense"
+        known = asked["messages"] in [chat["messages"] for chat in server.chats[:-1]]
+        n_prompt = cached + QUESTION_TOKENS
+        cached = n_prompt - 1 if known else cached
         words = server.answer.split(" ")
 
         def event(**fields: Any) -> str:
@@ -246,12 +250,12 @@ def application(server: PageServer) -> Starlette:
             yield delta("stop")
             passed = time.monotonic() - began
             usage = {
-                "prompt_tokens": cached + QUESTION_TOKENS,
+                "prompt_tokens": n_prompt,
                 "completion_tokens": len(words),
                 "prompt_tokens_details": {"cached_tokens": cached},
             }
             timings = {
-                "prompt_n": QUESTION_TOKENS,
+                "prompt_n": n_prompt - cached,
                 "prompt_ms": server.first_s * 1e3,
                 "predicted_n": len(words),
                 "predicted_ms": passed * 1e3,

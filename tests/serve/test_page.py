@@ -278,7 +278,7 @@ def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
     window.click("#compare")
     window.ask("What happened?", wait=False)
     window.sees(".answer:nth-child(2) .wait", "Waits for the other answer")
-    window.until(lambda: len(window.all("dl.figures dd")) == 10)
+    window.until(lambda: len(window.all("dl.figures dd")) == 12)
     assert [(asked["attention"], asked["temperature"]) for asked in server.chats] == [("dense", 0), ("auto", 0)]
     dense, auto = (one.rect for one in window.all(".answer"))
     assert dense["y"] == auto["y"]
@@ -286,7 +286,12 @@ def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
     shares = [one.text.splitlines()[:3] for one in window.all(".answer .body dl")]
     assert [lines[1] for lines in shares] == ["100%", "12%"]
     assert window.texts(".attention") == ["densereads everything", "autoreads what matters"]
-    assert {"Time", "First token after", "Speed"} <= set(window.texts("dt"))
+    assert {"Speed", "Writing took", "First token after", "In all"} <= set(window.texts("dt"))
+    # The second answer had less to do before its first token, and the page says so.
+    assert [one.is_displayed() for one in window.all(".note")] == [False, True]
+    window.click("#new")
+    window.ask("What happened?")
+    assert [one.is_displayed() for one in window.all(".note")] == [False, False]
 
 
 def test_each_document_has_its_conversation_and_a_reload_keeps_them(window, server, report):
