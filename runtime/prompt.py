@@ -113,9 +113,7 @@ def without_templates() -> Iterator[None]:
     metadata = internals.LlamaModel.metadata
 
     def without(model: Any) -> dict[str, str]:
-        return {
-            name: value for name, value in metadata(model).items() if not name.startswith(TEMPLATE_NAME)
-        }
+        return {name: value for name, value in metadata(model).items() if not name.startswith(TEMPLATE_NAME)}
 
     internals.LlamaModel.metadata = without
     try:

@@ -19,7 +19,7 @@ from ..runtime.cache.free_memory import free_memory
 from ..runtime.llama import Llama
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
-from . import completions, files, info, messages, openai_chat, responses
+from . import completions, files, info, messages, openai_chat, page, responses
 from .documents import Documents
 from .engine import Engine
 from .errors import RequestError
@@ -31,7 +31,7 @@ from .server import Server
 from .template import ChatTemplate
 
 #: Modules that have routes.
-_MODULES = (openai_chat, completions, responses, messages, files, info)
+_MODULES = (openai_chat, completions, responses, messages, files, info, page)
 
 #: Share of the free memory that conversations may take that nobody works on.
 _IDLE_SHARE = 0.25

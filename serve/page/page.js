@@ -647,7 +647,7 @@ function makeAnswer(conversation, turn, answer, compared) {
   const title = compared
     ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
     : null;
-  const note = make("p", { class: "soft note" }, FAIR);
+  const note = compared && answer !== turn.answers[0] ? make("p", { class: "soft note" }, FAIR) : null;
   const body = make("div", { class: "body" }, title, text, wait, problem, figures, note);
   const element = make("div", { class: "answer" }, body, sources);
   const again = () => answerAll(conversation, turn, [answer]);
@@ -667,7 +667,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     else showProblem(problem, answer.error ?? "", again);
     problem.classList.toggle("soft", !answer.error);
     showFigures(figures, answer, compared);
-    note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));
+    if (note) note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));
     showSources(sources, conversation, answer);
     follow(element);
   };
