@@ -14,7 +14,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..runtime.session import Sampling
 from .errors import RequestError
 from .generation import End, Piece, Request, TokenLogprob
 from .http import client_of, connected, parsed, sse
@@ -38,12 +37,12 @@ class CompletionBody(BaseModel):
     prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
     document: str | None = None
     attention: str | None = None
-    max_tokens: int | None = Field(16, ge=0)
-    temperature: float = Field(1.0, ge=0, le=100)
-    top_p: float = Field(1.0, ge=0, le=1)
-    top_k: int = Field(0, ge=0)
-    min_p: float = Field(0.0, ge=0, le=1)
-    repeat_penalty: float = Field(1.0, gt=0)
+    max_tokens: int = Field(16, ge=0)
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=0)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repeat_penalty: float | None = Field(None, gt=0)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     logit_bias: dict[int, float] | None = None
@@ -74,15 +73,14 @@ async def complete(request: HttpRequest) -> Response:
     for prompt in prompts:
         tokens = _tokens(server, prompt, begins=document is None)
         for number in range(body.n):
-            seed = None if body.seed is None else (body.seed + number) % (2**32 - 1)
-            sampling = Sampling(
-                max(body.max_tokens, 1) if body.max_tokens is not None else None,
-                body.temperature,
-                body.top_p,
-                body.top_k,
-                body.min_p,
-                body.repeat_penalty,
-                seed,
+            sampling = server.sampling_of(
+                max(body.max_tokens, 1),
+                None if body.seed is None else body.seed + number,
+                temperature=body.temperature,
+                top_p=body.top_p,
+                top_k=body.top_k,
+                min_p=body.min_p,
+                repeat_penalty=body.repeat_penalty,
             )
             requests.append(
                 Request(

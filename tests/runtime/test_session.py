@@ -19,7 +19,7 @@ from octavo.runtime.session import Sampling, Session
     ],
 )
 def test_an_answer_ends_at_the_stop_text_and_loses_nothing_else(pieces, shown, n_tokens):
-    answer = Text("\n\nQuestion:")
+    answer = Text(["\n\nQuestion:"], strips=True)
     given = ""
     for piece in pieces:
         given += answer.add(piece.encode())
@@ -30,7 +30,7 @@ def test_an_answer_ends_at_the_stop_text_and_loses_nothing_else(pieces, shown, n
 
 
 def test_characters_are_given_whole():
-    answer = Text(None)
+    answer = Text()
     euro = "€".encode()
     assert [answer.add(euro[:1]), answer.add(euro[1:]), answer.rest()] == ["", "€", ""]
 
@@ -98,7 +98,7 @@ def test_an_answer_that_the_model_ends_has_stopped(session, monkeypatch):
 
 
 def test_an_answer_that_comes_to_the_stop_text_has_stopped_and_forgets_it(session, monkeypatch):
-    session.prompt.stop = "\n\nQuestion:"
+    session.prompt.stops = ["\n\nQuestion:"]
     pieces = iter([b"Blue", b".\n", b"\nQuestion", b":", b" Why"])
     monkeypatch.setattr(session.llama, "piece", lambda token: next(pieces))
     n_before = session.llama.n_tokens

@@ -1,0 +1,117 @@
+"""A server on a model, listening at a port of this machine, in a thread of the tests."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from octavo.api import load
+from octavo.runtime.session import Sampling
+from octavo.runtime.store.library import Library
+from octavo.serve.app import application, open_server
+
+#: Arguments of `load`, and of `index_documents`.
+SETTINGS: dict[str, Any] = {
+    "attention": "auto",
+    "n_ctx": 2048,
+    "n_threads": 2,
+    "cache_type": "f16",
+    "device": "cpu",
+    "rope_scaling": None,
+    "rope_scale": 1.0,
+}
+
+
+class Served:
+    """A server that runs, and a client of it."""
+
+    def __init__(self, server: Any, url: str) -> None:
+        self.server, self.url = server, url
+        self.client = httpx.Client(base_url=url, timeout=60)
+
+    def post(self, path: str, **body: Any) -> Any:
+        """Post a body; returns what comes back, which must be a success."""
+        response = self.client.post(path, json=body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def refused(self, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+        """Post a body that is refused; returns status and error."""
+        response = self.client.post(path, json=body)
+        return response.status_code, response.json()["error"]
+
+    def stream(self, path: str, **body: Any) -> list[Any]:
+        """Post a body; returns the events of the stream, parsed."""
+        with self.client.stream("POST", path, json={**body, "stream": True}) as response:
+            assert response.status_code == 200, response.read()
+            lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+    def upload(self, name: str, content: bytes) -> dict[str, Any]:
+        """Upload a document; returns what is told of it."""
+        return self.client.post("/v1/files", files={"file": (name, content)}, data={"purpose": "user_data"}).json()
+
+    def read(self, name: str, content: bytes) -> dict[str, Any]:
+        """Upload a document, and wait until it was read or could not be."""
+        file = self.upload(name, content)
+        while file["status"] == "processing":
+            time.sleep(0.1)
+            file = self.client.get(f"/v1/files/{file['id']}").json()
+        return file
+
+    def wait_until_idle(self) -> None:
+        """Wait until no request is worked on."""
+        engine, late = self.server.engine, time.monotonic() + 30
+        while (engine.n_running or engine.n_waiting) and time.monotonic() < late:
+            time.sleep(0.02)
+        assert engine.n_running + engine.n_waiting == 0
+
+
+@contextmanager
+def serving(
+    model: Any, folder: Any, *, key: str | None = None, most_bytes: int = 8 << 20, **limits: Any
+) -> Iterator[Served]:
+    """Serve a model.
+
+    Parameters
+    ----------
+    model : path
+        The GGUF file.
+    folder : path
+        Where its library lies.
+    key, most_bytes
+        As in `application`.
+    **limits
+        Arguments of `open_server`, and of `load`, in place of those of the tests.
+    """
+    settings = {name: limits.pop(name, value) for name, value in SETTINGS.items()}
+    told = {"n_parallel": 4, "n_waiting": 64, "timeout": 120.0, "kept_bytes": 64 << 20, **limits}
+    library = Library.of(model, folder)
+    llama = load(model, library, **settings, notice=print, n_parallel=told["n_parallel"])
+    job = {**settings, "model": str(model), "index_dir": str(folder)}
+    sampling = told.pop("sampling", Sampling(max_tokens=64, temperature=0))
+    server = open_server(llama, library, job, name="tiny", **told, sampling=sampling, notice=print)
+    app = application(server, hosts=["octavo.test"], key=key, most_bytes=most_bytes)
+    listening = socket.create_server(("127.0.0.1", 0))
+    runner = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=runner.run, args=([listening],))
+    thread.start()
+    served = Served(server, f"http://127.0.0.1:{listening.getsockname()[1]}")
+    try:
+        while not runner.started:
+            time.sleep(0.01)
+        yield served
+    finally:
+        served.client.close()
+        runner.should_exit = True
+        thread.join()
+        listening.close()
+        llama.close()
