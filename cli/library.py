@@ -37,7 +37,7 @@ def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
     from ..runtime.store.library import Library, libraries
 
     if model is not None:
-        folder = Library.of(model, index_dir).folder
+        folder = Library.of(options.model_path(model), index_dir).folder
         return entries([folder] if folder.is_dir() else [])
     if index_dir is not None:
         return entries(path for path in sorted(index_dir.glob("*.octavo")) if path.is_dir())

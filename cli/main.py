@@ -29,6 +29,7 @@ SECTIONS = {
         "prune": "Remove indexes that are of no more use.",
         "verify": "Compare indexes with their checksums.",
         "serve": "Serve OpenAI's API over documents, and a page for the browser.",
+        "models": "List the models on this disk.",
     },
     "Measuring": {
         "profile": "Measure which layers and heads of a model matter, once.",

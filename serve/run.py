@@ -11,7 +11,7 @@ from typing import Any
 
 from ..api import load
 from ..errors import OctavoError
-from ..runtime.models import default_model, default_threads
+from ..runtime.models import default_threads, find_model
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
 from .app import application, open_server
@@ -78,7 +78,7 @@ def serve(
         raise OctavoError(f"Everyone who reaches {host} could ask: give a key with --api-key.")
     listening = _listen(host, port)
     try:
-        path = Path(model or default_model())
+        path = find_model(model, notice)
         library = Library.of(path, index_dir)
         n_threads = how.pop("n_threads") or default_threads()
         llama = load(path, library, **how, n_threads=n_threads, notice=notice, n_parallel=n_parallel)

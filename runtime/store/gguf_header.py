@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -30,6 +31,7 @@ _ARCHITECTURE_KEY, _SPLITS_KEY = "general.architecture", "split.count"
 #: Numbers of the types of values, and the bytes of those of fixed size.
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, _BOOL: 1, 10: 8, 11: 8, 12: 8}
+_FLOATS = {6: "<f", 12: "<d"}
 _INTEGERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
 
 #: Least bytes of a key with its value, and of what describes a tensor.
@@ -64,11 +66,54 @@ def check_gguf(path: Path) -> None:
         raise OctavoError(f"{path} cannot be read as a GGUF model: {problem}.") from problem
 
 
+def header_values(path: Path) -> dict[str, Any]:
+    """Return the values of a GGUF file's header, but for arrays.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    dict
+        Numbers and texts by their keys.
+
+    Raises
+    ------
+    OctavoError
+        It is no GGUF file, or is damaged.
+    """
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return dict(_Reader(content).values())
+    except (_Bad, OSError, ValueError) as problem:
+        raise OctavoError(f"{path} is no whole GGUF file: {problem}.") from problem
+
+
 class _Reader:
     """Reads the header of a mapped file from its beginning."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._size, self._at = content, len(content), 0
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield keys and values, but for arrays. Raise _Bad where the header is wrong."""
+        if self._take(4) != MAGIC or self._number("<I") not in _VERSIONS:
+            raise _Bad("its header is of another format")
+        _, n_pairs = self._number("<Q"), self._number("<Q")
+        for _ in range(n_pairs):
+            key, kind = self._text(_LONGEST_KEY, "a key"), self._number("<I")
+            if kind in _INTEGERS:
+                yield key, self._number(_INTEGERS[kind])
+            elif kind == _BOOL:
+                yield key, self._take(1) != b"\0"
+            elif kind == _STRING:
+                yield key, self._text(self._size, f"the value of '{key}'")
+            elif kind in _FLOATS:
+                yield key, struct.unpack(_FLOATS[kind], self._take(_SIZES[kind]))[0]
+            else:
+                self._skip_value(kind, key)
 
     def check(self) -> None:
         """Read all of the header. Raise _Bad where it is wrong."""

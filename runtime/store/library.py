@@ -17,6 +17,9 @@ from .files import PARTIAL, DamagedError, make_private, read_json, sha256_of, wr
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
+#: Folder of files that other programs name by their hashes: octavo leaves nothing beside them.
+_BLOBS = "blobs"
+
 
 @dataclass(frozen=True)
 class Library:
@@ -45,12 +48,15 @@ class Library:
         index_dir : path, optional
             Folder that the library is in; by default that of the model, or the user's cache folder.
         """
-        model = Path(model_path).resolve()
+        named, model = Path(model_path), Path(model_path).resolve()
+        is_stored = model.parent.name == _BLOBS  # of another program, by hash: its link has the name
+        model = named.absolute() if is_stored else model
+        name = model.stem
         if index_dir is not None:
-            return cls(model, Path(index_dir) / f"{model.stem}.octavo")
-        near = model.with_name(f"{model.stem}.octavo")
-        writable = os.access(near if near.exists() else near.parent, os.W_OK)
-        return cls(model, near if writable else _cache_folder(model))
+            return cls(model, Path(index_dir) / f"{name}.octavo")
+        near = model.with_name(f"{name}.octavo")
+        writable = not is_stored and os.access(near if near.exists() else near.parent, os.W_OK)
+        return cls(model, near if writable else _cache_folder(model, name))
 
     @cached_property
     def model_hash(self) -> str:
@@ -169,12 +175,12 @@ def _note_path() -> Path:
     return Path(platformdirs.user_state_dir("octavo")) / "libraries"
 
 
-def _cache_folder(model: Path) -> Path:
+def _cache_folder(model: Path, name: str) -> Path:
     """Where a model's library lies if the model's own folder cannot be written."""
     import platformdirs
 
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]
-    return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{model.stem}-{place}.octavo"
+    return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{name}-{place}.octavo"
 
 
 def _is_sha256(value: Any) -> bool:
