@@ -100,7 +100,7 @@ def serve(
     seed: int,
     **how: Any,
 ) -> None:
-    """Serve OpenAI's API over a library of documents, and a page for the browser.
+    """Serve OpenAI's API over documents, and a page for the browser.
 
     Any program that speaks OpenAI's API (or Anthropic's) can ask. A document that was uploaded to /v1/files, or indexed
     before, is named in a request and need not be sent or read again. Requests say how answers are drawn; the options

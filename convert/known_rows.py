@@ -37,7 +37,9 @@ class KnownRows:
     def __init__(self, layers: Sequence[IndexLayer], n_tokens: int) -> None:
         self.n_tokens = n_tokens
         self._layers = layers
-        self._places = [[np.argsort(order)[:n_tokens] for order in layer.order] for layer in layers]
+        self._places = [
+            [np.argsort(layer.positions(place))[:n_tokens] for place in range(len(layer.keys))] for layer in layers
+        ]
 
     def rows(self, start: int, end: int) -> list[Rows]:
         """Return the keys and values of the tokens from one position up to another, for each layer."""
@@ -101,5 +103,5 @@ def known_rows(
 
 
 def keep_all_rows(layers: Sequence[IndexLayer]) -> bool:
-    """Return whether layers keep all rows of a document, in any order."""
-    return all(layer.position == ANY_ORDER and not layer.streaming for layer in layers)
+    """Return whether layers keep all rows of a document, in any order or from the first on."""
+    return all(layer.position in (ANY_ORDER, 0) and not layer.streaming for layer in layers)

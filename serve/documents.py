@@ -159,14 +159,13 @@ class Documents:
         RequestError
             There is none, it is still being read, it could not be read, or its index is damaged.
         """
-        if reference in self._readings:
-            reading = self._readings[reference]
-            if not reading.finished.is_set():
-                raise RequestError(f"{reading.file.name} is still being read: ask again later.", 409)
-            raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
         found = list(self._finished())
         own = [each for each in found if each[0] == reference]
         own = own or [each for each in found if each[2]["document"]["name"] == reference]
+        if not own and (reading := self._readings.get(reference)) is not None:
+            if reading.problem:
+                raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
+            raise RequestError(f"{reading.file.name} is still being read: ask again later.", 409)
         if not own:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         document_id, path, _ = own[0]
@@ -315,13 +314,11 @@ class Documents:
         reading = self._readings.pop(document_id, None)
         if reading is not None:
             await reading.cancel()
-            shutil.rmtree(reading.file.parent, ignore_errors=True)
             for partial in self._library.folder.glob(f"{folder_name(reading.file.name)}-*{PARTIAL}"):
                 with suppress(OctavoError):
                     catalogue.remove(partial)
-            return
         own = [each for each in self._finished() if each[0] == document_id]
-        if not own:
+        if not own and reading is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         for _, path, _ in own:
             await asyncio.to_thread(catalogue.remove, path)

@@ -1,0 +1,199 @@
+"""Documents of a server: uploaded, read once, asked, and removed."""
+
+import time
+
+import pytest
+from helpers.served import serving
+
+QUESTION = "What did the keeper write?"
+
+
+def text_of(number, n=12):
+    lines = [f"On day {day} of year {number} the keeper saw {day * number} ships pass the island." for day in range(n)]
+    return "\n".join(lines)
+
+
+def ask(served, file, question=QUESTION, **more):
+    parts = [{"type": "file", "file": {"file_id": file}}, {"type": "text", "text": question}]
+    messages = [{"role": "user", "content": parts}]
+    return served.post("/v1/chat/completions", model="tiny", messages=messages, max_tokens=8, **more)
+
+
+@pytest.fixture(scope="module")
+def file(served):
+    return served.read("../../etc/island log.txt", text_of(1).encode())
+
+
+def test_a_document_is_read_once(served, file):
+    assert (file["status"], file["filename"], file["object"]) == ("processed", "island log.txt", "file")
+    assert file["tokens"] > 500
+    assert file["index_bytes"] > 0
+    again = served.upload("another name.txt", text_of(1).encode())
+    assert (again["id"], again["status"]) == (file["id"], "processed")
+
+
+def test_a_question_computes_nothing_of_the_document(served, file):
+    usage = ask(served, file["id"])["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+    assert usage["prompt_tokens"] > file["tokens"]
+    again = ask(served, "island log.txt")["usage"]
+    assert again["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+
+
+def test_the_attention_of_one_request_is_its_own(served, file):
+    dense, auto = (ask(served, file["id"], attention=words)["timings"] for words in ("dense", "auto"))
+    assert (dense["attention"], auto["attention"]) == ("dense", "auto")
+    assert dense["kv_share"] == pytest.approx(1, abs=0.01)
+
+
+def test_sources_are_passages_of_the_text(served, file):
+    text = served.client.get(f"/v1/files/{file['id']}/content").text
+    assert text == text_of(1)
+    message = ask(served, file["id"], sources=True)["choices"][0]["message"]
+    for each in message["annotations"]:
+        source = each["file_citation"]
+        assert source["quote"] == text[source["start"] : source["stop"]].strip()
+        assert (source["file_id"], source["filename"]) == (file["id"], "island log.txt")
+    told = served.stream(
+        "/v1/chat/completions",
+        model="tiny",
+        messages=[{"role": "user", "content": QUESTION}],
+        document=file["id"],
+        sources=True,
+        max_tokens=4,
+    )
+    assert any("annotations" in chunk["choices"][0]["delta"] for chunk in told)
+
+
+def test_a_conversation_over_a_document_goes_on(served, file):
+    first = ask(served, file["id"])
+    answer = first["choices"][0]["message"]["content"]
+    messages = [
+        {
+            "role": "user",
+            "content": [{"type": "file", "file": {"file_id": file["id"]}}, {"type": "text", "text": QUESTION}],
+        },
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": "And then?"},
+    ]
+    usage = served.post("/v1/chat/completions", model="tiny", messages=messages, max_tokens=4)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"]
+
+
+def test_a_prompt_that_holds_a_document_uses_its_index(served, file, tiny_model):
+    """A front end that sends the text itself: its tokens are those of the index."""
+    from octavo.runtime.prompt import Prompt
+
+    llama = served.server.engine.llama
+    tokens = Prompt(llama).head() + Prompt(llama).document(text_of(1)) + Prompt(llama).first_question("Whole?")
+    usage = served.post("/v1/completions", prompt=tokens, max_tokens=2)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+    part = tokens[: file["tokens"] // 2] + [9] * 20
+    usage = served.post("/v1/completions", prompt=part, max_tokens=2)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"] // 2 - 2
+
+
+def test_files_are_listed_and_described(served, file):
+    listed = served.client.get("/v1/files").json()["data"]
+    assert file["id"] in {each["id"] for each in listed}
+    assert served.client.get("/v1/files/file-nothing").status_code == 404
+    assert served.client.delete("/v1/files/file-nothing").status_code == 404
+    assert served.client.get("/v1/files/file-nothing/content").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\x7fELF" + bytes(5000), "is no text"), (b"%PDF-1.7 broken", "PDF"), (b"word " * 40_000, "tokens")],
+)
+def test_what_cannot_be_read_is_told_in_a_sentence(served, content, message):
+    file = served.read("broken.bin", content)
+    assert file["status"] == "error"
+    assert message.lower() in file["status_details"].lower()
+    status, error = served.refused(
+        "/v1/chat/completions", model="x", messages=[{"role": "user", "content": "?"}], document=file["id"]
+    )
+    assert status == 400
+    assert "could not be read" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"data": {"purpose": "x"}},
+        {"files": {"file": ("empty.txt", b"")}},
+        {"files": {"other": ("a.txt", b"abc")}},
+        {"content": b"garbage", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+        {"content": b"garbage", "headers": {"content-type": "multipart/form-data"}},
+    ],
+)
+def test_an_upload_that_is_none_is_refused(served, arguments):
+    response = served.client.post("/v1/files", **arguments)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].endswith(".")
+
+
+def test_a_reading_can_be_watched_and_cancelled(served):
+    file = served.upload("long.txt", text_of(7, n=30).encode())
+    assert file["status"] == "processing"
+    status, error = served.refused(
+        "/v1/chat/completions", model="x", messages=[{"role": "user", "content": "?"}], document=file["id"]
+    )
+    assert (status, "still being read" in error["message"]) == (409, True)
+    assert served.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
+    assert served.client.get(f"/v1/files/{file['id']}").status_code == 404
+    library = served.server.documents._library.folder
+    assert not [path for path in library.iterdir() if path.name.startswith("long")]
+    assert not (library / "uploads" / file["id"]).exists()
+
+
+def test_a_removed_document_is_gone(served):
+    file = served.read("gone.txt", text_of(3).encode())
+    ask(served, file["id"])
+    assert served.client.delete(f"/v1/files/{file['id']}").json() == {
+        "id": file["id"],
+        "object": "file",
+        "deleted": True,
+    }
+    assert (
+        served.refused(
+            "/v1/chat/completions", model="x", messages=[{"role": "user", "content": "?"}], document=file["id"]
+        )[0]
+        == 404
+    )
+    assert file["id"] not in {each["id"] for each in served.client.get("/v1/files").json()["data"]}
+
+
+def test_a_document_is_there_after_a_restart(tiny_model, tmp_path):
+    with serving(tiny_model, tmp_path) as served:
+        file = served.read("kept.txt", text_of(5).encode())
+    with serving(tiny_model, tmp_path) as served:
+        usage = ask(served, file["id"])["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+
+
+def test_two_documents_at_once_are_refused(served, file):
+    parts = [{"type": "file", "file": {"file_id": name}} for name in (file["id"], "other")]
+    status, error = served.refused("/v1/chat/completions", model="x", messages=[{"role": "user", "content": parts}])
+    assert (status, "One document at a time" in error["message"]) == (400, True)
+
+
+def test_a_document_inside_a_message_is_read_first(served):
+    import base64
+
+    data = "data:text/plain;base64," + base64.b64encode(text_of(9).encode()).decode()
+    parts = [{"type": "file", "file": {"file_data": data, "filename": "inline.txt"}}, {"type": "text", "text": "What?"}]
+    answer = served.post("/v1/chat/completions", model="x", messages=[{"role": "user", "content": parts}], max_tokens=3)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 500
+    assert "inline.txt" in {each["filename"] for each in served.client.get("/v1/files").json()["data"]}
+
+
+def test_a_reading_stops_no_answer(served):
+    """It is another process: the answers under way go on."""
+    file = served.upload("other.txt", text_of(11, n=25).encode())
+    never = {str(token): -100 for token in range(256, served.server.engine.llama.n_vocab())}
+    answer = served.post("/v1/completions", prompt="The keeper", max_tokens=30, logit_bias=never)
+    assert answer["usage"]["completion_tokens"] == 30
+    late = time.monotonic() + 60
+    while served.client.get(f"/v1/files/{file['id']}").json()["status"] == "processing":
+        assert time.monotonic() < late
+        time.sleep(0.1)
