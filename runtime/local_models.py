@@ -28,7 +28,6 @@ _NOT_RUN = {
     "wkv.head_size": "it keeps a recurrent state",
     "attention.kv_lora_rank": "its attention is latent",
     "attention.max_alibi_bias": "it has no positions but a bias",
-    "pooling_type": "it computes embeddings",
 }
 
 
@@ -91,7 +90,7 @@ def _problem(architecture: str, values: dict[str, Any]) -> str:
         if values.get(f"{architecture}.{part}"):
             return problem
     if values.get(f"{architecture}.attention.causal") is False:
-        return "it computes embeddings"
+        return "it is an encoder"
     return ""
 
 

@@ -19,8 +19,9 @@ from ..runtime.cache.free_memory import free_memory
 from ..runtime.llama import Llama
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
-from . import completions, files, info, messages, openai_chat, page, responses
+from . import completions, embeddings, files, info, messages, openai_chat, page, responses
 from .documents import Documents
+from .embeddings import Embeddings
 from .engine import Engine
 from .errors import RequestError
 from .http import openai_error
@@ -31,7 +32,7 @@ from .server import Server
 from .template import ChatTemplate
 
 #: Modules that have routes.
-_MODULES = (openai_chat, completions, responses, messages, files, info, page)
+_MODULES = (openai_chat, completions, embeddings, responses, messages, files, info, page)
 
 #: Share of the free memory that conversations may take that nobody works on.
 _IDLE_SHARE = 0.25
@@ -96,7 +97,8 @@ def open_server(
     attention = llama.attention
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
     documents.when_removed = engine.forget
-    return Server(engine, documents, ChatTemplate(llama), kept, sampling, attention, int(time.time()))
+    embeddings = Embeddings(engine)
+    return Server(engine, documents, ChatTemplate(llama), embeddings, kept, sampling, attention, int(time.time()))
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
@@ -119,6 +121,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
         yield
         await server.documents.close()
         server.engine.close()
+        server.embeddings.close()
         server.kept.close()
 
     guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)

@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,6 +92,7 @@ class Engine:
         self._waiting: list[Running] = []
         self._running: list[Running] = []
         self._forgotten: list[str] = []
+        self._tasks: list[tuple[Callable[[], None], Future[None]]] = []
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="octavo-engine")
         self._thread.start()
@@ -169,6 +171,22 @@ class Engine:
         if len(self._waiting) >= self._n_waiting:
             raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
 
+    async def run(self, task: Callable[[], None]) -> None:
+        """Run something else that computes, when it is its turn. It should take no longer than a batch.
+
+        Raises
+        ------
+        RequestError
+            The server is stopping.
+        """
+        future = Future[None]()
+        with self._changed:
+            if self._closing:
+                raise RequestError("The server is stopping.", 503)
+            self._tasks.append((task, future))
+            self._changed.notify()
+        await asyncio.wrap_future(future)
+
     def forget(self, document_id: str) -> None:
         """Forget conversations over a document that is removed, when no request uses it."""
         with self._changed:
@@ -182,11 +200,15 @@ class Engine:
             self._changed.notify()
         self._thread.join()
 
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._running or self._forgotten or self._tasks or self._closing)
+
     def _work(self) -> None:
         """Take turns until the engine is closed."""
         while True:
             with self._changed:
-                while not (self._waiting or self._running or self._forgotten or self._closing):
+                while not self._has_work:
                     self._changed.wait()
             if self._closing:
                 break
@@ -199,10 +221,13 @@ class Engine:
         for running in [*self._running, *self._waiting]:
             running.fail(RequestError("The server is stopping.", 503))
             running.close()
+        for _, future in self._tasks:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(RequestError("The server is stopping.", 503))
         self.sequences.close()
 
     def _turn(self) -> None:
-        """Do one batch of one prompt, and one token of each answer."""
+        """Do one batch of one prompt, one token of each answer, and one task."""
         while self._forgotten:
             self.sequences.forget(self._forgotten.pop())
         self._give_up()
@@ -215,6 +240,19 @@ class Engine:
             self._read(reading[0], self.llama.n_batch // _SMALLER if answering else self.llama.n_batch)
         if answering:
             self._answer(answering)
+        if self._tasks:
+            self._run_task(*self._tasks.pop(0))
+
+    def _run_task(self, task: Callable[[], None], future: Future[None]) -> None:
+        """Run a task, and tell who waits for it how it ended."""
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            task()
+        except Exception as problem:
+            future.set_exception(problem)
+        else:
+            future.set_result(None)
 
     def _give_up(self) -> None:
         """Leave requests that nobody waits for, and those that take too long."""

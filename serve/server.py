@@ -10,6 +10,7 @@ from starlette.requests import Request
 if TYPE_CHECKING:
     from ..runtime.session import Sampling
     from .documents import Documents
+    from .embeddings import Embeddings
     from .engine import Engine
     from .kept_prompts import KeptPrompts
     from .template import ChatTemplate
@@ -27,6 +28,8 @@ class Server:
         The documents that are read, and those that are being read.
     template : ChatTemplate
         The model's chat template.
+    embeddings : Embeddings
+        Computes embeddings, where the model can.
     kept : KeptPrompts
         Prompts on disk.
     sampling : Sampling
@@ -40,6 +43,7 @@ class Server:
     engine: Engine
     documents: Documents
     template: ChatTemplate
+    embeddings: Embeddings
     kept: KeptPrompts
     sampling: Sampling
     attention: str

@@ -342,10 +342,13 @@ def write_model(
     seed: int = 0,
     chat_template: str | None = None,
     add_bos: bool = False,
+    add_eos: bool = False,
+    pooling: int | None = None,
 ) -> Path:
     """Write a model of random f32 weights; the same arguments give the same file.
 
-    `n_embd` is 128 unless given, or n_head * head_dim where llama.cpp takes it to be that.
+    `n_embd` is 128 unless given, or n_head * head_dim where llama.cpp takes it to be that. `pooling` is that of
+    llama.cpp's enum which a model for embeddings names.
     """
     if n_embd is None:
         n_embd = n_head * head_dim if architecture in HEADS_FILL_EMBEDDING else 128
@@ -353,8 +356,9 @@ def write_model(
     recipe = (RUN | REFUSED)[architecture](size)
     rng = np.random.default_rng(seed)
     tensors = {name: draw(rng).astype(np.float32) for name, draw in all_tensors(recipe, n_layer).items()}
-    tokenizer = {"chat_template": chat_template, "add_bos": add_bos}
-    return write_gguf(path, architecture, common_metadata(size) | recipe.metadata, tensors, **tokenizer)
+    metadata = common_metadata(size) | recipe.metadata | ({} if pooling is None else {"pooling_type": pooling})
+    tokenizer = {"chat_template": chat_template, "add_bos": add_bos, "add_eos": add_eos}
+    return write_gguf(path, architecture, metadata, tensors, **tokenizer)
 
 
 def write_gguf(
@@ -384,7 +388,11 @@ def all_tensors(recipe: Recipe, n_layer: int) -> Tensors:
 
 
 def add_tokenizer(
-    writer: GGUFWriter, chat_template: str | None = None, add_bos: bool = False, merges: list[str] = MERGES
+    writer: GGUFWriter,
+    chat_template: str | None = None,
+    add_bos: bool = False,
+    add_eos: bool = False,
+    merges: list[str] = MERGES,
 ) -> None:
     """Byte-level BPE: any text has tokens."""
     ordinary = ordinary_tokens(merges)
@@ -397,6 +405,7 @@ def add_tokenizer(
     writer.add_bos_token_id(len(ordinary))
     writer.add_eos_token_id(len(ordinary) + 2)
     writer.add_add_bos_token(add_bos)
+    writer.add_add_eos_token(add_eos)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
 

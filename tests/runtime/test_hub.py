@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import tiny_models
 from helpers.command_line import octavo
 from helpers.hub import playing
 
@@ -208,6 +209,13 @@ def test_models_are_listed_with_what_their_headers_say(kept):
     shown = octavo("models").stdout
     assert "no: it is no whole GGUF file" in shown
     assert "ollama:" in shown
+
+
+def test_encoders_are_not_run_and_decoders_that_pool_are(tmp_path):
+    encoder = tiny_models.write_model(tmp_path / "bert.gguf", "bert")
+    assert describe(encoder).problem == "it is an encoder"
+    decoder = tiny_models.write_model(tmp_path / "embedder.gguf", "qwen3", pooling=3)
+    assert describe(decoder).problem == ""
 
 
 def test_nothing_to_list_is_said(home):

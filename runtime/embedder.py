@@ -1,0 +1,143 @@
+"""Embeddings of a model that pools: by llama.cpp's own attention, over the weights that octavo's context uses, too.
+
+A text is read in batches, so that others can have the model in between, and its tokens' outputs are pooled here: a
+llama.cpp context that pools would need the whole text in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import llama_cpp
+import numpy as np
+from llama_cpp import _internals as internals
+
+from ..errors import OctavoError
+from .cache.free_memory import check_free
+from .graph import ggml
+from .graph.nodes import silent_llama_cpp
+from .llama import Llama
+
+#: How a model's header says that the outputs of a text's tokens become one: their mean, the first, or the last.
+MEAN, FIRST, LAST = (
+    llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+    llama_cpp.LLAMA_POOLING_TYPE_CLS,
+    llama_cpp.LLAMA_POOLING_TYPE_LAST,
+)
+
+#: Cells of the smallest context; larger ones are powers of two, made when a text needs them.
+_LEAST_CELLS = 512
+
+#: Settings of octavo's context that positions depend on.
+_ROPE = (
+    "rope_scaling_type",
+    "rope_freq_base",
+    "rope_freq_scale",
+    "yarn_ext_factor",
+    "yarn_attn_factor",
+    "yarn_beta_fast",
+    "yarn_beta_slow",
+    "yarn_orig_ctx",
+)
+
+
+class Embedder:
+    """Computes embeddings. Only one thread may use it, and nobody else may evaluate on the model meanwhile.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, on octavo's attention.
+    """
+
+    def __init__(self, llama: Llama) -> None:
+        self._llama = llama
+        self.n_batch = min(llama.n_batch, _LEAST_CELLS)
+        self._pooling = pooling(llama)
+        self._context: internals.LlamaContext | None = None
+        self._batch = internals.LlamaBatch(n_tokens=self.n_batch, embd=0, n_seq_max=1, verbose=False)
+        self._n_read, self._sum = 0, np.zeros(0)
+
+    @property
+    def works(self) -> bool:
+        """Return whether the model computes embeddings: whether its header names one of the ways to pool."""
+        return self._pooling in (MEAN, FIRST, LAST)
+
+    @property
+    def n_dimensions(self) -> int:
+        """Return how many numbers an embedding has."""
+        return int(llama_cpp.llama_model_n_embd_out(self._llama._model.model))
+
+    def start(self, n_tokens: int) -> None:
+        """Begin with a text of so many tokens.
+
+        Raises
+        ------
+        OctavoError
+            There is not enough memory.
+        """
+        self._n_read, self._sum = 0, np.zeros(self.n_dimensions)
+        if self._context is None or self._context.n_ctx() < n_tokens:
+            self._make_context(max(_LEAST_CELLS, 1 << (n_tokens - 1).bit_length()))
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Read the next tokens of the text, at most `n_batch`.
+
+        Raises
+        ------
+        OctavoError
+            llama.cpp cannot compute them.
+        """
+        context, n_tokens = self._context, len(tokens)
+        assert context is not None
+        if self._n_read == 0:
+            context.kv_cache_clear()
+        self._batch.set_batch(tokens, self._n_read, logits_all=True)
+        if code := llama_cpp.llama_decode(context.ctx, self._batch.batch):
+            raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
+        address = llama_cpp.llama_get_embeddings(context.ctx)
+        outputs = np.ctypeslib.as_array(address, (n_tokens, self.n_dimensions))
+        if self._pooling == MEAN:
+            self._sum += outputs.sum(axis=0, dtype=np.float64)
+        elif self._pooling == LAST:
+            self._sum = outputs[-1].astype(np.float64)
+        elif self._n_read == 0:
+            self._sum = outputs[0].astype(np.float64)
+        self._n_read += n_tokens
+
+    def embedding(self) -> np.ndarray:
+        """Return the embedding of the text that was read: float32, of length 1."""
+        norm = np.linalg.norm(self._sum)
+        return (self._sum / norm if norm else self._sum).astype(np.float32)
+
+    def close(self) -> None:
+        """Free memory."""
+        if self._context is not None:
+            self._context.close()
+            self._context = None
+
+    def _make_context(self, n_cells: int) -> None:
+        """Make a context of llama.cpp's own attention, in place of a smaller one."""
+        own = self._llama.context
+        self.close()
+        row = sum(4 * node.n_kv_head * node.head_dim for node in own.nodes if node.appends)  # f16 keys and values
+        check_free(f"Computing an embedding of up to {n_cells:,} tokens", n_cells * row)
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_seq_max = n_cells, 1
+        params.n_batch = params.n_ubatch = self.n_batch
+        params.n_threads, params.n_threads_batch = own.params.n_threads, own.params.n_threads_batch
+        params.type_k = params.type_v = ggml.TYPE_F16
+        params.embeddings, params.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_NONE
+        for name in _ROPE:
+            setattr(params, name, getattr(own.params, name))
+        try:
+            with silent_llama_cpp():
+                self._context = internals.LlamaContext(model=self._llama._model, params=params, verbose=False)
+        except ValueError as problem:
+            raise OctavoError(f"llama.cpp cannot make a context for embeddings of {n_cells:,} tokens.") from problem
+
+
+def pooling(llama: Llama) -> int:
+    """Return how a model's header says that embeddings are pooled, as llama.cpp numbers the ways; 0 for none."""
+    architecture = llama.metadata.get("general.architecture")
+    return int(llama.metadata.get(f"{architecture}.pooling_type", llama_cpp.LLAMA_POOLING_TYPE_NONE))
