@@ -1,0 +1,135 @@
+"""The page at `/` in a real browser, before the real server and SmolLM2: from an upload to a source, and back."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.browser import Window, chromium, set_media, set_size
+from helpers.product import ROOT
+from helpers.served import serving
+
+QUESTION = "What is the name of the latest epoch?"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def window(browser, served_real):
+    """The page in a window of 1280 by 800, before a server that knows no documents."""
+    set_size(browser, 1280, 800)
+    set_media(browser)
+    window = Window(browser, f"{served_real.url}/")
+    window.problems()
+    window.open()
+    yield window
+    assert window.problems() == []
+    for file in served_real.client.get("/v1/files").json()["data"]:
+        served_real.client.delete(f"/v1/files/{file['id']}")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """The article about geology, of some 1,600 tokens."""
+    lines = (ROOT / "examples" / "encyclopedia.md").read_text().splitlines()
+    [start] = [number for number, line in enumerate(lines) if line == "# Geology"]
+    path = tmp_path / "géologie (1).md"
+    path.write_text("\n".join(lines[start : start + 12]) + "\n🧪 The end.\n")
+    return path
+
+
+def read(window, file):
+    window.send_file(file)
+    window.until(lambda: window.find("#send").is_enabled(), "it is not read", 120)
+
+
+def test_a_document_is_read_asked_compared_and_removed(window, served_real, file):
+    window.send_file(file)
+    window.sees("#documents .open", file.name)
+    window.until(lambda: window.find("#send").is_enabled(), "it is not read", 120)
+    [known] = served_real.client.get("/v1/files").json()["data"]
+    assert window.text("#documents .open").startswith(f"{file.name}\n{known['tokens']:,} tokens")
+
+    window.js(
+        "window.texts = new Set(); new MutationObserver(() => texts.add(document.querySelector('.answer .text')"
+        "?.textContent)).observe(document.querySelector('#conversations'), {childList: true, subtree: true,"
+        "characterData: true})"
+    )
+    window.ask(QUESTION, seconds=60)
+    assert "Holocene" in window.text(".answer .text")
+    assert window.js("return texts.size") > 3  # it came in pieces
+    figures = window.text(".figures")
+    assert f"{known['tokens']:,} of" in figures
+    assert "of keys and values read" in figures
+    assert "tokens/s" in figures
+
+    sources = window.texts(".source")
+    assert any("Holocene" in source for source in sources)
+    quote = window.js("return document.querySelector('.source').textContent")
+    window.click(".source")
+    window.until(lambda: window.focused()["tag"] == "MARK")
+    marked = "".join(window.texts("mark"))
+    assert quote.startswith(marked[:40])
+    assert "".join(window.texts(".part")) == file.read_text()
+    window.press("\ue00c")
+
+    window.click("#new")
+    window.click("#compare")
+    window.ask(QUESTION, seconds=60)
+    shares = [one.text.splitlines()[1] for one in window.all(".answer .body dl")]
+    assert shares[0] == "100%"
+    assert len(shares) == 2
+    assert all("Holocene" in answer for answer in window.texts(".answer .text"))
+
+    window.click("#documents .icon-button")
+    window.click("#remove [value=remove]")
+    window.find("#library-empty")
+    assert served_real.client.get("/v1/files").json()["data"] == []
+
+
+def test_a_reload_finds_the_document_and_the_conversation(window, file):
+    read(window, file)
+    window.ask(QUESTION, seconds=60)
+    answer = window.text(".answer .text")
+    window.open(fresh=False)
+    window.click("#documents .open")
+    assert window.text(".answer .text") == answer
+    window.send_file(file)
+    window.sees("#status", "was read before.")
+
+
+def test_stop_ends_the_work_of_the_server(window, served_real, file):
+    read(window, file)
+    n_before = served_real.server.engine.totals.cancelled
+    window.ask("Write a long poem about rocks, of many verses.", wait=False)
+    window.until(lambda: any(window.texts(".answer .text")), seconds=30)
+    window.click("#stop")
+    window.sees(".body .problem", "Stopped.")
+    served_real.wait_until_idle()
+    assert served_real.server.engine.totals.cancelled == n_before + 1
+
+
+def test_what_the_server_refuses_is_said_in_its_words(window, tmp_path):
+    window.refused = True
+    long = tmp_path / "long.txt"
+    long.write_text("A very long text. " * 2000)
+    window.send_file(long)
+    window.until(lambda: "2,048" in window.text("#documents .problem"), seconds=60)
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    window.send_file(empty)
+    window.sees("#documents .problem", "empty.txt is empty.")
+
+
+def test_a_server_with_a_key_asks_for_it(browser, tiny_model, tmp_path):
+    with serving(tiny_model, tmp_path / "library", key="secret") as server:
+        window = Window(browser, f"{server.url}/")
+        window.problems()
+        window.open(ready=False)
+        window.find("#key").send_keys("wrong\n")
+        window.sees("#key-error", "The server does not know this key.")
+        window.find("#key").send_keys("secret\n")
+        window.sees("#model", "tiny")
+        window.find("#library-empty")
