@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 #: A batch of a prompt is so many times smaller while answers are under way: they wait for it.
 _SMALLER = 4
 
+#: Clients whose turns are remembered.
+_MOST_CLIENTS = 1000
+
 #: Tokens whose logits are computed at once: each has one number for each token of the vocabulary.
 _WITH_LOGITS = 64
 
@@ -92,6 +95,7 @@ class Engine:
         self._waiting: list[Running] = []
         self._running: list[Running] = []
         self._forgotten: list[str] = []
+        self._begun = dict[str, int]()  # of each client the number of its request that was begun last, in that order
         self._tasks: list[tuple[Callable[[], None], Future[None]]] = []
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="octavo-engine")
@@ -268,13 +272,14 @@ class Engine:
         return RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
 
     def _admit(self) -> None:
-        """Begin with requests that wait: those of clients first that have fewest under way."""
+        """Begin with requests that wait: of clients first that have fewest under way, and whose turn is longest ago."""
         while self._waiting and len(self._running) < self._n_running:
             of_clients = Counter(running.request.client for running in self._running)
             with self._changed:
-                running = min(self._waiting, key=lambda each: of_clients[each.request.client])
+                running = min(self._waiting, key=lambda each: self._precedence(each.request.client, of_clients))
                 self._waiting.remove(running)
             self.totals.requests += 1
+            self._note_turn(running.request.client)
             running.started = time.perf_counter()
             try:
                 self.sequences.begin(running)
@@ -285,6 +290,17 @@ class Engine:
                 context = self.llama.context
                 running.held.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             self._running.append(running)
+
+    def _precedence(self, client: str, of_clients: Counter[str]) -> tuple[int, int]:
+        """Say when a client's request is begun with: the least is the first."""
+        return of_clients[client], self._begun.get(client, 0)
+
+    def _note_turn(self, client: str) -> None:
+        """Take note that a client had its turn."""
+        self._begun.pop(client, None)
+        self._begun[client] = self.totals.requests
+        if len(self._begun) > _MOST_CLIENTS:
+            del self._begun[next(iter(self._begun))]
 
     def _refuse(self, running: Running, problem: Exception | None) -> None:
         """End a request that was not begun."""

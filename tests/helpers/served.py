@@ -37,6 +37,12 @@ class Served:
         self.server, self.url = server, url
         self.client = httpx.Client(base_url=url, timeout=60)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return host and port."""
+        url = httpx.URL(self.url)
+        return url.host, int(url.port or 0)
+
     def post(self, path: str, **body: Any) -> Any:
         """Post a body; returns what comes back, which must be a success."""
         response = self.client.post(path, json=body)
