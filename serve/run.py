@@ -9,6 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from ..api import load
 from ..errors import OctavoError
 from ..runtime.models import default_threads, find_model
@@ -72,8 +74,6 @@ def serve(
     OctavoError
         The model cannot be used, or the address is not to be had.
     """
-    import uvicorn
-
     if api_key is None and not _is_loopback(host):
         raise OctavoError(f"Everyone who reaches {host} could ask: give a key with --api-key.")
     listening = _listen(host, port)
@@ -88,15 +88,30 @@ def serve(
         limits: dict[str, Any] = {"n_parallel": n_parallel, "n_waiting": n_waiting, "timeout": timeout}
         limits |= {"kept_bytes": kept_bytes, "sampling": sampling}
         server = open_server(llama, library, job, name=path.stem, **limits, notice=notice)
-        app = application(server, hosts=allowed_hosts, key=api_key, most_bytes=most_bytes)
-        place = f"[{host}]" if ":" in host else host
-        notice(f"Serving {path.stem} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it.")
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE, server_header=False)
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run([listening])
-        llama.close()
+        try:
+            app = application(server, hosts=allowed_hosts, key=api_key, most_bytes=most_bytes)
+            place = f"[{host}]" if ":" in host else host
+            told = f"Serving {path.stem} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE, server_header=False)
+            with suppress(KeyboardInterrupt):
+                _Announced(config, lambda: notice(told)).run([listening])
+        finally:
+            server.close()
+            llama.close()
     finally:
         listening.close()
+
+
+class _Announced(uvicorn.Server):
+    """A server that tells when it answers: from then on Ctrl-C stops it in good order."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
 
 
 def _is_loopback(host: str) -> bool:

@@ -49,6 +49,11 @@ class Server:
     attention: str
     started: int
 
+    def close(self) -> None:
+        """End the engine, and wait until prompts are kept. It may be closed again."""
+        self.engine.close()
+        self.kept.close()
+
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
         """Return how an answer is drawn: as a request says, and else as the server was told. Any integer is a seed."""
         known = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
