@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import httpx
 import pytest
 from helpers.browser import Window, chromium, set_media, set_size
+from helpers.page_server import PageServer, cite
+from helpers.page_server import serving as stand_in
 from helpers.product import ROOT
 from helpers.served import serving
 
@@ -133,3 +138,34 @@ def test_a_server_with_a_key_asks_for_it(browser, tiny_model, tmp_path):
         window.find("#key").send_keys("secret\n")
         window.sees("#model", "tiny")
         window.find("#library-empty")
+
+
+def keys(told):
+    """Return the names in a JSON value, and in what it holds."""
+    if isinstance(told, list):
+        return set().union(*map(keys, told))
+    if not isinstance(told, dict):
+        return set()
+    return set(told).union(*map(keys, told.values()))
+
+
+def test_the_stand_in_of_other_tests_tells_nothing_that_the_server_does_not_tell(served_real, file):
+    with stand_in(PageServer(sources=lambda text: [cite(text, "the latest epoch")])) as other:
+        known = served_real.read(file.name, file.read_bytes())
+        told = []
+        with httpx.Client(base_url=other.url) as client:
+            for server, name in (
+                (client, other.store(file.name, file.read_text()).id),
+                (served_real.client, known["id"]),
+            ):
+                content = [{"type": "file", "file": {"file_id": name}}, {"type": "text", "text": QUESTION}]
+                asked = {"model": "any", "messages": [{"role": "user", "content": content}], "stream": True}
+                asked |= {"sources": True, "stream_options": {"include_usage": True}}
+                answer = server.post("/v1/chat/completions", json=asked).text.split("\n\n")
+                chunks = [json.loads(each[6:]) for each in answer if each.startswith("data: {")]
+                paths = ("/v1/models", "/v1/files", f"/v1/files/{name}", "/v1/files/nothing")
+                told.append([*(keys(server.get(path).json()) for path in paths), keys(chunks)])
+                removed = server.delete(f"/v1/files/{name}")
+                told[-1].append(keys(removed.json()))
+    for of_stand_in, of_server in zip(*told, strict=True):
+        assert of_stand_in - of_server == set()
