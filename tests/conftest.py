@@ -9,11 +9,6 @@ from helpers import (
     tiny_models,
 )
 
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
 
 @pytest.fixture(autouse=True)
 def _clean_state(monkeypatch, tmp_path_factory):
@@ -41,7 +36,7 @@ def loads_apart(monkeypatch):
 def tiny_model(tmp_path_factory) -> Path:
     """A small llama model with a chat template: 3 layers, 4 query heads on 2 KV heads."""
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    return tiny_models.write_model(path, "llama", chat_template=CHAT_TEMPLATE)
+    return tiny_models.write_model(path, "llama", chat_template=tiny_models.CHAT_TEMPLATE)
 
 
 @pytest.fixture(scope="session")

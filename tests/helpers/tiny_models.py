@@ -22,6 +22,11 @@ SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 N_VOCAB = 256 + len(MERGES) + len(SPECIALS)
 END_OF_TEXT, IM_START, IM_END = range(N_VOCAB - len(SPECIALS), N_VOCAB)  # bos, -, eos
 
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
 Draw = Callable[[np.random.Generator], np.ndarray]
 Tensors = dict[str, Draw]
 Metadata = dict[str, bool | float]

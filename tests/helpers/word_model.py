@@ -19,13 +19,19 @@ def write_model(path):
     tokens, merges = vocabulary()
     number = {token: i for i, token in enumerate(tokens)}
     n_vocab = len(tokens) + len(tiny_models.SPECIALS)
-    embeddings = rng.normal(0.0, 1.0, (n_vocab, N_EMBD))
-    output = rng.normal(0.0, 1.0 / np.sqrt(N_EMBD), (n_vocab, N_EMBD))
-    for saying in SAYINGS:
-        said = [number[piece] for piece in pieces(saying)]
-        for before, after in itertools.pairwise(said):
-            output[after] += 10.0 / N_EMBD * embeddings[before]
+    said = [[number[piece] for piece in pieces(saying)] for saying in SAYINGS]
     size = tiny_models.Size(2, 4, 2, 64, N_EMBD, 256, 256, 32)
+    pairs = [pair for each in said for pair in itertools.pairwise(each)]
+    metadata, tensors = succession(rng, size, n_vocab, pairs)
+    return tiny_models.write_gguf(path, "llama", metadata, tensors, merges=merges)
+
+
+def succession(rng, size, n_vocab, pairs):
+    """Metadata and tensors of a model in which the first token of each pair leads to the second."""
+    embeddings = rng.normal(0.0, 1.0, (n_vocab, size.n_embd))
+    output = rng.normal(0.0, 1.0 / np.sqrt(size.n_embd), (n_vocab, size.n_embd))
+    for before, after in pairs:
+        output[after] += 10.0 / size.n_embd * embeddings[before]
     recipe = tiny_models.llama(size)
     tensors = {name: draw(rng) for name, draw in tiny_models.all_tensors(recipe, size.n_layer).items()}
     tensors |= {"token_embd.weight": embeddings, "output.weight": output}
@@ -33,8 +39,7 @@ def write_model(path):
         if name.endswith(("attn_output.weight", "ffn_down.weight")):
             tensors[name] *= 0.02
     tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
-    metadata = tiny_models.common_metadata(size) | recipe.metadata
-    return tiny_models.write_gguf(path, "llama", metadata, tensors, merges=merges)
+    return tiny_models.common_metadata(size) | recipe.metadata, tensors
 
 
 def pieces(text):

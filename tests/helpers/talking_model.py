@@ -1,0 +1,25 @@
+"""A tiny model whose answers end by themselves: it always says the same."""
+
+import itertools
+
+import numpy as np
+from helpers import tiny_models
+from helpers.word_model import succession
+
+#: What it answers. No character comes twice: each leads to the next one, and the last to the end.
+ANSWER = "Ship, 90."
+#: What it writes in the quotes of JSON.
+QUOTED = "W"
+
+
+def write_model(path):
+    """Write the model. Its vocabulary is that of the other tiny models."""
+    ordinary = tiny_models.ordinary_tokens(tiny_models.MERGES)
+    number = {text: ordinary.index(token) for text, token in (("\n", "Ċ"), (" ", "Ġ"))}
+    number |= {text: i for i, text in enumerate(ordinary) if len(text) == 1 and text not in "ĊĠ"}
+    texts = [*itertools.pairwise("\n" + ANSWER), ('"', QUOTED), (QUOTED, '"')]
+    ends = [(number[text], tiny_models.IM_END) for text in (ANSWER[-1], "}")]
+    pairs = [(number[before], number[after]) for before, after in texts] + ends
+    size = tiny_models.Size(2, 4, 2, 64, 512, 256, 4096, 32)
+    metadata, tensors = succession(np.random.default_rng(0), size, tiny_models.N_VOCAB, pairs)
+    return tiny_models.write_gguf(path, "llama", metadata, tensors, chat_template=tiny_models.CHAT_TEMPLATE)
