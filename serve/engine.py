@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import OctavoError
 from ..runtime.llama import Llama
+from ..runtime.methods.compose import parse
 from ..runtime.recorder import QueryHead, Recorder
 from .errors import RequestError
 from .generation import End, Piece, Request, TokenLogprob
 from .running import Running
-from .sampler import token_logprob
+from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ class Engine:
         Raises
         ------
         RequestError
-            Its prompt has no tokens, or leaves no room for an answer; or too many requests wait.
+            Its prompt has no tokens, or leaves no room for an answer; there is no such attention or biased token; or
+            too many requests wait.
         """
         n_prompt, n_ctx = request.n_prompt, self.llama.context.n_ctx()
         if n_prompt == 0:
@@ -170,6 +172,12 @@ class Engine:
                 "less, or start the server with a larger one (-c).",
                 code="context_length_exceeded",
             )
+        check_bias(request.logit_bias, self.llama.n_vocab())
+        if request.attention is not None:
+            try:
+                parse(request.attention, self.llama.plan)
+            except OctavoError as problem:
+                raise RequestError(str(problem), param="attention") from problem
         if self._closing:
             raise RequestError("The server is stopping.", 503)
         if len(self._waiting) >= self._n_waiting:

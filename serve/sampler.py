@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Mapping
 
 import llama_cpp
 import numpy as np
@@ -31,7 +31,7 @@ class TokenSampler:
     Raises
     ------
     RequestError
-        The grammar cannot be read, or a biased token does not exist.
+        The grammar cannot be read.
     """
 
     def __init__(self, llama: Llama, request: Request) -> None:
@@ -110,11 +110,21 @@ def token_logprob(llama: Llama, logits: np.ndarray, token: int, n_top: int) -> T
     return TokenLogprob(token, llama.piece(token), float(logits[token]) - log_sum, top)
 
 
-def _add_bias(chain: internals.LlamaSampler, bias: Any, n_vocab: int) -> None:
-    """Add to the logits of tokens."""
+def check_bias(bias: Mapping[int, float], n_vocab: int) -> None:
+    """Check that biased tokens exist.
+
+    Raises
+    ------
+    RequestError
+        One does not.
+    """
     unknown = [token for token in bias if not 0 <= token < n_vocab]
     if unknown:
         raise RequestError(f"There is no token {unknown[0]}: this model has {n_vocab:,} tokens.", param="logit_bias")
+
+
+def _add_bias(chain: internals.LlamaSampler, bias: Mapping[int, float], n_vocab: int) -> None:
+    """Add to the logits of tokens."""
     biases = (llama_cpp.llama_logit_bias * len(bias))()
     for each, (token, value) in zip(biases, bias.items(), strict=True):
         each.token, each.bias = token, value

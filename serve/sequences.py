@@ -16,6 +16,7 @@ from ..runtime.conversation import Conversation, hash_tokens
 from ..runtime.held import Held, HeldSequences
 from ..runtime.llama import Llama
 from .documents import Documents, OpenDocument
+from .errors import RequestError
 from .kept_prompts import KeptPrompts, n_common
 from .running import Running
 
@@ -227,7 +228,10 @@ class Sequences:
         llama = self._llama
         try:
             if llama.attention != attention:
-                llama.set_attention(attention, self._budget)
+                try:
+                    llama.set_attention(attention, self._budget)
+                except OctavoError as problem:
+                    raise RequestError(str(problem), param="attention") from problem
             if document is not None:
                 llama.attach(document.index)
                 self._documents_of[held] = document
