@@ -103,6 +103,16 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
         raise OctavoError(f"{where} It begins as {guessed}, but goes on otherwise: save it as UTF-8.") from problem
 
 
+def looks_like_text(beginning: bytes) -> bool:
+    """Return whether a file that begins so is a text, in an encoding that may yet have to be told."""
+    if any(beginning.startswith(mark) for mark in _BYTE_ORDER_MARKS):
+        return True
+    if beginning.count(0) > len(beginning) // 4:
+        encoding = "utf-16-le" if beginning[1::2].count(0) > beginning[::2].count(0) else "utf-16-be"
+        return not _CONTROLS.search(beginning.decode(encoding, errors="ignore"))
+    return len(beginning) - len(beginning.translate(None, _CONTROL_BYTES)) <= _MOST_CONTROLS * len(beginning)
+
+
 def _no_text(name: str) -> OctavoError:
     """Return the error that says what octavo reads."""
     return OctavoError(f"{name} is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")

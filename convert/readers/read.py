@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -14,6 +15,7 @@ from typing import BinaryIO
 from ...errors import OctavoError
 from .archive import Archive
 from .document import Document
+from .encodings import looks_like_text
 
 #: The name of a document that comes from standard input.
 STANDARD_INPUT = "-"
@@ -26,6 +28,13 @@ _WAIT_FOR_WRITER = 1.0
 
 #: What a file of Word has in it, in UTF-16, if it is encrypted.
 _ENCRYPTED_WORD = "EncryptedPackage".encode("utf-16-le")
+
+#: How zip archives begin, and the files by which those are known that are documents.
+_ZIP = b"PK\x03\x04", b"PK\x05\x06"
+_WORD_PART, _EPUB_PART = "word/document.xml", "META-INF/container.xml"
+
+#: Bytes of a file that tell whether it may be a document.
+_BEGINNING = 1 << 16
 
 #: Files that archives have which are neither EPUB nor DOCX, and what to do with them.
 _OTHER_ARCHIVES = {
@@ -81,6 +90,34 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
         return replace(document, name=name)
     status, where = os.stat(path), os.path.realpath(path)
     return replace(document, name=name, path=where, mtime_ns=status.st_mtime_ns, n_bytes=status.st_size)
+
+
+def may_be_document(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is of a kind that octavo reads, by its beginning. One that cannot be opened may be.
+
+    Parameters
+    ----------
+    path : path
+        A plain file.
+    """
+    try:
+        with open(path, "rb") as file:
+            beginning = file.read(_BEGINNING)
+            if beginning.startswith(_ZIP):
+                return _is_zipped_document(file, os.fspath(path))
+    except OSError:  # reading it says why
+        return True
+    if _is_pdf(beginning):
+        return True
+    return bool(beginning) and not beginning.startswith(tuple(_OTHER_KINDS)) and looks_like_text(beginning)
+
+
+def _is_zipped_document(file: BinaryIO, name: str) -> bool:
+    """Return whether a zip archive is EPUB or DOCX. Of one that is damaged its name tells."""
+    try:
+        return not {_WORD_PART, _EPUB_PART}.isdisjoint(zipfile.ZipFile(file).namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
+        return name.lower().endswith((".docx", ".epub"))
 
 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
@@ -147,7 +184,7 @@ def _read(content: bytes, name: str, password: str | None) -> Document:
         from .pdf import read_pdf
 
         return read_pdf(content, name, password)
-    if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+    if content.startswith(_ZIP):
         return _read_archive(content, name)
     if _ENCRYPTED_WORD in content[: 1 << 20] and content.startswith(b"\xd0\xcf\x11\xe0"):
         raise OctavoError(f"{name} is encrypted: save it without a password.")
@@ -180,11 +217,11 @@ def _is_pdf(content: bytes) -> bool:
 def _read_archive(content: bytes, name: str) -> Document:
     """Read a document that is a zip archive."""
     archive = Archive(content, name)
-    if "word/document.xml" in archive:
+    if _WORD_PART in archive:
         from .docx import read_docx
 
         return read_docx(archive, content)
-    if "META-INF/container.xml" in archive:
+    if _EPUB_PART in archive:
         from .epub import read_epub
 
         return read_epub(archive)

@@ -17,6 +17,9 @@ from .files import PARTIAL, DamagedError, make_private, read_json, sha256_of, wr
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
+#: How the names of libraries end.
+LIBRARY = ".octavo"
+
 #: Folder of files that other programs name by their hashes: octavo leaves nothing beside them.
 _BLOBS = "blobs"
 
@@ -53,8 +56,8 @@ class Library:
         model = named.absolute() if is_stored else model
         name = model.stem
         if index_dir is not None:
-            return cls(model, Path(index_dir) / f"{name}.octavo")
-        near = model.with_name(f"{name}.octavo")
+            return cls(model, Path(index_dir) / f"{name}{LIBRARY}")
+        near = model.with_name(f"{name}{LIBRARY}")
         writable = not is_stored and os.access(near if near.exists() else near.parent, os.W_OK)
         return cls(model, near if writable else _cache_folder(model, name))
 
@@ -180,7 +183,7 @@ def _cache_folder(model: Path, name: str) -> Path:
     import platformdirs
 
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]
-    return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{name}-{place}.octavo"
+    return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{name}-{place}{LIBRARY}"
 
 
 def _is_sha256(value: Any) -> bool:
