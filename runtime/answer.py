@@ -125,22 +125,27 @@ class Text:
         self._text, self._n_shown = "", 0
         self._starts: list[int] = []
         self.shown = ""
-        self.stopped = False
+        self.stopped_by: str | None = None
 
     def add(self, piece: bytes) -> str:
         """Add a token's bytes; returns what can be shown now. Text that may begin one of `stops` is held back."""
         self._starts.append(len(self._text))
         self._text += self._decoder.decode(piece)
-        found = [place for stop in self._stops if (place := self._text.find(stop, self._n_shown)) >= 0]
-        self.stopped = bool(found)
+        found = [(place, stop) for stop in self._stops if (place := self._text.find(stop, self._n_shown)) >= 0]
         if found:
-            return self._show(min(found))
+            place, self.stopped_by = min(found)
+            return self._show(place)
         return self._show(len(self._text) - max((self._n_begun(stop) for stop in self._stops), default=0))
 
     def _n_begun(self, stop: str) -> int:
         """Characters of a text at the end that may be its beginning."""
         unseen = len(self._text) - self._n_shown
         return next((n for n in range(min(len(stop) - 1, unseen), 0, -1) if self._text.endswith(stop[:n])), 0)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of `stops` ended it: `stopped_by` says which."""
+        return self.stopped_by is not None
 
     @property
     def n_tokens(self) -> int:

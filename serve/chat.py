@@ -67,8 +67,17 @@ class Finished:
 Event = Text | ToolCall | Finished
 
 
-async def prepared(server: Server, ask: Ask) -> Request:
-    """Return the request to the engine that an ask makes, and that the engine would take now.
+async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
+    """Return the request to the engine that an ask makes.
+
+    Parameters
+    ----------
+    server : Server
+        What answers.
+    ask : Ask
+        What is asked.
+    checked : bool
+        Whether the engine must be ready to take it now.
 
     Raises
     ------
@@ -91,7 +100,8 @@ async def prepared(server: Server, ask: Ask) -> Request:
     else:
         document = await server.documents.open(ask.document)
         made = replace(made, document=document, tokens=server.template.after_document(ask.messages, tools))
-    server.engine.check(made)
+    if checked:
+        server.engine.check(made)
     return made
 
 

@@ -135,9 +135,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class End:
-    """The end of an answer."""
+    """The end of an answer; `stopped_by` is the stop text that ended it, if one did."""
 
     reason: Reason
     usage: Usage
     sources: Sequence[Passage] = ()
     prompt_logprobs: Sequence[TokenLogprob] = ()
+    stopped_by: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal
@@ -79,7 +79,7 @@ async def create(http_request: HttpRequest) -> Response:
     ask, cites = await _ask(server, body, client_of(http_request))
     sampling = replace(ask.request.sampling, max_tokens=body.max_tokens)
     request = await prepared(server, replace(ask, request=replace(ask.request, sampling=sampling, sources=cites)))
-    writer = _Writer(request, server.engine.name)
+    writer = _Writer(request, server.engine.name, body.stop_sequences or ())
     if body.stream:
         return sse(writer.lines(answer(server, ask, request)), writer.failure)
     async with aclosing(connected(http_request, answer(server, ask, request))) as events:
@@ -92,7 +92,7 @@ async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages/count_tokens."""
     server, body = server_of(http_request), await parsed(http_request, MessagesBody)
     ask, _ = await _ask(server, body, client_of(http_request))
-    return JSONResponse({"input_tokens": (await prepared(server, ask)).n_prompt})
+    return JSONResponse({"input_tokens": (await prepared(server, ask, checked=False)).n_prompt})
 
 
 async def _ask(server: Server, body: MessagesBody, client: str) -> tuple[Ask, bool]:
@@ -188,10 +188,12 @@ class _Writer:
         What the engine was asked.
     model : str
         What the model is called.
+    stops : sequence of str
+        The client's texts that end an answer.
     """
 
-    def __init__(self, request: Request, model: str) -> None:
-        self._request, self._model, self._id = request, model, f"msg_{uuid.uuid4().hex}"
+    def __init__(self, request: Request, model: str, stops: Sequence[str]) -> None:
+        self._request, self._model, self._stops, self._id = request, model, stops, f"msg_{uuid.uuid4().hex}"
         self._blocks: list[dict[str, Any]] = []
         self._is_open = False
         self._finished: Finished | None = None
@@ -254,14 +256,17 @@ class _Writer:
         """Return the message as it stands."""
         finished = self._finished
         usage = finished.end.usage if finished else None
+        reason, stop = _REASONS[finished.reason] if finished else None, None
+        if finished and finished.reason == "stop" and finished.end.stopped_by in self._stops:
+            reason, stop = "stop_sequence", finished.end.stopped_by
         told: dict[str, Any] = {
             "id": self._id,
             "type": "message",
             "role": "assistant",
             "model": self._model,
             "content": self._blocks,
-            "stop_reason": _REASONS[finished.reason] if finished else None,
-            "stop_sequence": None,
+            "stop_reason": reason,
+            "stop_sequence": stop,
             "stop_details": None,
             "container": None,
             "usage": _usage(usage),

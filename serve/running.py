@@ -126,7 +126,7 @@ class Running:
 
     def end(self, sources: Sequence[Passage]) -> End:
         """Return what is told of an answer that has ended."""
-        return End(self._reason, self._usage(), sources, self.prompt_logprobs)
+        return End(self._reason, self._usage(), sources, self.prompt_logprobs, self._text.stopped_by)
 
     def fail(self, problem: BaseException) -> None:
         """Tell that it failed."""
