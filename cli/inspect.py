@@ -18,7 +18,8 @@ from .render import print_json, size
 def inspect(path: Path, output: str) -> None:
     """Say what a model or an index holds.
 
-    MODEL is a GGUF file, or a name as -m takes it. INDEX is the folder of an index; all its files are compared with their checksums.
+    MODEL is a GGUF file, or a name as -m takes it. INDEX is the folder of an index; all its files are compared with
+    their checksums.
     """
     from ..errors import OctavoError
 
