@@ -125,7 +125,7 @@ class CallFinder:
 
     def __init__(self, names: Sequence[str], forced: bool = False) -> None:
         self._names, self._forced = set(names), forced
-        self._held, self._begins = "", True
+        self._held, self._begins, self._after_call = "", True, False
 
     def add(self, text: str) -> list[str | ToolCall]:
         """Take a piece of the answer, and return what is sure."""
@@ -135,22 +135,25 @@ class CallFinder:
         found: list[str | ToolCall] = []
         while self._held:
             self._begins = False
+            if self._after_call:  # line breaks between calls are no text
+                self._held = self._held.lstrip("\n")
             starts = [place for mark in (_OPENING, _LIST) if (place := self._held.find(mark)) >= 0]
             if not starts:
                 sure = len(self._held) - max(_n_begun(self._held, mark) for mark in (_OPENING, _LIST))
-                found += [self._held[:sure]] if sure else []
-                self._held = self._held[sure:]
+                if sure:
+                    found.append(self._held[:sure])
+                    self._held, self._after_call = self._held[sure:], False
                 break
             start = min(starts)
             if start:
                 found.append(self._held[:start])
-                self._held = self._held[start:]
+                self._held, self._after_call = self._held[start:], False
             if self._held.startswith(_LIST) or _CLOSING not in self._held:
                 break
             inside, _, rest = self._held[len(_OPENING) :].partition(_CLOSING)
             calls = self._calls(inside)
             found += calls or [f"{_OPENING}{inside}{_CLOSING}"]
-            self._held = rest.lstrip("\n") if calls else rest
+            self._held, self._after_call = rest, bool(calls)
         return found
 
     def end(self) -> list[str | ToolCall]:
@@ -170,8 +173,14 @@ class CallFinder:
             if not isinstance(each, dict) or each.get("name") not in self._names:
                 return []
             arguments = each.get("arguments", each.get("parameters", {}))
-            known = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-            calls.append(ToolCall(each["name"], known))
+            if isinstance(arguments, str):  # some models write JSON in JSON
+                try:
+                    arguments = json.loads(arguments)
+                except (ValueError, RecursionError):
+                    return []
+            if not isinstance(arguments, dict):
+                return []
+            calls.append(ToolCall(each["name"], json.dumps(arguments, ensure_ascii=False)))
         return calls
 
 
