@@ -13,6 +13,7 @@ PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "req
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in ("weather", "time")]
 ROME = '{"name": "weather", "arguments": {"city": "Rome"}}'
 OSLO = '{"name": "time", "arguments": {"city": "Oslo"}}'
+BOTH = [("weather", "Rome"), ("time", "Oslo")]
 
 
 def found_in(pieces, forced=False):
@@ -39,7 +40,7 @@ def found_in(pieces, forced=False):
         ),
         (f"Let me see. <tool_call>{ROME}</tool_call> So.", "Let me see.  So.", [("weather", "Rome")]),
         (f"<tool_call>{ROME}", "", [("weather", "Rome")]),
-        (f"[TOOL_CALLS][{ROME}, {OSLO}]", "", [("weather", "Rome"), ("time", "Oslo")]),
+        (f"[TOOL_CALLS][{ROME}, {OSLO}]", "", BOTH),
         (f"Yes [TOOL_CALLS] [{ROME}]", "Yes ", [("weather", "Rome")]),
         (ROME.replace("arguments", "parameters"), "", [("weather", "Rome")]),
         (ROME.replace('{"city": "Rome"}', json.dumps('{"city": "Rome"}')), "", [("weather", "Rome")]),
