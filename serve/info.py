@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ..runtime.prompt import TEMPLATE_NAME, special_tokens
 from .errors import RequestError
 from .http import parsed
 from .server import Server, server_of
@@ -38,10 +39,10 @@ async def model(request: Request) -> Response:
 
 
 class TokenizeBody(BaseModel):
-    """A text, as llama.cpp's server takes it."""
+    """A text, as llama.cpp's server takes it, or as vLLM's does: as `prompt`."""
 
-    content: str
-    add_special: bool = False
+    content: str = Field(validation_alias=AliasChoices("content", "prompt"))
+    add_special: bool = Field(False, validation_alias=AliasChoices("add_special", "add_special_tokens"))
     parse_special: bool = True
 
 
@@ -49,7 +50,7 @@ async def tokenize(request: Request) -> Response:
     """Answer POST /tokenize."""
     body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
     tokens = llama.tokenize(body.content.encode(), add_bos=body.add_special, special=body.parse_special)
-    return JSONResponse({"tokens": list(tokens)})
+    return JSONResponse({"tokens": list(tokens), "count": len(tokens)})
 
 
 class DetokenizeBody(BaseModel):
@@ -63,8 +64,15 @@ async def detokenize(request: Request) -> Response:
     body, llama = await parsed(request, DetokenizeBody), server_of(request).engine.llama
     if any(not 0 <= token < llama.n_vocab() for token in body.tokens):
         raise RequestError(f"There are only tokens from 0 to {llama.n_vocab() - 1}.", param="tokens")
-    text = b"".join(llama.piece(token) for token in body.tokens)
-    return JSONResponse({"content": text.decode(errors="replace")})
+    text = b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
+    return JSONResponse({"content": text, "prompt": text})
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """Answer GET /tokenizer_info, as vLLM's server does: lm-eval then needs no tokenizer of its own."""
+    llama = server_of(request).engine.llama
+    names = {name: text or None for name, text in special_tokens(llama._model).items()}
+    return JSONResponse({**names, "chat_template": llama.metadata.get(TEMPLATE_NAME)})
 
 
 async def health(request: Request) -> Response:
@@ -110,6 +118,7 @@ routes = [
     Route("/v1/models/{id:path}", model, methods=["GET"]),
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
+    Route("/tokenizer_info", tokenizer_info, methods=["GET"]),
     Route("/health", health, methods=["GET"]),
     Route("/metrics", metrics, methods=["GET"]),
 ]

@@ -91,11 +91,12 @@ class Running:
         self._n_drawn += 1
         self.next_token = token
         reason: Reason | None = None
-        if llama.ends(token):
+        ends = llama.ends(token)
+        if logprob is not None and (not ends or self.request.of_prompt):  # lm-eval counts on one for each token
+            self._logprobs.append(logprob)
+        if ends:
             self._end("stop", self._text.rest())
             return
-        if logprob is not None:
-            self._logprobs.append(logprob)
         piece = self._text.add(llama.piece(token))
         most = self.request.sampling.max_tokens
         if self._text.stopped:

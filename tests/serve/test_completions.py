@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import tiny_models
 
 import octavo
 
@@ -74,6 +75,14 @@ def test_an_echo_needs_no_answer(served):
     answer = served.post("/v1/completions", prompt=PROMPT, max_tokens=0, echo=True, logprobs=0)
     assert text_of(answer) == PROMPT
     assert answer["usage"]["completion_tokens"] == 0
+
+
+def test_the_end_of_an_answer_has_a_log_probability_beside_an_echo(served):
+    """lm-eval asks for one token, and takes the last log probability for that token's."""
+    body = {"prompt": [5, 6, 7], "max_tokens": 1, "logit_bias": {str(tiny_models.IM_END): 100}, "logprobs": 1}
+    answer = served.post("/v1/completions", **body, echo=True)["choices"][0]
+    assert (answer["finish_reason"], len(answer["logprobs"]["tokens"])) == ("stop", 4)
+    assert served.post("/v1/completions", **body)["choices"][0]["logprobs"]["tokens"] == []
 
 
 def test_a_long_prompt_has_log_probabilities_in_all_its_batches(served):

@@ -1,0 +1,32 @@
+"""What a server says of itself and of its model's tokens."""
+
+import pytest
+
+TEXT = "The keeper wrote: <|im_end|> é"
+
+
+@pytest.mark.parametrize("field", ["content", "prompt"])
+def test_tokens_of_a_text_and_back(served, field):
+    llama = served.server.engine.llama
+    known = served.post("/tokenize", **{field: TEXT})
+    assert known == {"tokens": llama.tokenize(TEXT.encode(), special=True), "count": len(known["tokens"])}
+    plain = served.post("/tokenize", **{field: TEXT}, parse_special=False)["tokens"]
+    assert plain == llama.tokenize(TEXT.encode(), special=False)
+    assert served.post("/detokenize", tokens=plain) == {"content": TEXT, "prompt": TEXT}
+
+
+def test_tokens_that_do_not_exist_are_refused(served):
+    assert served.refused("/detokenize", tokens=[10**6])[0] == 400
+    assert served.refused("/tokenize", text="?")[0] == 400
+
+
+def test_special_tokens_and_the_template_are_told(served):
+    told = served.client.get("/tokenizer_info").json()
+    assert (told["bos_token"], told["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
+    assert "add_generation_prompt" in told["chat_template"]
+
+
+def test_a_model_is_described(served):
+    [model] = served.client.get("/v1/models").json()["data"]
+    assert (model["id"], model["meta"]["n_ctx"], model["meta"]["attention"]) == ("tiny", 2048, "auto")
+    assert served.client.get("/health").json() == {"status": "ok"}
