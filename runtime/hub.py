@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub: `hf:owner/repo[:quant]`, as llama.cpp names them.
 
-huggingface_hub fetches them: with its cache, its tokens, and from where it was interrupted. A model that is in its
-cache is taken from there, and nobody is asked.
+huggingface_hub fetches them, with its cache and its tokens, and goes on where a connection broke. A model that is in
+its cache is taken from there, and nobody is asked.
 """
 
 from __future__ import annotations
@@ -69,11 +69,10 @@ def _cached(repo: str, wanted: str) -> Path | None:
     snapshot = folder / "snapshots" / main.read_text().strip()
     files = [str(path.relative_to(snapshot)) for path in snapshot.rglob("*.gguf") if path.exists()]
     chosen = _chosen(files, wanted)
-    if wanted and chosen and all((snapshot / file).exists() for file in _parts(chosen)):
-        return snapshot / chosen
-    if not wanted and chosen and any(_has_quant(chosen, quant) for quant in _PREFERRED[:1]):
-        return snapshot / chosen  # the one that the hub would give as well
-    return None
+    if chosen is None or not all((snapshot / file).exists() for file in _parts(chosen)):
+        return None
+    # the best one is what the hub would give as well
+    return snapshot / chosen if wanted or _has_quant(chosen, _PREFERRED[0]) else None
 
 
 def _chosen(files: Iterable[str], wanted: str) -> str | None:

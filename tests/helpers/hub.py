@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,6 +20,8 @@ class Hub:
         self.gated: set[str] = set()
         self.hashes: dict[bytes, str] = {}  # in place of right ones
         self.breaks_after: int | None = None  # bytes of the next file after which the connection breaks
+        self.breaks_file = ""  # the file that this is about, instead
+        self.when_broken: Callable[[], None] = lambda: None  # what happens besides
         self.asked: list[tuple[str, str, str | None]] = []
 
     def sha256(self, content):
@@ -103,7 +106,7 @@ def playing():
                 start = int(asked.removeprefix("bytes=").split("-")[0])
                 headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
             body = data[start:]
-            if hub.breaks_after is not None:
+            if hub.breaks_after is not None and hub.breaks_file in ("", name):
                 broken, hub.breaks_after = hub.breaks_after, None
                 self.send_response(206 if start else 200)
                 for key, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -111,6 +114,7 @@ def playing():
                 self.end_headers()
                 self.wfile.write(body[:broken])
                 self.wfile.flush()
+                hub.when_broken()
                 self.connection.close()
                 self.close_connection = True
                 return

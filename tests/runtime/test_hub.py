@@ -1,6 +1,8 @@
 """Models by name: those of a hub that a local server plays, and those that other programs keep."""
 
+import _thread
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,38 @@ def test_a_model_in_parts_is_fetched_whole(hub):
     path, _ = fetch()
     assert path.name == "tiny-Q4_K_M-00001-of-00003.gguf"
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == parts
+
+
+def test_a_model_of_which_parts_are_missing_is_fetched_again(hub):
+    hub.repos[REPO] = {f"tiny-Q4_K_M-0000{number}-of-00002.gguf": b"part %d" % number for number in (1, 2)}
+    path, _ = fetch()
+    other = path.with_name("tiny-Q4_K_M-00002-of-00002.gguf")
+    other.resolve().unlink()
+    other.unlink()
+    for wanted in ("", ":Q4_K_M"):
+        assert fetch(REPO + wanted)[0] == path
+        assert other.read_bytes() == b"part 2"
+
+
+def test_an_interrupted_download_leaves_whole_parts_and_no_other(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
+    content = hub.repos[REPO]["tiny-Q8_0.gguf"]
+    names = [f"tiny-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    hub.repos[REPO] = {names[0]: b"part 1", names[1]: content}
+
+    def interrupt():
+        time.sleep(0.5)  # what was sent has arrived
+        _thread.interrupt_main()
+        time.sleep(0.5)
+
+    hub.breaks_after, hub.when_broken, hub.breaks_file = 1_000_000, interrupt, names[1]
+    with pytest.raises(KeyboardInterrupt):
+        fetch()
+    hub.asked.clear()
+    path, _ = fetch()
+    assert [(path.parent / name).read_bytes() for name in names] == [b"part 1", content]
+    fetched = [asked.rpartition("/")[2] for verb, asked, _ in hub.asked if verb == "GET" and "/resolve/" in asked]
+    assert fetched == names[1:]
 
 
 def test_a_broken_connection_goes_on_where_it_stopped(hub, monkeypatch):
