@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .convert.document_session import Document
-from .convert.documents import Source, attach_document, index_document
-from .convert.progress import Progress, Silent
+from .convert.documents import Source, attach_document, refuse_early
+from .convert.many.collection import index_collection
+from .convert.many.outcomes import folders_of
+from .convert.progress import Progress, ProgressOfMany, Silent
 from .convert.retrieval_heads import source_heads
-from .errors import OctavoError
-from .runtime.llama import Llama
-from .runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
-from .runtime.methods.compose import plan_for, with_budget
-from .runtime.models import default_threads, find_model, load_model
-from .runtime.prompt import Prompt
+from .runtime.loading import load
+from .runtime.methods import DEFAULT_ATTENTION
+from .runtime.models import default_threads, find_model
 from .runtime.session import MAX_TOKENS, Sampling, Session
 from .runtime.store.library import Library
 
@@ -133,7 +132,7 @@ def open_document(
     model = find_model(model, notice)
     library = Library.of(model, index_dir)
     source = Source(path, password)
-    _refuse_early(source, library, notice)
+    refuse_early(source, library, notice)
     llama = load(
         model,
         library,
@@ -194,7 +193,7 @@ def open_next(
     notice, llama = notice or _ignore, session.llama
     library = session.library or Library.of(llama.model_path)
     source = Source(path, password)
-    _refuse_early(source, library, notice)
+    refuse_early(source, library, notice)
     before, document = session.conversation(), llama.context.cache.document
     n_threads = llama.context_params.n_threads
     try:
@@ -295,44 +294,53 @@ def index_documents(
     index_dir: str | os.PathLike[str] | None = None,
     prefill: str = "sparse",
     password: str | None = None,
-    progress: Progress | None = None,
+    n_jobs: int = 1,
+    progress: Progress | ProgressOfMany | None = None,
     notice: Notice | None = None,
 ) -> list[Path]:
     """Index documents, so that they open at once later. Those that are indexed already are left as they are.
 
+    A document that cannot be indexed does not stop the others.
+
     Parameters
     ----------
     paths : iterable of path
-        Documents, as `open_document` takes them.
+        Documents, as `open_document` takes them; folders, which stand for the documents in them; and patterns, such as
+        "reports/**/*.pdf" (docs/library.md).
     attention : str
         The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
         the number of centroids, make another.
     model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir
         As in `open_document`.
-    prefill, password, progress, notice
+    prefill, password, notice
         As in `open_document`.
+    n_jobs : int
+        Documents that are read at once, each by a process of its own. They share the threads.
+    progress : Progress or ProgressOfMany, optional
+        As in `open_document`, of one document after another; with several jobs it is told how many documents are done.
+        A `ProgressOfMany` is told both.
 
     Returns
     -------
     list of Path
-        The folder of each document's index.
+        The folder of each document's index, in the order of the documents.
 
     Raises
     ------
+    NotIndexed
+        Some documents cannot be indexed; the others are. Its `outcomes` have the sentence or the folder of each.
     OctavoError
-        A document or the model cannot be used, a setting is out of range, or disk or memory do not suffice.
+        The model cannot be used, a setting is out of range, or a folder has no documents.
     """
-    notice, progress = notice or _ignore, progress or Silent()
-    sources = [Source(path, password) for path in paths]
-    n_threads = n_threads or default_threads()
-    model = find_model(model, notice)
-    library = Library.of(model, index_dir)
-    for source in sources:
-        _refuse_early(source, library, notice)
-    llama = load(
+    outcomes = index_collection(
+        paths,
         model,
-        library,
-        attention,
+        index_dir,
+        progress or Silent(),
+        notice or _ignore,
+        password=password,
+        n_jobs=n_jobs,
+        attention=attention,
         plan=plan,
         retrieval_heads=retrieval_heads,
         n_ctx=n_ctx,
@@ -341,95 +349,9 @@ def index_documents(
         device=device,
         rope_scaling=rope_scaling,
         rope_scale=rope_scale,
-        notice=notice,
+        prefill=prefill,
     )
-    folders = []
-    try:
-        for source in sources:
-            folders.append(index_document(llama, library, source, progress, n_threads, notice, prefill))
-            notice(f"The index of {source.name} is {folders[-1]}")
-    finally:
-        llama.close()
-    return folders
-
-
-def load(
-    model: str | os.PathLike[str],
-    library: Library,
-    attention: str,
-    budget: float | None = None,
-    plan: str | os.PathLike[str] | None = None,
-    retrieval_heads: float | None = None,
-    *,
-    n_ctx: int,
-    n_threads: int,
-    cache_type: str,
-    device: str,
-    rope_scaling: str | None,
-    rope_scale: float,
-    notice: Notice,
-    n_parallel: int = 1,
-) -> Llama:
-    """Load a model, with its plan if the attention needs one, and say what is unusual about it.
-
-    Parameters
-    ----------
-    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
-        As in `open_document`.
-    library : Library
-        The model's library.
-    notice : callable
-        Receives sentences about what happens.
-    n_parallel : int
-        Most sequences of which one step computes a token each.
-
-    Returns
-    -------
-    Llama
-        The model.
-
-    Raises
-    ------
-    OctavoError
-        Model or plan cannot be used, or a setting is out of range.
-    """
-    if attention == LLAMA_CPP:
-        raise OctavoError("attention='llama.cpp' reads no index: give octavo's attention, or use octavo.Llama.")
-    words, share = with_budget(attention, budget)
-    llama = load_model(
-        model,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        cache_type=cache_type,
-        device=device,
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        notice=notice,
-        attention=words,
-        budget=share,
-        plan=plan_for([attention], plan, library),
-        retrieval_heads=retrieval_heads,
-        n_parallel=n_parallel,
-    )
-    trained = llama._model.n_ctx_train()
-    if llama.n_ctx() > trained:
-        notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")
-    if llama.template_problem:
-        notice(
-            f"Note: this model's chat template cannot be used, as {llama.template_problem}; so questions are put in a "
-            "plain form (Question: ... Answer:)."
-        )
-    elif not Prompt(llama).has_template:
-        notice("Note: this model has no chat template, so questions are put in a plain form (Question: ... Answer:).")
-    return llama
-
-
-def _refuse_early(source: Source, library: Library, notice: Notice) -> None:
-    """Read a document before the model is loaded, if it has to be read, and say what there is to know about it."""
-    source.sha256(library)
-    if "document" in vars(source):
-        for sentence in source.document.notices:
-            notice(sentence)
+    return folders_of(outcomes)
 
 
 def _ignore(message: str) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
-from .render import TaskProgress, notice, print_json, resumable
+from .many import ManyProgress
+from .render import notice, print_json, resumable
+
+if TYPE_CHECKING:
+    from ..convert.many.outcomes import Outcome
 
 
 @click.command()
-@click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @options.output_option("text", "json")
+@options.option(
+    "-j",
+    "--jobs",
+    "n_jobs",
+    env="JOBS",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Documents that are read at once, each by a process of its own; they share the threads.",
+)
 @options.attention
 @options.plan
 @options.retrieval_heads
@@ -21,28 +34,30 @@ from .render import TaskProgress, notice, print_json, resumable
 @options.password
 @options.model_options
 def index(
-    documents: tuple[Path, ...],
+    documents: tuple[str, ...],
     output: str,
     model_options: options.ModelOptions,
     **how: Any,
 ) -> None:
     """Read documents once, so that later questions start at once.
 
-    Each DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input. Interrupted, the same command
-    goes on where it stopped. Most values of --attention take the same index; give the one that you will ask with.
+    Each DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input. A folder stands for all documents
+    in it and in its folders. One that cannot be read does not stop the others. Interrupted, the same command goes on
+    where it stopped. Most values of --attention take the same index; give the one that you will ask with.
     """
     options.refuse_llama_cpp(how["attention"])
-    made = make_indexes(documents, model_options, how)
+    with resumable(), ManyProgress() as progress:
+        from ..convert.many.collection import index_collection
+        from ..convert.many.outcomes import folders_of
+
+        outcomes = index_collection(documents, **model_options.arguments(), **how, progress=progress, notice=notice)
     if output == "json":
-        print_json([{"document": path.name, "path": str(folder)} for path, folder in made])
+        print_json([_described(outcome) for outcome in outcomes])
+    folders_of(outcomes)
 
 
-def make_indexes(
-    documents: tuple[Path, ...], model_options: options.ModelOptions, how: dict[str, Any]
-) -> list[tuple[Path, Path]]:
-    """Index each document for an attention; returns each with its index's folder."""
-    from ..api import index_documents
-
-    with resumable(), TaskProgress() as progress:
-        folders = index_documents(documents, **model_options.arguments(), **how, progress=progress, notice=notice)
-    return list(zip(documents, folders, strict=True))
+def _described(outcome: Outcome) -> dict[str, Any]:
+    """What became of a document, for programs."""
+    if outcome.folder is None:
+        return {"document": outcome.name, "path": None, "problem": outcome.problem}
+    return {"document": outcome.name, "path": str(outcome.folder)}

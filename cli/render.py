@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 #: Seconds between lines about a task, where there is no terminal for a bar.
-_SECONDS_BETWEEN_LINES = 10
+SECONDS_BETWEEN_LINES = 10
 
 
 def notice(message: str) -> None:
@@ -195,7 +195,7 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         self._done += amount
         if self._bar is not None:
             self._bar.update(self._id, completed=self._done, **self._fields())
-        elif self._done >= self._total or time.perf_counter() > self._told + _SECONDS_BETWEEN_LINES:
+        elif self._done >= self._total or time.perf_counter() > self._told + SECONDS_BETWEEN_LINES:
             self._told = time.perf_counter()
             notice(f"{self._task}: {' '.join(filter(None, self._fields().values()))}")
         if self._done >= self._total:

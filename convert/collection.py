@@ -84,7 +84,8 @@ def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
 
 def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
     """Return the documents that a folder stands for."""
-    documents, others = [], []
+    documents: list[Path] = []
+    others: list[Path] = []
     for path in sorted(_files_in(folder, notice)):
         (documents if may_be_document(path) else others).append(path)
     if not documents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,26 @@ class Source:
         The file; "-" is standard input.
     password : str, optional
         Opens an encrypted PDF.
+    document : Document, optional
+        What was read from it already.
     """
 
-    def __init__(self, path: str | os.PathLike[str], password: str | None = None) -> None:
-        self._path, self._password = path, password
+    def __init__(
+        self, path: str | os.PathLike[str], password: str | None = None, document: Document | None = None
+    ) -> None:
+        self.path, self.password = path, password
+        if document is not None:
+            self.document = document
 
     @cached_property
     def document(self) -> Document:
         """The document, as it is read from the file."""
-        return read_document(self._path, self._password)
+        return read_document(self.path, self.password)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the document is a file that can be read again: no pipe."""
+        return os.path.isfile(self.path)
 
     def sha256(self, library: Library) -> str:
         """Return the hash of the document's text, from an index in a library if one was made of this very file.
@@ -61,9 +72,9 @@ class Source:
         OctavoError
             The document cannot be read.
         """
-        if "document" in vars(self) or not os.path.isfile(self._path):
+        if "document" in vars(self) or not self.is_file:
             return hash_text(self.document.text)
-        status, where = os.stat(self._path), os.path.realpath(self._path)
+        status, where = os.stat(self.path), os.path.realpath(self.path)
         file = where, status.st_mtime_ns, status.st_size
         for _, manifest in library.indexes():
             known = manifest["document"]
@@ -74,7 +85,30 @@ class Source:
     @property
     def name(self) -> str:
         """Return what messages call the document."""
-        return self.document.name if "document" in vars(self) else Path(self._path).name
+        return self.document.name if "document" in vars(self) else Path(self.path).name
+
+
+def refuse_early(source: Source, library: Library, notice: Callable[[str], None]) -> None:
+    """Read a document before the model is loaded, if it has to be read, and say what there is to know about it.
+
+    Parameters
+    ----------
+    source : Source
+        The document.
+    library : Library
+        The model's indexes.
+    notice : callable
+        Receives what there is to know.
+
+    Raises
+    ------
+    OctavoError
+        The document cannot be read.
+    """
+    source.sha256(library)
+    if "document" in vars(source):
+        for sentence in source.document.notices:
+            notice(sentence)
 
 
 def index_document(
@@ -85,6 +119,7 @@ def index_document(
     n_jobs: int,
     notice: Callable[[str], None],
     prefill: str = PREFILL_SPARSE,
+    known: Collection[str] = (),
 ) -> Path:
     """Make the index of a document unless it is there already, with what the model's attention needs of it.
 
@@ -104,6 +139,8 @@ def index_document(
         Receives a sentence that says what happens to the document.
     prefill : str
         How the document is read, one of PREFILLS (pipeline.py). An index of a dense reading serves any.
+    known : collection of str
+        Names of indexes that another library has: the document's is not made if it is one of them.
 
     Returns
     -------
@@ -116,6 +153,9 @@ def index_document(
         The document cannot be read or is too long, or disk or memory do not suffice.
     """
     path, covers = _locate(llama, library, source, prefill)
+    for name in known:
+        if name.rpartition("-")[2] == path.name.rpartition("-")[2]:  # named after another copy of the document
+            return path.with_name(name)
     if (opened := _opened(path, library, source, notice)) is not None:
         notice(f"{source.name} is indexed already: {path}")
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Progress(Protocol):
@@ -41,3 +41,98 @@ class Silent:
 
     def advance(self, amount: int) -> None:
         """Ignore the amount."""
+
+
+class DocumentProgress(Progress, Protocol):
+    """Receives the progress of one document among many."""
+
+    def end(self) -> None:
+        """Nothing more is done about the document."""
+
+
+@runtime_checkable
+class ProgressOfMany(Protocol):
+    """Receives the progress of many documents, of which several may be read at once. It is called by one thread."""
+
+    def begin(self, n_documents: int) -> None:
+        """The work begins.
+
+        Parameters
+        ----------
+        n_documents : int
+            How many documents there are.
+        """
+
+    def document(self, name: str) -> DocumentProgress:
+        """A document begins to be read.
+
+        Parameters
+        ----------
+        name : str
+            What it is called.
+
+        Returns
+        -------
+        DocumentProgress
+            Is told how far it is.
+        """
+
+
+class _Counted:
+    """Tells a progress how many documents are done."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def begin(self, n_documents: int) -> None:
+        self._progress.start("Indexing", n_documents, "documents")
+
+    def document(self, name: str) -> DocumentProgress:
+        return _Count(self._progress)
+
+
+class _Count(Silent):
+    """One document of those that are counted."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def end(self) -> None:
+        self._progress.advance(1)
+
+
+class _InTurn:
+    """Tells a progress of one document after another."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def begin(self, n_documents: int) -> None:
+        pass
+
+    def document(self, name: str) -> DocumentProgress:
+        return self
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        self._progress.start(task, total, unit, done)
+
+    def advance(self, amount: int) -> None:
+        self._progress.advance(amount)
+
+    def end(self) -> None:
+        pass
+
+
+def of_many(progress: Progress | ProgressOfMany, n_at_once: int) -> ProgressOfMany:
+    """Return a progress of many documents that tells one of one thing after another.
+
+    Parameters
+    ----------
+    progress : Progress or ProgressOfMany
+        What is told in the end. A `ProgressOfMany` is returned as it is.
+    n_at_once : int
+        How many documents are read at once: of several, only their number is told.
+    """
+    if isinstance(progress, ProgressOfMany):
+        return progress
+    return _InTurn(progress) if n_at_once == 1 else _Counted(progress)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ..convert.many.process import COMMAND
+
+#: How much answers that are under way come before a reading.
+_NICE = 5
 
 #: What a process that was ended may take to leave a build that can go on, in seconds.
 _GRACE = 10
@@ -54,7 +58,7 @@ class Reading:
     file : Path
         The document's file.
     job : dict
-        What `read_document` is to be told.
+        How it is read: fields of `Job` (convert/many/job.py).
 
     Attributes
     ----------
@@ -69,7 +73,7 @@ class Reading:
     """
 
     def __init__(self, file: Path, job: dict[str, Any]) -> None:
-        self.file, self._job = file, {**job, "path": str(file)}
+        self.file, self._job = file, {**job, "nice": _NICE}
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
         self._process: asyncio.subprocess.Process | None = None
@@ -87,13 +91,12 @@ class Reading:
 
     async def _run(self) -> None:
         pipe = asyncio.subprocess.PIPE
-        command = [sys.executable, "-P", "-m", "octavo.serve.read_document"]
-        self._process = process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+        self._process = process = await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe, stderr=pipe)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         errors = asyncio.create_task(process.stderr.read())
-        process.stdin.write(json.dumps(self._job).encode())
+        process.stdin.write(f"{json.dumps(self._job)}\n{json.dumps({'path': str(self.file)})}\n".encode())
         process.stdin.close()
         async for line in process.stdout:
             self._hear(json.loads(line))
@@ -109,8 +112,8 @@ class Reading:
             self.progress = Progress(task, message["unit"], message["total"], done, time.monotonic(), done)
         elif "advance" in message and self.progress is not None:
             self.progress.done += message["advance"]
-        elif "error" in message:
-            self.problem = message["error"]
+        elif message.keys() & {"error", "fatal"}:
+            self.problem = message.get("error") or message["fatal"]
 
     async def cancel(self) -> None:
         """End it."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import uvicorn
 
-from ..api import load
 from ..errors import OctavoError
+from ..runtime.loading import load
 from ..runtime.models import default_threads, find_model
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library

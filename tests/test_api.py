@@ -7,6 +7,7 @@ import pytest
 from helpers.index_builds import Recorded, said
 
 import octavo
+from octavo.convert.many.outcomes import NotIndexed
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
 SHORT = {"max_tokens": 5, "temperature": 0, "n_threads": 2}
@@ -179,9 +180,24 @@ def test_wrong_files_are_told(path, how, tmp_path):
     with pytest.raises(octavo.OctavoError, match="is not a GGUF model"):
         octavo.open_document(path, **how | {"model": path})
     (tmp_path / "binary.txt").write_bytes(b"\xfa\x81\0\x9c")
-    with pytest.raises(octavo.OctavoError, match="is no text: octavo reads"):
-        octavo.index_documents([path, tmp_path / "binary.txt"], how["model"], index_dir=how["index_dir"])
-    assert not how["index_dir"].exists()  # refused before anything is indexed
+    with pytest.raises(octavo.OctavoError, match=r"^binary\.txt is no text: octavo reads"):
+        octavo.index_documents([tmp_path / "binary.txt"], how["model"], index_dir=how["index_dir"])
+    assert not how["index_dir"].exists()  # refused before the model is loaded
+
+
+def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
+    (tmp_path / "binary.txt").write_bytes(b"\xfa\x81\0\x9c")
+    named = [tmp_path / "binary.txt", path, tmp_path / "missing.txt"]
+    with pytest.raises(NotIndexed) as raised:
+        octavo.index_documents(named, how["model"], index_dir=how["index_dir"])
+    assert str(raised.value).splitlines() == [
+        "2 of 3 documents could not be indexed, the others are:",
+        "- binary.txt is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.",
+        f"- The document {tmp_path}/missing.txt cannot be opened: No such file or directory.",
+    ]
+    assert [outcome.name for outcome in raised.value.outcomes] == ["binary.txt", "island.txt", "missing.txt"]
+    [folder] = [outcome.folder for outcome in raised.value.outcomes if outcome.folder]
+    assert octavo.index_documents([path], how["model"], index_dir=how["index_dir"]) == [folder]
 
 
 def test_an_empty_question_is_told(cleared):

@@ -30,11 +30,85 @@ def test_index_is_made_once_and_listed(document, on_tiny, tmp_path):
     assert row["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
 
 
-def test_several_documents_are_checked_before_the_first_is_indexed(document, on_tiny, tmp_path):
-    fails(octavo("index", document, tmp_path / "missing.txt", *on_tiny), 1, "missing.txt cannot be opened")
-    result = octavo("list", *on_tiny[:4])
-    assert (result.stdout, result.exit_code) == ("", 0)
-    assert result.stderr == "Nothing is indexed yet.\n"
+@pytest.fixture
+def folder_of_documents(tmp_path) -> Path:
+    """Three documents, two of them in a folder of the folder, and a picture."""
+    folder = tmp_path / "papers"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "a.txt").write_text(SENTENCES * 16)
+    (folder / "inner" / "b.txt").write_text("A second one. " + SENTENCES * 6)
+    (folder / "inner" / "c.md").write_text("# A third one\n\n" + SENTENCES * 4)
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    return folder
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_folder_is_indexed(folder_of_documents, on_tiny, jobs):
+    command = ["index", folder_of_documents, *on_tiny, "--jobs", jobs, "-o", "json"]
+    first = octavo(*command)
+    assert first.exit_code == 0, first.stderr
+    made = json.loads(first.stdout)
+    assert [row["document"] for row in made] == ["a.txt", "b.txt", "c.md"]
+    assert all((Path(row["path"]) / "manifest.json").exists() for row in made)
+    lines = first.stderr.splitlines()
+    assert lines[0] == (
+        f"picture.png is left out of {folder_of_documents}: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX."
+    )
+    assert all(f"The index of {row['document']} is {row['path']}" in lines for row in made)
+    assert re.fullmatch(r"Indexing: 3/3 documents [\d,]+ tokens [\d,]+ tokens/s in \d:\d\d", lines[-1])
+    second = octavo(*command)
+    assert second.stdout == first.stdout
+    assert "Indexing a.txt" not in second.stderr
+    assert octavo("verify", *on_tiny[:4]).exit_code == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_documents_that_fail_do_not_stop_the_others(document, on_tiny, tmp_path, jobs):
+    (tmp_path / "long.txt").write_text(SENTENCES * 60)
+    result = octavo(
+        "index", tmp_path / "missing.txt", tmp_path / "long.txt", document, *on_tiny, "-j", jobs, "-o", "json"
+    )
+    assert result.exit_code == 1
+    assert [(row["document"], bool(row["path"])) for row in json.loads(result.stdout)] == [
+        ("missing.txt", False),
+        ("long.txt", False),
+        ("island.txt", True),
+    ]
+    assert result.stderr.splitlines()[-3:] == [
+        "Error: 2 of 3 documents could not be indexed, the others are:",
+        f"- The document {tmp_path}/missing.txt cannot be opened: No such file or directory.",
+        "- long.txt has 5,028 tokens but this context holds 4,096: split it, or give a long-context model with -m.",
+    ]
+    assert octavo("ask", document, "Why?", *on_tiny, "-n", "3").exit_code == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_model_that_cannot_be_used_stops_all(document, on_tiny, folder_of_documents, jobs):
+    command = ["index", folder_of_documents, "-m", document, "--index-dir", on_tiny[3], "-j", jobs]
+    fails(octavo(*command), 1, "is not a GGUF model")
+
+
+def test_folders_without_documents_and_patterns_without_matches(tmp_path, on_tiny):
+    (tmp_path / "nothing").mkdir()
+    fails(octavo("index", tmp_path / "nothing", *on_tiny), 1, "There is no document in the folder")
+    fails(octavo("index", tmp_path / "*.odt", *on_tiny), 1, "There is nothing like")
+
+
+def test_interrupted_jobs_go_on(tmp_path, on_tiny):
+    folder, library = tmp_path / "long", tmp_path / "indexes"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.txt").write_text("".join(f"{name} {i} {SENTENCES}" for i in range(150)))
+    command = ["index", folder, *on_tiny, "-c", "20000", "--jobs", "2"]
+    process = start(*command)
+    _, errors = interrupt_when(process, lambda: len(list(library.glob("*/*.partial/prefill-*.safetensors"))) > 3)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    assert "Traceback" not in errors
+    result = octavo(*command)
+    assert result.exit_code == 0, result.stderr
+    assert len(list(library.glob("*/[abc]-*/manifest.json"))) == 3
+    assert not list(library.glob("*/*.partial"))
 
 
 def test_interrupted_index_goes_on(tmp_path, on_tiny):

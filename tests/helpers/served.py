@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from octavo.api import load
+from octavo.runtime.loading import load
 from octavo.runtime.session import Sampling
 from octavo.runtime.store.library import Library
 from octavo.serve.app import application, open_server

@@ -1,0 +1,150 @@
+"""Show how far many documents are: a bar for all and one for each that is read, or a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from .render import SECONDS_BETWEEN_LINES, TaskProgress, clock, notice
+
+#: What counts as the work on a document's tokens; clusters come after it.
+_TOKENS = "tokens"
+
+
+class ManyProgress(AbstractContextManager["ManyProgress"]):
+    """Show a `convert.progress.ProgressOfMany` on stderr. A single document is shown as any task."""
+
+    def __init__(self) -> None:
+        self._n_documents = self._n_done = self._n_tokens = 0
+        self._open: list[_Document] = []
+        self._single = TaskProgress()
+        self._bars: Any = None
+
+    def begin(self, n_documents: int) -> None:
+        self._n_documents = n_documents
+        self._started = self._told = time.perf_counter()
+        if n_documents > 1 and sys.stderr.isatty():
+            self._draw()
+
+    def document(self, name: str) -> _Document:
+        document = _Document(self, name)
+        self._open.append(document)
+        return document
+
+    def _draw(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        console = Console(stderr=True, highlight=False)
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[about]}")
+        self._bars = Progress(*columns, console=console, refresh_per_second=4, transient=False)
+        self._all = self._bars.add_task("Indexing", total=self._n_documents, about=self._about())
+        self._bars.start()
+
+    def _about(self) -> str:
+        """Return what is done of all documents."""
+        seconds = time.perf_counter() - self._started
+        done = self._n_done + sum(document.share for document in self._open)
+        about = [f"{self._n_done:,}/{self._n_documents:,} documents"]
+        if self._n_tokens:
+            about.append(f"{self._n_tokens:,} tokens {self._n_tokens / max(seconds, 1e-9):,.0f} tokens/s")
+        if self._n_done == self._n_documents:
+            about.append(f"in {clock(seconds)}")
+        elif self._n_done and done:
+            about.append(f"{clock(seconds / done * (self._n_documents - done))} left")
+        return " ".join(about)
+
+    def moved(self, document: _Document, n_tokens: int = 0) -> None:
+        """Show that something was done about a document."""
+        if self._n_documents == 1:
+            return
+        self._n_tokens += n_tokens
+        if self._bars is not None:
+            document.show(self._bars)
+            done = self._n_done + sum(each.share for each in self._open)
+            self._bars.update(self._all, completed=done, about=self._about())
+        elif time.perf_counter() > self._told + SECONDS_BETWEEN_LINES:
+            self._tell()
+
+    def closed(self, document: _Document) -> None:
+        """Note that a document is done, or failed."""
+        self._open.remove(document)
+        self._n_done += 1
+        if self._bars is not None:
+            document.hide(self._bars)
+        self.moved(document)
+        if self._n_done == self._n_documents > 1 and self._bars is None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Write a line: what is done of all, and of those that are read."""
+        self._told = time.perf_counter()
+        notice("; ".join([f"Indexing: {self._about()}", *(document.line for document in self._open if document.line)]))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+        self._single.__exit__(kind, error, at)
+
+    @property
+    def single(self) -> TaskProgress | None:
+        """Return what shows the only document, if it is the only one."""
+        return self._single if self._n_documents == 1 else None
+
+
+class _Document:
+    """Shows one document among many."""
+
+    def __init__(self, progress: ManyProgress, name: str) -> None:
+        self._progress, self._name = progress, name
+        self._task, self._unit, self._total, self._done = "", "", 0, 0
+        self._id: Any = None
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        if self._progress.single is not None:
+            self._progress.single.start(task, total, unit, done)
+        self._task, self._unit, self._total, self._done = task, unit, total, done
+        self._progress.moved(self)
+
+    def advance(self, amount: int) -> None:
+        if self._progress.single is not None:
+            self._progress.single.advance(amount)
+        self._done += amount
+        self._progress.moved(self, amount if self._unit == _TOKENS else 0)
+
+    def end(self) -> None:
+        self._progress.closed(self)
+
+    @property
+    def share(self) -> float:
+        """Return what is done of it; of a document whose keys are clustered, almost all."""
+        if not self._total:
+            return 0.0
+        return 0.9 * self._done / self._total if self._unit == _TOKENS else 0.9 + 0.1 * self._done / self._total
+
+    @property
+    def line(self) -> str:
+        """Return its task and how far that is."""
+        if not self._total:
+            return ""
+        task = self._task if self._name in self._task else f"{self._task} of {self._name}"
+        return f"{task} {self._done:,}/{self._total:,} {self._unit}"
+
+    def show(self, bars: Any) -> None:
+        """Draw its bar, or move it."""
+        if not self._total:
+            return
+        if self._id is None:
+            self._id = bars.add_task("", total=self._total, about="")
+        about = f"{self._done:,}/{self._total:,} {self._unit}"
+        task = self._task if self._name in self._task else f"{self._task} of {self._name}"
+        bars.update(self._id, description=task, total=self._total, completed=self._done, about=about)
+
+    def hide(self, bars: Any) -> None:
+        """Take its bar away."""
+        if self._id is not None:
+            bars.remove_task(self._id)
+        self._total = 0

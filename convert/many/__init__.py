@@ -1,0 +1,1 @@
+"""Index many documents: one after another, in several processes, on a cluster, or as they appear in a folder."""

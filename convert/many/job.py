@@ -1,0 +1,174 @@
+"""How documents are read, in a form that goes to other processes, and the model that reads them so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...errors import OctavoError
+from ...runtime.llama import Llama
+from ...runtime.loading import load
+from ...runtime.methods import DEFAULT_ATTENTION
+from ...runtime.models import default_threads
+from ...runtime.store.library import Library
+from ..documents import Source, index_document, refuse_early
+from ..pipeline import PREFILL_SPARSE
+from ..progress import Progress
+from ..readers.document import Document, Place
+
+
+class CannotLoad(OctavoError):
+    """The model cannot be used: no document can be read."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """How documents are read.
+
+    Parameters
+    ----------
+    model : str
+        The GGUF file.
+    index_dir : str, optional
+        Folder that the model's library is in.
+    library : str, optional
+        Folder of the library itself, in place of `index_dir`.
+    known : tuple of str
+        Names of indexes that are elsewhere already: they are not made.
+    nice : int
+        How much other processes come before one that reads.
+    attention, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, prefill
+        As in `octavo.index_documents`.
+    """
+
+    model: str
+    index_dir: str | None = None
+    library: str | None = None
+    known: tuple[str, ...] = ()
+    nice: int = 0
+    attention: str = DEFAULT_ATTENTION
+    plan: str | None = None
+    retrieval_heads: float | None = None
+    n_ctx: int = 0
+    n_threads: int | None = None
+    cache_type: str = "f16"
+    device: str = "auto"
+    rope_scaling: str | None = None
+    rope_scale: float = 1.0
+    prefill: str = PREFILL_SPARSE
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return asdict(self)
+
+    def open_library(self) -> Library:
+        """Return the library that the indexes are written into."""
+        return Library(Path(self.model), Path(self.library)) if self.library else Library.of(self.model, self.index_dir)
+
+
+class Reader:
+    """Reads documents with one model, which is loaded when the first document needs it.
+
+    Parameters
+    ----------
+    job : Job
+        How documents are read.
+    notice : callable
+        Receives sentences about what happens.
+    """
+
+    def __init__(self, job: Job, notice: Callable[[str], None]) -> None:
+        self.job, self.notice = job, notice
+        self.library, self.n_threads = job.open_library(), job.n_threads or default_threads()
+
+    @cached_property
+    def llama(self) -> Llama:
+        """The model."""
+        job = self.job
+        try:
+            return load(
+                job.model,
+                self.library,
+                job.attention,
+                plan=job.plan,
+                retrieval_heads=job.retrieval_heads,
+                n_ctx=job.n_ctx,
+                n_threads=self.n_threads,
+                cache_type=job.cache_type,
+                device=job.device,
+                rope_scaling=job.rope_scaling,
+                rope_scale=job.rope_scale,
+                notice=self.notice,
+            )
+        except OctavoError as problem:
+            raise CannotLoad(str(problem)) from problem
+
+    def index(self, source: Source, progress: Progress) -> Path:
+        """Make the index of a document, unless it is there already or known.
+
+        Parameters
+        ----------
+        source : Source
+            The document.
+        progress : Progress
+            Is told how far the work is.
+
+        Returns
+        -------
+        Path
+            The folder of the index.
+
+        Raises
+        ------
+        CannotLoad
+            The model cannot be used.
+        OctavoError
+            The document cannot be read or is too long, or disk or memory do not suffice.
+        """
+        refuse_early(source, self.library, self.notice)
+        return index_document(
+            self.llama, self.library, source, progress, self.n_threads, self.notice, self.job.prefill, self.job.known
+        )
+
+    def close(self) -> None:
+        """Close the model, if it was loaded."""
+        if "llama" in vars(self):
+            self.llama.close()
+
+
+def as_message(source: Source) -> dict[str, Any]:
+    """Return what another process of this machine needs to read a document: its path, if it can be read again.
+
+    Raises
+    ------
+    OctavoError
+        It is no file that can be read again, and it cannot be read.
+    """
+    if source.is_file:
+        return {"path": os.path.abspath(source.path), "password": source.password}
+    return as_text_message(source)
+
+
+def as_text_message(source: Source) -> dict[str, Any]:
+    """Return what a process of any machine needs of a document: its text.
+
+    Raises
+    ------
+    OctavoError
+        The document cannot be read.
+    """
+    return {"document": asdict(source.document)}
+
+
+def source_of(message: dict[str, Any]) -> Source:
+    """Return the document of a message."""
+    if "path" in message:
+        return Source(message["path"], message.get("password"))
+    fields = dict(message["document"])
+    places = tuple(Place(*place) for place in fields.pop("places"))
+    document = Document(places=places, notices=tuple(fields.pop("notices")), **fields)
+    return Source(document.name, document=document)

@@ -1,0 +1,145 @@
+"""Documents that are read by processes, and processes that end."""
+
+import json
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+from helpers.command_line import SENTENCES
+from helpers.index_builds import assert_same_index
+
+from octavo import OctavoError
+from octavo.convert.documents import Source
+from octavo.convert.many.job import CannotLoad, Job, Reader, as_message, as_text_message, source_of
+from octavo.convert.many.outcomes import NotIndexed, Outcome, folders_of
+from octavo.convert.many.process import COMMAND, Died, Ended, ReadingProcess
+from octavo.convert.many.run import index_all
+from octavo.convert.progress import Silent, of_many
+from octavo.convert.readers.document import Document, Place
+
+
+@pytest.fixture
+def job(tiny_model, tmp_path):
+    return Job(str(tiny_model), str(tmp_path / "indexes"), n_threads=2, n_ctx=20000)
+
+
+@pytest.fixture
+def documents(tmp_path):
+    paths = [tmp_path / f"{name}.txt" for name in "abc"]
+    for path in paths:
+        path.write_text(f"{path.name} {SENTENCES * 16}")
+    return paths
+
+
+def run(documents, job, n_jobs):
+    notices = []
+    return index_all([Source(path) for path in documents], job, of_many(Silent(), n_jobs), notices.append, n_jobs)
+
+
+def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
+    alone = run(documents, Job(**{**job.as_json(), "index_dir": str(tmp_path / "alone")}), 1)
+    at_once = run(documents, job, 2)
+    assert [outcome.name for outcome in at_once] == ["a.txt", "b.txt", "c.txt"]
+    for one, other in zip(alone, at_once, strict=True):
+        assert_same_index(other.folder, one.folder)
+
+
+def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch):
+    killed = []
+
+    def kill_once(self, document, hear, read=ReadingProcess.read):
+        def heard(message):
+            if "advance" in message and not killed:
+                killed.append(self._process.pid)
+                os.kill(self._process.pid, signal.SIGKILL)
+            hear(message)
+
+        return read(self, document, heard)
+
+    monkeypatch.setattr(ReadingProcess, "read", kill_once)
+    assert all(outcome.folder for outcome in run(documents, job, 2))
+    assert len(killed) == 1
+
+
+def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, monkeypatch):
+    def die(self, document, hear, read=ReadingProcess.read):
+        if document["path"].endswith("b.txt"):
+            raise Died("code -9")
+        return read(self, document, hear)
+
+    monkeypatch.setattr(ReadingProcess, "read", die)
+    first, second, third = run(documents, job, 2)
+    assert first.folder
+    assert third.folder
+    assert second.problem.startswith(
+        "b.txt could not be read: the process that reads it ended 2 times, lastly with code"
+    )
+
+
+def test_what_was_ended_reads_no_more(documents, job):
+    process, heard = ReadingProcess(job), []
+
+    def end(message):
+        heard.append(message)
+        process.end()
+
+    with pytest.raises(Ended):
+        process.read(as_message(Source(documents[0])), end)
+    with pytest.raises(Ended):
+        process.read(as_message(Source(documents[0])), heard.append)
+
+
+def test_a_process_ends_with_the_one_that_started_it(documents, job):
+    child = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    long = documents[0]
+    long.write_text(SENTENCES * 200)
+    child.stdin.write(f"{json.dumps(job.as_json())}\n{json.dumps(as_message(Source(long)))}\n")
+    child.stdin.flush()
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(60) == 1
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_a_process_says_why_it_died(documents, job):
+    process = ReadingProcess(job)
+    with pytest.raises(Died, match=r"code 1: .*JSON serializable|code 1: KeyError: 'document'"):
+        process.read({}, [].append)
+
+
+def test_jobs_are_counted(documents, job):
+    with pytest.raises(OctavoError, match="One document or more is read at once: not 0"):
+        run(documents, job, 0)
+
+
+def test_messages_name_files_or_hold_texts(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("# Heading\n\nText.\n")
+    source = source_of(json.loads(json.dumps(as_message(Source(path, "secret")))))
+    assert (source.path, source.password) == (str(path), "secret")
+    document = Document(
+        "text", (Place(0, "1", None), Place(3, None, "A")), ("It is read as cp1252.",), "a.txt", "/a.txt", 5, 7
+    )
+    sent = source_of(json.loads(json.dumps(as_text_message(Source("a.txt", document=document)))))
+    assert sent.document == document
+
+
+def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job, tmp_path):
+    reader = Reader(Job(**{**job.as_json(), "attention": "magic"}), [].append)
+    with pytest.raises(CannotLoad, match="There is no attention named 'magic'"):
+        reader.index(Source(documents[0]), Silent())
+
+
+def test_what_could_not_be_indexed_is_told_in_one_message(tmp_path):
+    done, failed = Outcome("a", tmp_path), Outcome("b", None, "b is empty.")
+    assert folders_of([done, done]) == [tmp_path, tmp_path]
+    for outcomes, message in (
+        ([failed], "b is empty."),
+        ([done, failed], "1 of 2 documents could not be indexed, the others are. b is empty."),
+        ([failed, failed], "2 of 2 documents could not be indexed, which is all:\n- b is empty.\n- b is empty."),
+    ):
+        with pytest.raises(NotIndexed) as raised:
+            folders_of(outcomes)
+        assert str(raised.value) == message
