@@ -28,4 +28,4 @@ def test_groff_has_nothing_to_say():
     )
     assert done.stderr == ""
     assert "chat with long documents" in done.stdout
-    assert "GGUF model." in done.stdout
+    assert "GGUF model" in done.stdout
