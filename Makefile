@@ -3,6 +3,7 @@
 # test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
 # test-arm runs one case of each kernel's test, and a tiny model, as on ARM, under emulation; test-arm-short runs a few.
 # test-drop-in runs llama-cpp-python's own tests with octavo.Llama in the place of llama_cpp.Llama.
+# test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.
 # test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-reliability bench man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-lm-eval test-reliability bench man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -49,6 +50,14 @@ test-drop-in: $(VENV)/upstream/ready
 
 $(VENV)/upstream/ready: $(VENV)/ready tests/helpers/upstream_tests.py
 	$(BIN)/python tests/helpers/upstream_tests.py $(VENV)/upstream
+	touch $@
+
+test-lm-eval: $(VENV)/lm-eval/ready
+	OCTAVO_TEST_LM_EVAL=$(CURDIR)/$(VENV)/lm-eval/bin/python $(BIN)/python -m pytest -s tests/serve/test_lm_eval.py
+
+$(VENV)/lm-eval/ready: $(VENV)/ready
+	$(PYTHON) -m venv $(VENV)/lm-eval
+	$(VENV)/lm-eval/bin/pip install --quiet "lm_eval[api]>=0.4.13,<0.5"
 	touch $@
 
 test-reliability: $(VENV)/ready
