@@ -118,6 +118,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await server.documents.resume()
         yield
         await server.documents.close()
         server.engine.close()

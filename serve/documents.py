@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 #: Longest name of an upload's file.
 _LONGEST_NAME = 120
 
+#: File beside an upload until it is read: its reading goes on when the server is started again.
+_UNREAD = ".unread"
+
 #: Passages that are named as sources of an answer.
 _MOST_SOURCES = 3
 
@@ -121,7 +124,7 @@ class Documents:
         self._identities = [identity(llama, settings, each) for each in sorted(covers)]
         self._readings: dict[str, Reading] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._one_at_a_time = asyncio.Semaphore(1)
+        self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
         self._lock = threading.Lock()
         self._opened: dict[Path, OpenDocument] = {}
         self._tokens: dict[Path, np.ndarray] = {}
@@ -249,25 +252,40 @@ class Documents:
             return document_id
         file = self._uploads / document_id / _file_name(name)
         await asyncio.to_thread(_store, file, data)
+        self._begin(document_id, file)
+        return document_id
+
+    async def resume(self) -> None:
+        """Go on with the uploads that were being read when the server was stopped."""
+        for mark in sorted(self._uploads.glob(f"*/{_UNREAD}")):
+            files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
+            if len(files) == 1 and not any(known == mark.parent.name for known, _, _ in self._finished()):
+                self._begin(mark.parent.name, files[0])
+
+    def _begin(self, document_id: str, file: Path) -> None:
+        """Read an upload in the background."""
         self._readings[document_id] = reading = Reading(file.resolve(), self._job)
         task = asyncio.create_task(self._read(document_id, reading))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return document_id
 
     async def _read(self, document_id: str, reading: Reading) -> None:
         async with self._one_at_a_time:
             await reading.run()
         if self._readings.get(document_id) is not reading:
             return
+        made = [path for known, path, _ in self._finished() if known == document_id]
+        if made:
+            reading.file.with_name(_UNREAD).unlink(missing_ok=True)
+        if self._closing:
+            return
         if reading.problem:
             shutil.rmtree(reading.file.parent, ignore_errors=True)
             return
         del self._readings[document_id]
-        for known, path, _ in self._finished():
-            if known == document_id:
-                with suppress(OctavoError):
-                    await asyncio.to_thread(self._open, known, path)
+        for path in made:
+            with suppress(OctavoError):
+                await asyncio.to_thread(self._open, document_id, path)
 
     async def wait(self, document_id: str) -> None:
         """Wait until a document is read.
@@ -329,7 +347,8 @@ class Documents:
         self.when_removed(document_id)
 
     async def close(self) -> None:
-        """End all readings. They go on where they stopped when the same file is uploaded again."""
+        """End all readings. They go on where they stopped when the server is started again."""
+        self._closing = True
         for reading in list(self._readings.values()):
             await reading.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -375,6 +394,7 @@ def _store(file: Path, data: bytes) -> None:
         other.unlink()
     unfinished = file.with_name(".upload")
     try:
+        file.with_name(_UNREAD).touch(0o600)
         unfinished.write_bytes(data)
         unfinished.chmod(0o600)
         unfinished.replace(file)

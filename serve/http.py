@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -60,14 +60,12 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
         The client has hung up: nobody reads what it says.
     """
     gone = asyncio.create_task(_disconnected(request))
+    coming: asyncio.Future[Event] | None = None
     try:
         while True:
             coming = asyncio.ensure_future(anext(events))
             await asyncio.wait({coming, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
-                coming.cancel()
-                with suppress(asyncio.CancelledError):
-                    await coming
                 raise RequestError("The client has hung up.", 499)
             try:
                 yield coming.result()
@@ -75,6 +73,9 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
                 return
     finally:
         gone.cancel()
+        if coming is not None and not coming.done():  # also where the server stops
+            coming.cancel()
+            await asyncio.wait({coming})
         await events.aclose()
 
 

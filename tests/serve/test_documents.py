@@ -1,9 +1,13 @@
 """Documents of a server: uploaded, read once, asked, and removed."""
 
+import asyncio
+import shutil
 import time
 
 import pytest
 from helpers.served import serving
+
+from octavo.serve.http import connected
 
 QUESTION = "What did the keeper write?"
 
@@ -169,6 +173,50 @@ def test_a_document_is_there_after_a_restart(tiny_model, tmp_path):
     with serving(tiny_model, tmp_path) as served:
         usage = ask(served, file["id"])["usage"]
         assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+
+
+def test_a_reading_goes_on_after_a_restart(tiny_model, tmp_path):
+    text = b"The keeper wrote. " * 100
+    with serving(tiny_model, tmp_path) as server:
+        file = server.upload("a.txt", text)
+        assert file["status"] == "processing"
+    with serving(tiny_model, tmp_path) as server:
+        [again] = server.client.get("/v1/files").json()["data"]
+        assert (again["id"], again["filename"]) == (file["id"], "a.txt")
+        assert server.read("a.txt", text)["status"] == "processed"
+        [index] = [path for path in tmp_path.glob("*/a-*") if path.is_dir()]
+    shutil.rmtree(index)  # as `octavo remove` does
+    with serving(tiny_model, tmp_path) as server:
+        assert server.client.get("/v1/files").json()["data"] == []
+
+
+def test_what_is_connected_ends_where_its_request_is_cancelled():
+    ended = []
+
+    async def events():
+        try:
+            await asyncio.sleep(60)
+            yield 1
+        finally:
+            ended.append(True)
+
+    class Request:
+        async def receive(self):
+            await asyncio.sleep(60)
+
+    async def listen():
+        async for _ in connected(Request(), events()):
+            pass
+
+    async def stop():
+        task = asyncio.create_task(listen())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    assert asyncio.run(stop())
+    assert ended == [True]
 
 
 def test_two_documents_at_once_are_refused(served, file):
