@@ -33,7 +33,7 @@ class EmbeddingBody(BaseModel):
     def texts(self) -> list[str | list[int]]:
         """Return the texts one by one."""
         if isinstance(self.input, str) or (self.input and isinstance(self.input[0], int)):
-            return [self.input]  # type: ignore[list-item]
+            return [self.input]
         return list(self.input)  # type: ignore[arg-type]
 
 

@@ -205,11 +205,15 @@ class Engine:
             self._forgotten.append(document_id)
             self._changed.notify()
 
-    def close(self) -> None:
-        """Stop, and keep what was read. Requests that are under way fail."""
+    def stop(self) -> None:
+        """Have requests fail that are under way, and take no more."""
         with self._changed:
             self._closing = True
             self._changed.notify()
+
+    def close(self) -> None:
+        """Stop, and keep what was read."""
+        self.stop()
         self._thread.join()
 
     @property

@@ -91,7 +91,9 @@ class Reading:
 
     async def _run(self) -> None:
         pipe = asyncio.subprocess.PIPE
-        self._process = process = await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe, stderr=pipe)
+        self._process = process = await asyncio.create_subprocess_exec(
+            *COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )  # Ctrl-C in a terminal is the server's alone, which then ends the process
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

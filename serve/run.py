@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -92,9 +93,9 @@ def serve(
             app = application(server, hosts=allowed_hosts, key=api_key, most_bytes=most_bytes)
             place = f"[{host}]" if ":" in host else host
             told = f"Serving {path.stem} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE, server_header=False)
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2 * _GRACE, server_header=False)
             with suppress(KeyboardInterrupt):
-                _Announced(config, lambda: notice(told)).run([listening])
+                _Announced(config, lambda: notice(told), server.engine.stop).run([listening])
         finally:
             server.close()
             llama.close()
@@ -103,15 +104,22 @@ def serve(
 
 
 class _Announced(uvicorn.Server):
-    """A server that tells when it answers: from then on Ctrl-C stops it in good order."""
+    """A server that tells when it answers: from then on Ctrl-C stops it in good order.
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+    Requests that are under way then have some seconds, after which `stop` has them fail.
+    """
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stop: Callable[[], None]) -> None:
         super().__init__(config)
-        self._announce = announce
+        self._announce, self._stop = announce, stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(_GRACE, self._stop)
+        await super().shutdown(sockets)
 
 
 def _is_loopback(host: str) -> bool:
