@@ -295,6 +295,7 @@ def index_documents(
     prefill: str = "sparse",
     password: str | None = None,
     n_jobs: int = 1,
+    scheduler: str | None = None,
     progress: Progress | ProgressOfMany | None = None,
     notice: Notice | None = None,
 ) -> list[Path]:
@@ -316,9 +317,12 @@ def index_documents(
         As in `open_document`.
     n_jobs : int
         Documents that are read at once, each by a process of its own. They share the threads.
+    scheduler : str, optional
+        Address of a Dask cluster's scheduler, such as "tcp://10.0.0.5:8786": its workers read the documents
+        (docs/library.md).
     progress : Progress or ProgressOfMany, optional
-        As in `open_document`, of one document after another; with several jobs it is told how many documents are done.
-        A `ProgressOfMany` is told both.
+        As in `open_document`, of one document after another; where several are read at once, it is told how many are
+        done. A `ProgressOfMany` is told both.
 
     Returns
     -------
@@ -340,6 +344,7 @@ def index_documents(
         notice or _ignore,
         password=password,
         n_jobs=n_jobs,
+        scheduler=scheduler,
         attention=attention,
         plan=plan,
         retrieval_heads=retrieval_heads,

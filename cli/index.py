@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Documents that are read at once, each by a process of its own; they share the threads.",
 )
+@options.option(
+    "--scheduler",
+    env="SCHEDULER",
+    metavar="ADDRESS",
+    help="Read on a Dask cluster, whose scheduler is at this address, such as tcp://10.0.0.5:8786.",
+)
 @options.attention
 @options.plan
 @options.retrieval_heads
@@ -46,6 +53,8 @@ def index(
     where it stopped. Most values of --attention take the same index; give the one that you will ask with.
     """
     options.refuse_llama_cpp(how["attention"])
+    if how["scheduler"] is not None and not options.is_given("threads"):
+        model_options = replace(model_options, threads=None)  # each worker's own
     with resumable(), ManyProgress() as progress:
         from ..convert.many.collection import index_collection
         from ..convert.many.outcomes import folders_of

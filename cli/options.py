@@ -37,7 +37,7 @@ class ModelOptions:
 
     model: Path | None
     hf_repo: str | None
-    threads: int
+    threads: int | None
     ctx_size: int
     cache_type: str
     index_dir: Path | None
@@ -325,6 +325,21 @@ def is_on_command_line(name: str) -> bool:
     bool
     """
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def is_given(name: str) -> bool:
+    """Return whether the user gave a parameter of the current command, on the command line or by its variable.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter.
+
+    Returns
+    -------
+    bool
+    """
+    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 
 def refuse_llama_cpp(attention: str) -> None:

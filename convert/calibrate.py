@@ -37,14 +37,18 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
         to the first half is in clusters; what is nearest to the second half, and to what comes after the document, is
         always attended.
     """
+    from threadpoolctl import ThreadpoolController
+
     kept: list[LastQueries] = []
+    blas = ThreadpoolController().select(user_api="blas")
     mass = [no_mass(layer.keys) for layer in layers]
     for node, captured in zip(llama.context.nodes, queries, strict=True):
         if llama.context.cache.layers[node.kv_layer].window:
             continue
         layer = layers[node.kv_layer]
         own = captured[layer.heads]
-        mass[node.kv_layer] += attention_mass(layer, own, node.softcap)
+        with blas.limit(limits=1):  # sums are rounded by how many threads share them
+            mass[node.kv_layer] += attention_mass(layer, own, node.softcap)
         if layer.n_clusters:
             half = own[:, own.shape[1] // 2 :].astype(np.float16)
             kept.append(LastQueries(node.kv_layer, node.softcap, half))

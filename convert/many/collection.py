@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...errors import OctavoError
 from ...runtime.models import find_model
 from ..collection import documents_of
 from ..documents import Source
@@ -24,13 +25,14 @@ def index_collection(
     *,
     password: str | None = None,
     n_jobs: int = 1,
+    scheduler: str | None = None,
     **how: Any,
 ) -> list[Outcome]:
     """Index documents, folders and patterns. A document that cannot be indexed does not stop the others.
 
     Parameters
     ----------
-    paths, model, index_dir, progress, notice, password, n_jobs
+    paths, model, index_dir, progress, notice, password, n_jobs, scheduler
         As in `octavo.index_documents`.
     **how
         How documents are read: more arguments of `octavo.index_documents`.
@@ -47,6 +49,13 @@ def index_collection(
     """
     job = job_of(model, index_dir, notice, **how)
     sources = [Source(path, password) for path in documents_of(paths, notice)]
+    if scheduler is not None:
+        if n_jobs != 1:
+            raise OctavoError("A cluster's workers say how many documents are read at once: leave the jobs out.")
+        from .cluster import index_on_cluster
+
+        name = None if model is None else os.fspath(model)
+        return index_on_cluster(sources, job, name, scheduler, of_many(progress, len(sources)), notice)
     return index_all(sources, job, of_many(progress, n_jobs), notice, n_jobs)
 
 

@@ -94,6 +94,11 @@ def test_folders_without_documents_and_patterns_without_matches(tmp_path, on_tin
     fails(octavo("index", tmp_path / "*.odt", *on_tiny), 1, "There is nothing like")
 
 
+def test_a_cluster_that_is_not_there(document, on_tiny):
+    result = octavo("index", document, *on_tiny, "--scheduler", "nonsense://127.0.0.1:1")
+    fails(result, 1, "There is no Dask scheduler at nonsense://127.0.0.1:1: start one with `dask scheduler`")
+
+
 def test_interrupted_jobs_go_on(tmp_path, on_tiny):
     folder, library = tmp_path / "long", tmp_path / "indexes"
     folder.mkdir()

@@ -2,8 +2,11 @@
 
 import json
 import os
+import platform
+import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,6 +21,7 @@ from octavo.convert.many.process import COMMAND, Died, Ended, ReadingProcess
 from octavo.convert.many.run import index_all
 from octavo.convert.progress import Silent, of_many
 from octavo.convert.readers.document import Document, Place
+from octavo.cpu_kernels.machine import cpu_name
 
 
 @pytest.fixture
@@ -44,6 +48,27 @@ def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
     assert [outcome.name for outcome in at_once] == ["a.txt", "b.txt", "c.txt"]
     for one, other in zip(alone, at_once, strict=True):
         assert_same_index(other.folder, one.folder)
+
+
+def test_indexes_open_on_another_machine(documents, job, tmp_path):
+    """Nothing in them says where they were made, but for the path by which an unchanged file is known."""
+    [made] = [outcome.folder for outcome in run(documents[:1], job, 1)]
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert manifest["document"].pop("path") == str(documents[0])
+    told = json.dumps(manifest)
+    for machine_s_own in (str(tmp_path), str(Path(job.model).parent), platform.node(), cpu_name()):
+        assert machine_s_own not in told
+    other = tmp_path / "other"
+    other.mkdir()
+    model, document = shutil.copy(job.model, other / "renamed.gguf"), shutil.copy(documents[0], other)
+    library = other / "library" / "renamed.octavo"
+    library.mkdir(parents=True)
+    copied = made.rename(library / made.name)
+    elsewhere = Job(**{**job.as_json(), "model": str(model), "index_dir": str(library.parent), "n_threads": 1})
+    notices = []
+    [outcome] = index_all([Source(document)], elsewhere, of_many(Silent(), 1), notices.append)
+    assert outcome.folder == copied
+    assert f"a.txt is indexed already: {copied}" in notices
 
 
 def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch):

@@ -1,0 +1,172 @@
+"""Documents that a real Dask cluster reads: processes of this machine, on a tiny model."""
+
+import json
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from helpers.command_line import SENTENCES
+
+from octavo import OctavoError, __version__
+from octavo.convert.many import cluster
+from octavo.convert.many.collection import index_collection
+from octavo.convert.many.job import Job
+from octavo.convert.many.on_worker import Order, check
+from octavo.convert.many.outcomes import folders_of
+from octavo.convert.progress import Silent, of_many
+from octavo.runtime.store.library import Library
+
+distributed = pytest.importorskip("distributed")
+
+HOW = {"n_ctx": 20000, "n_threads": 1}
+N_DOCUMENTS = 5
+
+
+@pytest.fixture(scope="module")
+def dask_cluster():
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Documents of some thousand tokens."""
+    folder = tmp_path_factory.mktemp("documents")
+    for number in range(N_DOCUMENTS):
+        text = "".join(f"{number} {i} {SENTENCES}" for i in range(20 + 10 * number))
+        (folder / f"report-{number}.txt").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder, tiny_model, tmp_path_factory):
+    """The indexes that are made without a cluster."""
+    library = tmp_path_factory.mktemp("alone")
+    return folders_of(index_collection([folder], tiny_model, library, Silent(), print, **HOW))
+
+
+class Killing:
+    """A progress that kills a worker in the midst of its document."""
+
+    def __init__(self, dask_cluster):
+        self._dask_cluster, self.killed = dask_cluster, []
+
+    def begin(self, n_documents):
+        assert n_documents == N_DOCUMENTS
+
+    def document(self, name):
+        return self
+
+    def start(self, task, total, unit, done=0):
+        pass
+
+    def advance(self, amount):
+        if self.killed:
+            return
+        with distributed.Client(self._dask_cluster, set_as_default=False) as client:
+            pids = client.run(os.getpid)
+            busy = [address for address, keys in client.processing().items() if keys]
+        self.killed.append(pids[busy[0]])
+        os.kill(self.killed[0], signal.SIGKILL)
+
+    def end(self):
+        pass
+
+
+def contents(folder):
+    """What an index's files hold, but for times."""
+    files = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in ("created", "seconds", "blake3"):
+        del manifest[name]
+    return {**files, "manifest.json": manifest}
+
+
+def assert_same(made, alone):
+    assert [folder.name for folder in made] == [folder.name for folder in alone]
+    for folder, expected in zip(made, alone, strict=True):
+        assert contents(folder) == contents(expected)
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "fetched"])
+def test_a_worker_that_is_killed_costs_nothing(
+    dask_cluster, folder, alone, tiny_model, tmp_path, monkeypatch, is_shared
+):
+    """All indexes are there at the end, byte for byte those that are made without a cluster."""
+    if not is_shared:
+        monkeypatch.setattr(cluster, "_probe", hidden)
+    progress, notices = Killing(dask_cluster), []
+    address = dask_cluster.scheduler_address
+
+    def index(progress):
+        made = index_collection([folder], tiny_model, tmp_path, progress, notices.append, scheduler=address, **HOW)
+        return folders_of(made)
+
+    made = index(progress)
+    assert progress.killed
+    where = "They write into" if is_shared else "They do not see"
+    assert notices[0].startswith(f"2 workers read 2 documents at once. {where} {tmp_path}")
+    assert_same(made, alone)
+    assert all(folder.parent == tmp_path / "tiny.octavo" for folder in made)
+    left = {path.name for path in (tmp_path / "tiny.octavo").iterdir()} - {folder.name for folder in made}
+    assert left == {"model.json"}
+
+    notices.clear()
+    assert index(Silent()) == made
+    assert not [notice for notice in notices if notice.startswith("Indexing")]
+
+
+@contextmanager
+def hidden(library):
+    """A name that workers look for in vain, as if they had another disk."""
+    library.make_folder()
+    yield ".no-such-file"
+
+
+def test_documents_that_fail_do_not_stop_the_others(dask_cluster, folder, tiny_model, tmp_path):
+    (tmp_path / "long.txt").write_text(SENTENCES * 400)
+    named = [tmp_path / "missing.txt", tmp_path / "long.txt", folder / "report-0.txt"]
+    address = dask_cluster.scheduler_address
+    made = index_collection(named, tiny_model, tmp_path, Silent(), print, scheduler=address, **HOW)
+    assert [bool(outcome.folder) for outcome in made] == [False, False, True]
+    assert "missing.txt cannot be opened" in made[0].problem
+    assert "but this context holds 20,000" in made[1].problem
+
+
+def test_a_worker_that_lacks_the_model_is_told(dask_cluster, folder, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "_path_on_workers", lambda job: "/nowhere/tiny.gguf")
+    job, address = Job(str(tiny_model), str(tmp_path)), dask_cluster.scheduler_address
+    with pytest.raises(OctavoError, match=r"The worker tcp://.* cannot read documents: it has no model /nowhere/tiny"):
+        cluster.index_on_cluster([], job, "/nowhere", address, of_many(Silent(), 1), print)
+
+
+def test_where_a_worker_finds_the_model(tiny_model, tmp_path, monkeypatch):
+    model = Library.of(tiny_model, tmp_path)
+    order = Order(__version__, Job("/nowhere/tiny.gguf"), "/nowhere", model.model_hash, None, "", "", {}, "")
+    assert check(order).startswith(
+        "it has no model /nowhere/tiny.gguf: copy it there, or start the worker with OCTAVO_"
+    )
+    monkeypatch.setenv("OCTAVO_MODEL", str(tiny_model))
+    assert check(order) == ""
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"GGUF")
+    monkeypatch.setenv("OCTAVO_MODEL", str(other))
+    assert check(order) == f"its {other} is another model than this machine's: copy it there."
+    assert "install the same" in check(replace(order, version="0.0.1"))
+
+
+def test_a_cluster_that_is_not_there_is_told(folder, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "_CONNECT", 1)
+    with pytest.raises(OctavoError, match=r"There is no Dask scheduler at tcp://127.0.0.1:1: start one with"):
+        index_collection([folder], tiny_model, tmp_path, Silent(), print, scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(OctavoError, match="leave the jobs out"):
+        index_collection([folder], tiny_model, tmp_path, Silent(), print, scheduler="tcp://127.0.0.1:1", n_jobs=2)
+
+
+def test_dask_that_is_not_installed_is_told(folder, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(OctavoError, match=r'A cluster needs dask.distributed: pip install "octavo\[cluster\]"'):
+        index_collection([folder], tiny_model, tmp_path, Silent(), print, scheduler="tcp://127.0.0.1:1")
