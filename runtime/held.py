@@ -157,6 +157,10 @@ class HeldSequences:
         OctavoError
             A sequence has no room, or memory does not suffice. Then none of them has changed.
         """
+        if len(held) == 1:  # devices that compute sequences in turns have no other way
+            self.take(held[0])
+            self._llama.eval(list(tokens))
+            return
         batch = self._batch.batch
         batch.n_tokens = len(held)
         for i, (each, token) in enumerate(zip(held, tokens, strict=True)):

@@ -161,6 +161,7 @@ class CpuExecutor:
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Begin with the first node: the step's threads compute one cache after another there."""
+        self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
             self._make_room_to_select(cache)
         self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")

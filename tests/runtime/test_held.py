@@ -78,6 +78,17 @@ def test_a_sequence_goes_on_alone_after_steps_together(tiny_model):
     llama.close()
 
 
+def test_a_step_of_one_sequence_is_its_own_whichever_is_current(tiny_model):
+    llama = load(tiny_model)
+    expected = in_turns(llama, *begin(llama))[1]
+    sequences, held = begin(llama)
+    for token, logits_of_step in zip(STEPS[1], expected, strict=True):
+        sequences.take(held[2])
+        sequences.step([held[1]], [token])
+        np.testing.assert_allclose(logits(llama, 0), logits_of_step, atol=2e-3)
+    llama.close()
+
+
 def test_each_sequence_attends_in_its_own_way(tiny_model):
     llama = load(tiny_model)
     sequences, held = begin(llama)
