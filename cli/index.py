@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="Read on a Dask cluster, whose scheduler is at this address, such as tcp://10.0.0.5:8786.",
 )
+@click.option("--watch", is_flag=True, help="Go on: index documents as they appear and change in the folders.")
 @options.attention
 @options.plan
 @options.retrieval_heads
@@ -44,6 +46,7 @@ def index(
     documents: tuple[str, ...],
     output: str,
     model_options: options.ModelOptions,
+    watch: bool,
     **how: Any,
 ) -> None:
     """Read documents once, so that later questions start at once.
@@ -55,6 +58,13 @@ def index(
     options.refuse_llama_cpp(how["attention"])
     if how["scheduler"] is not None and not options.is_given("threads"):
         model_options = replace(model_options, threads=None)  # each worker's own
+    if watch:
+        if output == "json" or how["scheduler"] is not None:
+            raise click.UsageError(
+                "--watch tells what it does in lines, and on this machine: no -o json, no --scheduler."
+            )
+        _watch([Path(document) for document in documents], model_options, how)
+        return
     with resumable(), ManyProgress() as progress:
         from ..convert.many.collection import index_collection
         from ..convert.many.outcomes import folders_of
@@ -63,6 +73,20 @@ def index(
     if output == "json":
         print_json([_described(outcome) for outcome in outcomes])
     folders_of(outcomes)
+
+
+def _watch(folders: list[Path], model_options: options.ModelOptions, how: dict[str, Any]) -> None:
+    """Keep the indexes of folders current until Ctrl-C."""
+    from ..convert.many.collection import job_of
+    from ..convert.many.watch import Watch
+
+    password, n_jobs, _ = (how.pop(name) for name in ("password", "n_jobs", "scheduler"))
+    job = job_of(**model_options.arguments(), notice=notice, **how)
+    try:
+        with ManyProgress() as progress:
+            Watch(folders, job, progress, notice, password).run(n_jobs)
+    except KeyboardInterrupt:
+        notice("Ended: the same command goes on.")
 
 
 def _described(outcome: Outcome) -> dict[str, Any]:

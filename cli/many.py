@@ -24,7 +24,8 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         self._bars: Any = None
 
     def begin(self, n_documents: int) -> None:
-        self._n_documents = n_documents
+        self._n_documents, self._n_done, self._n_tokens = n_documents, 0, 0
+        self._close()
         self._started = self._told = time.perf_counter()
         if n_documents > 1 and sys.stderr.isatty():
             self._draw()
@@ -85,9 +86,13 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         notice("; ".join([f"Indexing: {self._about()}", *(document.line for document in self._open if document.line)]))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close()
+        self._single.__exit__(kind, error, at)
+
+    def _close(self) -> None:
         if self._bars is not None:
             self._bars.stop()
-        self._single.__exit__(kind, error, at)
+            self._bars = None
 
     @property
     def single(self) -> TaskProgress | None:

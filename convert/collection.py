@@ -51,20 +51,6 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
     return list(found.values())
 
 
-def is_part_of(folder: Path, path: Path) -> bool:
-    """Return whether a file is one of the documents that a folder stands for.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    path : Path
-        The file, in the folder or in one of its folders.
-    """
-    folders = path.relative_to(folder).parent.parts
-    return not any(map(_is_left_out, folders)) and _is_file(path) and may_be_document(path)
-
-
 def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
     """Yield the documents that one path names."""
     name = os.fspath(path)
@@ -86,7 +72,7 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
     """Return the documents that a folder stands for."""
     documents: list[Path] = []
     others: list[Path] = []
-    for path in sorted(_files_in(folder, notice)):
+    for path in sorted(files_in(folder, notice)):
         (documents if may_be_document(path) else others).append(path)
     if not documents:
         raise OctavoError(f"There is no document in the folder {folder}: {_READS}")
@@ -96,8 +82,21 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
     return documents
 
 
-def _files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
-    """Yield the files in a folder and its folders. One that links lead to once more is entered once."""
+def files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
+    """Yield the files in a folder and its folders that are documents if they are of a kind that octavo reads.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder. A folder in it that links lead to once more is entered once.
+    notice : callable
+        Receives a sentence for each folder that is closed.
+
+    Yields
+    ------
+    Path
+        The files, in no order.
+    """
 
     def is_closed(problem: OSError) -> None:
         notice(f"The folder {problem.filename} cannot be read, so it is left out: {problem.strerror}.")

@@ -85,6 +85,42 @@ def hear(message: dict[str, Any], progress: DocumentProgress, notice: Callable[[
         notice(message["notice"])
 
 
+def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: Callable[[str], None]) -> Outcome:
+    """Index a document in this process.
+
+    Parameters
+    ----------
+    reader : Reader
+        What reads it.
+    source : Source
+        The document. Its text is forgotten afterwards.
+    progress : ProgressOfMany
+        Is told how far the work is.
+    notice : callable
+        Receives sentences about what happens.
+
+    Returns
+    -------
+    Outcome
+        What became of it.
+
+    Raises
+    ------
+    CannotLoad
+        The model cannot be used.
+    """
+    of_document = progress.document(source.name)
+    try:
+        outcome = told(source.name, reader.index(source, of_document), notice)
+    except CannotLoad:
+        raise
+    except OctavoError as problem:
+        outcome = Outcome(source.name, None, str(problem))
+    of_document.end()
+    vars(source).pop("document", None)
+    return outcome
+
+
 def _one_after_another(
     sources: Sequence[Source], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
 ) -> list[Outcome]:
@@ -92,15 +128,7 @@ def _one_after_another(
     reader, outcomes = Reader(job, notice), []
     try:
         for source in sources:
-            of_document = progress.document(source.name)
-            try:
-                outcomes.append(told(source.name, reader.index(source, of_document), notice))
-            except CannotLoad:
-                raise
-            except OctavoError as problem:
-                outcomes.append(Outcome(source.name, None, str(problem)))
-            of_document.end()
-            vars(source).pop("document", None)  # its text is not needed any more
+            outcomes.append(index_one(reader, source, progress, notice))
     finally:
         reader.close()
     return outcomes

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,42 @@ def test_interrupted_index_goes_on(tmp_path, on_tiny):
     assert result.exit_code == 0
     assert re.search(r"Reading long.txt: [\d,]+ tokens, \d,\d{3} of them done before", result.stderr)
     assert not list(library.glob("*/*.partial"))
+
+
+def wait_for(path: Path, line: str) -> None:
+    """Until a process has written a line that holds this."""
+    deadline = time.monotonic() + 120
+    while line not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text()
+        time.sleep(0.05)
+
+
+def test_watched_folders_are_kept_current(folder_of_documents, on_tiny, tmp_path):
+    told = tmp_path / "told"
+    with told.open("w") as errors:
+        process = start("index", folder_of_documents, "--watch", *on_tiny, stderr=errors)
+    wait_for(told, f"Watching {folder_of_documents}: Ctrl-C ends it.")
+    assert told.read_text().count("The index of ") == 3
+    (folder_of_documents / "new").mkdir()
+    (folder_of_documents / "new" / "d.txt").write_text("A fourth one. " + SENTENCES * 3)
+    wait_for(told, "The index of d.txt is ")
+    with (folder_of_documents / "a.txt").open("a") as file:
+        file.write("It has changed.\n")
+    wait_for(told, "a.txt has changed since it was indexed, so it is indexed again")
+    wait_for(told, "The index of a.txt is ")
+    (folder_of_documents / "broken.pdf").write_bytes(b"%PDF-1.7 broken")
+    wait_for(told, "broken.pdf is damaged")
+    (folder_of_documents / "inner" / "b.txt").unlink()
+    wait_for(told, "b.txt is gone; its index stays until `octavo prune` removes it.")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    assert told.read_text().splitlines()[-1] == "Ended: the same command goes on."
+    assert "Traceback" not in told.read_text()
+
+
+def test_what_cannot_be_watched(document, on_tiny):
+    fails(octavo("index", document, "--watch", *on_tiny), 1, "island.txt is no folder: folders can be watched")
+    fails(octavo("index", document.parent, "--watch", "-o", "json", *on_tiny), 2, "--watch tells what it does in lines")
 
 
 # Indexes that are not what they were
