@@ -295,6 +295,7 @@ class KVCache(HeadTable):
         """
         self.attach(None)
         self.connect()
+        other.connect()  # it may hold a document alone, before its first step
         share_chunks(self, other)
         self._n_unfinished = 0
         self.truncate(n_tokens)

@@ -203,3 +203,15 @@ def test_a_fork_takes_little_memory(tiny_model):
     its = {id(chunk) for tail in held[3].sequence.cache.tails for chunk in tail.chunks}
     assert len(own & its) == len(forked.sequence.cache.tails)
     llama.close()
+
+
+def test_a_fork_of_a_sequence_before_its_first_step_computes_as_any(tiny_model):
+    llama = load(tiny_model)
+    sequences = HeldSequences(llama)
+    llama.eval([4, 5, 6])
+    expected = llama.logits()
+    before = sequences.new()
+    sequences.fork(before, 0)
+    llama.eval([4, 5, 6])
+    np.testing.assert_allclose(llama.logits(), expected, atol=2e-3)
+    llama.close()
