@@ -90,7 +90,8 @@ def index_on_cluster(
         from distributed import Client
     except ImportError as problem:
         raise OctavoError('A cluster needs dask.distributed: pip install "octavo[cluster]".') from problem
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in sentences
+    for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in sentences
     library = job.open_library()
     try:
         client = Client(scheduler, timeout=_CONNECT, set_as_default=False)
