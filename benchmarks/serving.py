@@ -1,0 +1,243 @@
+"""Measure answers to many conversations at once over one document: octavo's server, and llama.cpp's.
+
+    python benchmarks/serving.py [--llama-server PATH] [--at-once 1,4,16] [-m MODEL] [-t THREADS]
+
+Each conversation asks another question, and all are sent at the same time. octavo has read the document before, and
+requests name it. llama.cpp's server has the document in each of its slots before anything is timed, from a file of its
+own, and requests send the whole text. Servers take turns; each figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from octavo.cli.render import markdown_table
+from octavo.convert.texts import SHIPPED_NOVEL, read_utf8
+from octavo.cpu_kernels.machine import cpu_name
+from octavo.runtime.models import default_model
+
+#: What the questions are about.
+_SUBJECTS = (
+    "Emma", "Mr. Woodhouse", "Miss Taylor", "Mr. Weston", "Mr. Knightley", "Isabella", "Harriet", "Frank Churchill",
+    "Hartfield", "Randalls", "Highbury", "the wedding", "the carriage", "the weather", "London", "the ball",
+)  # fmt: skip
+
+#: Tokens of the context, for each conversation.
+_N_CTX = 8192
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs.
+
+    Parameters
+    ----------
+    port : int
+        Where it listens.
+    process : subprocess.Popen
+        Its process.
+    body : callable
+        Returns what a request asks that asks a question.
+    """
+
+    port: int
+    process: subprocess.Popen[bytes]
+    body: Callable[[str], dict[str, Any]]
+
+    @property
+    def peak_mb(self) -> float:
+        """Return the most memory that was resident, mapped files included."""
+        [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        return int(line) * 1024 / 1e6
+
+
+@dataclass(frozen=True)
+class Answer:
+    """When an answer's tokens came: seconds after the request was sent."""
+
+    first_s: float
+    last_s: float
+    n_tokens: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama-server", type=Path)
+    parser.add_argument("--at-once", default="1,4,16")
+    parser.add_argument("--tokens", type=int, default=7500)
+    parser.add_argument("--answer", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-m", "--model", type=Path)
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    model = arguments.model or default_model()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for n_at_once in map(int, arguments.at_once.split(",")):
+            with ExitStack() as stack:
+                servers = dict(_servers(stack, model, Path(folder), n_at_once, arguments))
+                rounds: dict[str, list[list[Answer]]] = {name: [] for name in servers}
+                for server in servers.values():
+                    ask_all(server, n_at_once, 4, -1)
+                for number in range(arguments.rounds):
+                    for name, server in servers.items():
+                        rounds[name].append(ask_all(server, n_at_once, arguments.answer, number))
+                made = [row(name, servers[name], rounds[name]) for name in servers]
+            rows += made
+            print(*made, sep="\n", file=sys.stderr, flush=True)
+    print(f"{cpu_name()}, {arguments.threads} threads")
+    names = ["conversations", "server", "tokens/s, all", "tokens/s, each", "first token s", "last first token s"]
+    print(markdown_table([*names, "peak MB"], rows))
+
+
+def _servers(
+    stack: ExitStack, model: Path, folder: Path, n_at_once: int, arguments: argparse.Namespace
+) -> Iterator[tuple[str, Server]]:
+    """Start the servers."""
+    yield "octavo", stack.enter_context(octavo_server(model, folder, n_at_once, arguments))
+    for mode in ("on", "off") if arguments.llama_server else ():
+        server = stack.enter_context(llama_server(model, folder, n_at_once, mode, arguments))
+        yield f"llama.cpp, flash attention {mode}", server
+
+
+def _document(model: Path, folder: Path, n_tokens: int) -> str:
+    """Return the first tokens of the novel that octavo ships."""
+    path = folder / "novel.txt"
+    if not path.exists():
+        from octavo.runtime.llama import Llama
+
+        vocabulary = Llama(model, n_ctx=512)
+        tokens = vocabulary.tokenize(read_utf8(SHIPPED_NOVEL).encode())[:n_tokens]
+        path.write_bytes(vocabulary.detokenize(tokens))
+        vocabulary.close()
+    return path.read_text("utf-8", "ignore")
+
+
+@contextmanager
+def octavo_server(model: Path, folder: Path, n_at_once: int, arguments: argparse.Namespace) -> Iterator[Server]:
+    """Start octavo's server, which reads the document if it has not read it before."""
+    text = _document(model, folder, arguments.tokens)
+    command = [str(Path(sys.executable).with_name("octavo")), "serve", "-m", model, "-c", _N_CTX, "-t"]
+    command += [arguments.threads, "--port", 0, "--parallel", n_at_once, "--index-dir", folder, "--prompt-cache", 0]
+    with _process(command, folder / "octavo.log") as process:
+        while not (found := re.search(r"Serving .* at http://[\w.]+:(\d+)", (folder / "octavo.log").read_text())):
+            time.sleep(0.2)
+        port = int(found[1])
+        form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="novel.txt"\r\n\r\n'
+        body = form + text.encode() + b"\r\n--b--\r\n"
+        file = _call(port, "POST", "/v1/files", body, "multipart/form-data; boundary=b")
+        while file["status"] == "processing":
+            time.sleep(1)
+            file = _call(port, "GET", f"/v1/files/{file['id']}")
+        assert file["status"] == "processed", file
+        yield Server(port, process, lambda question: {"document": file["id"], "messages": _said(question)})
+
+
+@contextmanager
+def llama_server(
+    model: Path, folder: Path, n_at_once: int, mode: str, arguments: argparse.Namespace
+) -> Iterator[Server]:
+    """Start llama.cpp's server, with the document in each slot."""
+    text = _document(model, folder, arguments.tokens)
+    port = 18080 + (mode == "on")
+    command = [arguments.llama_server, "-m", model, "-c", _N_CTX * n_at_once, "-np", n_at_once, "-fa", mode, "--port"]
+    command += [port, "-t", arguments.threads, "-tb", arguments.threads, "--cache-reuse", 256]
+    command += ["--slot-save-path", folder, "--no-warmup"]
+    with _process(command, folder / "llama.log") as process:
+        while not _answers(port):
+            time.sleep(0.2)
+        server = Server(port, process, lambda question: {"cache_prompt": True, "messages": _said(text, question)})
+        saved = f"slot-{mode}"
+        if not (folder / saved).exists():
+            body = {**server.body("Why?"), "id_slot": 0, "max_tokens": 1}
+            _call(port, "POST", "/v1/chat/completions", json.dumps(body).encode())
+            _call(port, "POST", "/slots/0?action=save", json.dumps({"filename": saved}).encode())
+        for slot in range(n_at_once):
+            _call(port, "POST", f"/slots/{slot}?action=restore", json.dumps({"filename": saved}).encode())
+        yield server
+
+
+def _said(*parts: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "\n\n".join(parts)}]
+
+
+@contextmanager
+def _process(command: Sequence[Any], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until it is not needed any more."""
+    with log.open("w") as told, subprocess.Popen([*map(str, command)], stdout=told, stderr=told) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _answers(port: int) -> bool:
+    """Whether a server answers, and has loaded its model."""
+    try:
+        return "error" not in _call(port, "GET", "/health")
+    except OSError:
+        return False
+
+
+def _call(port: int, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
+    """Return what a server answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection.request(method, path, body, {"Content-Type": kind})
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+def ask_all(server: Server, n_at_once: int, n_answer: int, number: int) -> list[Answer]:
+    """Ask other questions than in other rounds, all at once."""
+    questions = [f"What is said of {_SUBJECTS[i % 16]} in chapter {number + 2}?" for i in range(n_at_once)]
+    with ThreadPoolExecutor(n_at_once) as pool:
+        return list(pool.map(lambda question: ask(server, question, n_answer), questions))
+
+
+def ask(server: Server, question: str, n_answer: int) -> Answer:
+    """Ask a question; the answer does not end before it has so many tokens."""
+    body = {**server.body(question), "model": "any", "max_tokens": n_answer, "temperature": 0, "stream": True}
+    body |= {"logit_bias": {"0": -100, "2": -100}, "stream_options": {"include_usage": True}}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+    times, n_tokens, start = [], 0, time.perf_counter()
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    for line in connection.getresponse():
+        if not line.startswith(b"data: {"):
+            continue
+        chunk = json.loads(line.removeprefix(b"data: "))
+        if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
+            times.append(time.perf_counter() - start)
+        if chunk.get("usage"):
+            n_tokens = chunk["usage"]["completion_tokens"]
+    connection.close()
+    return Answer(times[0], times[-1], n_tokens)
+
+
+def row(name: str, server: Server, rounds: Sequence[Sequence[Answer]]) -> list[str]:
+    """Return one line of the table."""
+    each = [answer for answers in rounds for answer in answers]
+    together = [sum(a.n_tokens for a in answers) / max(a.last_s for a in answers) for answers in rounds]
+    alone = [(answer.n_tokens - 1) / (answer.last_s - answer.first_s) for answer in each]
+    last = [max(answer.first_s for answer in answers) for answers in rounds]
+    figures = [statistics.median(values) for values in (together, alone, [a.first_s for a in each], last)]
+    shown = [f"{figures[0]:.1f}", f"{figures[1]:.1f}", f"{figures[2]:.2f}", f"{figures[3]:.2f}"]
+    return [str(len(rounds[0])), name, *shown, f"{server.peak_mb:,.0f}"]
+
+
+if __name__ == "__main__":
+    main()
