@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from helpers.served import serving
 
+import octavo
+
 #: Python of the environment that has lm-eval.
 PYTHON = os.environ.get("OCTAVO_TEST_LM_EVAL")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="make test-lm-eval installs lm-eval and runs it")
 
-N_QUESTIONS = 40
+N_QUESTIONS = 20
 SHIPS = ["Petrel", "Aurora", "Northern Star", "Hirondelle", "Gannet", "Queen of the Isles", "Marigold", "Albatross"]
 PORTS = ["Bergen", "Lisbon", "Saint-Malo", "Hull", "Trieste", "Reykjavik", "Cork", "Valparaiso"]
 CARGOES = ["salt", "dried cod", "oranges", "railway iron", "wool", "glass", "coffee", "timber"]
@@ -82,17 +84,17 @@ def by_lm_eval(url, questions, folder):
     return logprobs, known["acc,none"], known["acc_norm,none"]
 
 
-def by_llama_cpp(model, questions, **settings):
-    """Compute the log probabilities of all choices with llama-cpp-python alone."""
-    llama = llama_cpp.Llama(str(model), n_ctx=512, n_batch=512, n_threads=2, logits_all=True, verbose=False, **settings)
+def by_itself(kind, model, questions, **settings):
+    """Compute the log probabilities of all choices with a `llama_cpp.Llama`, or octavo's, alone."""
+    llama = kind(str(model), n_ctx=1024, n_batch=512, n_threads=2, logits_all=True, verbose=False, **settings)
     known = []
     for each in questions:
         before = f"{each['text']}\nQuestion: {each['question']}\nAnswer:"
         n_before = len(llama.tokenize(before.encode(), add_bos=False, special=True))
-        for choice in each["choices"]:
+        for number, choice in enumerate(each["choices"]):
             tokens = llama.tokenize(f"{before} {choice}".encode(), add_bos=False, special=True)
-            llama.reset()
-            llama.eval(tokens)
+            llama.n_tokens = n_before if number else 0  # what comes after that is read
+            llama.eval(tokens[llama.n_tokens :])
             rows = llama.scores[n_before - 1 : len(tokens) - 1].astype(np.float64)
             rows -= np.log(np.exp(rows - rows.max(1, keepdims=True)).sum(1, keepdims=True)) + rows.max(1, keepdims=True)
             known.append(sum(row[token] for row, token in zip(rows, tokens[n_before:], strict=True)))
@@ -107,23 +109,33 @@ def accuracies(logprobs, questions):
     return [float(np.mean(values.argmax(1) == labels)) for values in (logprobs, logprobs / lengths)]
 
 
-@pytest.fixture(scope="module")
-def references(real_model, questions):
-    """What llama.cpp's two modes compute."""
-    return [by_llama_cpp(real_model, questions, flash_attn=flash) for flash in (False, True)]
-
-
-@pytest.mark.parametrize("attention", ["dense", "auto"])
-def test_lm_eval_measures_what_llama_cpp_computes(real_model, questions, references, tmp_path, attention):
-    with serving(real_model, tmp_path / "library", attention=attention) as served:
-        found, acc, acc_norm = by_lm_eval(served.url, questions, tmp_path)
-    plain, flash = references
-    expected, noise = accuracies(plain, questions), np.abs(plain - flash)
-    differs = np.abs(found - plain)
-    print(f"\n{attention}: acc {acc:.3f}, acc_norm {acc_norm:.3f}; llama.cpp {expected[0]:.3f}, {expected[1]:.3f}")
-    print(f"log probabilities differ by {differs.mean():.4f} on average, {differs.max():.4f} at most;")
-    print(f"those of llama.cpp's two modes by {noise.mean():.4f} and {noise.max():.4f}")
+def served_and_alone(model, questions, folder, attention):
+    """What lm-eval measures through a server, and what octavo and llama.cpp's two modes compute alone."""
+    with serving(model, folder / "library", attention=attention) as served:
+        found, acc, acc_norm = by_lm_eval(served.url, questions, folder)
+    octavo_alone = by_itself(octavo.Llama, model, questions, attention=attention)
+    modes = [by_itself(llama_cpp.Llama, model, questions, flash_attn=flash) for flash in (False, True)]
+    noise = np.abs(modes[0] - modes[1])
+    print(f"\n{model.name}, {attention}: acc {acc:.3f}, acc_norm {acc_norm:.3f}")
+    for name, known in (("octavo alone", octavo_alone), ("llama.cpp", modes[0]), ("with flash attention", modes[1])):
+        differs, shares = np.abs(found - known), accuracies(known, questions)
+        print(f"{name}: {differs.mean():.4f} off on average, {differs.max():.4f} at most; acc {shares[0]:.3f}")
+    print(f"llama.cpp's two modes differ by {noise.mean():.4f} on average, {noise.max():.4f} at most")
+    assert [acc, acc_norm] == pytest.approx(accuracies(found, questions))
     assert found.shape == (N_QUESTIONS, 4)
-    assert differs.mean() < 0.05
-    assert differs.max() < 0.5
-    assert [acc, acc_norm] == pytest.approx(expected, abs=2 / N_QUESTIONS)
+    return found, octavo_alone, modes, noise
+
+
+def test_lm_eval_measures_what_llama_cpp_computes(tiny_model, questions, tmp_path):
+    found, alone, modes, _ = served_and_alone(tiny_model, questions, tmp_path, "dense")
+    np.testing.assert_allclose(found, alone, atol=0.02)
+    np.testing.assert_allclose(found, modes[0], atol=0.02)
+    assert accuracies(found, questions) == accuracies(modes[0], questions)
+
+
+def test_a_real_model_is_as_near_as_llama_cpps_modes_are(real_model, questions, tmp_path):
+    """Weights of 4 bits and values of 8 make each of them differ from the others."""
+    found, alone, modes, noise = served_and_alone(real_model, questions, tmp_path, "dense")
+    np.testing.assert_allclose(found, alone, atol=0.02)
+    assert min(np.abs(found - mode).mean() for mode in modes) < 1.5 * noise.mean()
+    assert accuracies(found, questions) == pytest.approx(accuracies(modes[0], questions), abs=2 / N_QUESTIONS)
