@@ -83,7 +83,7 @@ class Load:
     def hang_up(self, rng):
         path, body = self.a_body(rng)
         self.push(path, {**body, "max_tokens": 400}, rng, 1.0)
-        return HUNG_UP, "its work ended"
+        return HUNG_UP, "nothing left running"
 
     def half_a_body(self, rng):
         self.push(*self.a_body(rng), rng, rng.random())
