@@ -194,6 +194,9 @@ class Context(internals.LlamaContext):
         except BaseException:
             self.cache.truncate(n_past)
             raise
+        finally:
+            if arrays is not None:  # they are gone when this returns
+                self._executor.capture(None)
         self.cache.finish_step()
         if recorder is not None and arrays is not None:
             recorder.take(arrays)

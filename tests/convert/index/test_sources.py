@@ -75,6 +75,25 @@ def test_what_is_recorded_is_what_dense_attention_pays(llama, document, n_answer
     np.testing.assert_allclose(own.attended(document), expected, atol=2e-5)
 
 
+def test_steps_that_are_not_recorded_write_no_queries(llama, document):
+    """They would be written where a step before had them, which may be anything by now."""
+    kept = []
+
+    class Kept(Recorder):
+        def arrays(self, n_tokens):
+            kept.append(super().arrays(n_tokens))
+            return kept[-1]
+
+    llama.context.record(Kept(llama.context.nodes, llama.context.shapes, all_heads(llama)))
+    llama.eval(QUESTION)
+    before = [array.copy() for array in kept[-1]]
+    with llama.context.unrecorded():
+        llama.eval(ANSWER)
+    llama.context.record(None)
+    for array, expected in zip(kept[-1], before, strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
 def test_in_clusters_only_the_likely_rows_are_weighed(llama, document, monkeypatch):
     monkeypatch.setattr(recorder, "_FEWEST", 200)
     heads = all_heads(llama)[:1]
