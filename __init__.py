@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import index_documents, open_document, open_next, open_session
+    from .api import index_documents, open_collection, open_document, open_next, open_session
+    from .convert.collection_session import Collection
     from .convert.document_session import Document
     from .convert.passages import Passage
     from .convert.progress import Progress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Answer",
+    "Collection",
     "Document",
     "Llama",
     "OctavoError",
@@ -34,6 +36,7 @@ __all__ = [
     "Timing",
     "__version__",
     "index_documents",
+    "open_collection",
     "open_document",
     "open_next",
     "open_session",
@@ -41,7 +44,8 @@ __all__ = [
 
 #: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
 _MODULES = {
-    **dict.fromkeys(("index_documents", "open_document", "open_next", "open_session"), ".api"),
+    **dict.fromkeys(("index_documents", "open_collection", "open_document", "open_next", "open_session"), ".api"),
+    "Collection": ".convert.collection_session",
     "Document": ".convert.document_session",
     **dict.fromkeys(("Answer", "Timing"), ".runtime.answer"),
     **dict.fromkeys(("Sampling", "Session"), ".runtime.session"),

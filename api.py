@@ -13,12 +13,15 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from .convert.collection import documents_of
+from .convert.collection_session import Collection
 from .convert.document_session import Document
 from .convert.documents import Source, attach_document, refuse_early
 from .convert.many.collection import index_collection
 from .convert.many.outcomes import folders_of
-from .convert.progress import Progress, ProgressOfMany, Silent
+from .convert.progress import Progress, ProgressOfMany, Silent, of_many
 from .convert.retrieval_heads import source_heads
+from .convert.shelf import open_shelf
 from .runtime.loading import load
 from .runtime.methods import DEFAULT_ATTENTION
 from .runtime.models import default_threads, find_model
@@ -159,6 +162,90 @@ def open_document(
         llama.close()
         raise
     return Document(llama, sampling, Path(path), system_prompt, described, heads, library)
+
+
+def open_collection(
+    paths: Iterable[str | os.PathLike[str]],
+    model: str | os.PathLike[str] | None = None,
+    *,
+    attention: str = DEFAULT_ATTENTION,
+    budget: float | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    retrieval_heads: float | None = None,
+    n_ctx: int = 0,
+    n_threads: int | None = None,
+    cache_type: str = "f16",
+    device: str = "auto",
+    rope_scaling: str | None = None,
+    rope_scale: float = 1.0,
+    index_dir: str | os.PathLike[str] | None = None,
+    prefill: str = "sparse",
+    password: str | None = None,
+    max_tokens: int | None = MAX_TOKENS,
+    temperature: float = 0.8,
+    top_p: float = 0.95,
+    top_k: int = 40,
+    min_p: float = 0.05,
+    repeat_penalty: float = 1.0,
+    seed: int | None = None,
+    system_prompt: str = "",
+    sources: bool = False,
+    progress: Progress | ProgressOfMany | None = None,
+    notice: Notice | None = None,
+) -> Collection:
+    """Open many documents for questions, each of which is answered from the document that it is about.
+
+    Documents that are not indexed yet are indexed first. One that cannot be is left out, and `notice` says why.
+
+    Parameters
+    ----------
+    paths, progress
+        Documents, folders and patterns, and what is told, as in `index_documents`.
+    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
+    index_dir, prefill, password, max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, system_prompt
+    sources, notice
+        As in `open_document`.
+
+    Returns
+    -------
+    Collection
+        The documents. `path` is the file that the last question was answered from. Use it as a context manager.
+
+    Raises
+    ------
+    OctavoError
+        No document can be used, or what `open_document` says.
+    """
+    notice = notice or _ignore
+    sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
+    n_threads = n_threads or default_threads()
+    documents = [Source(path, password) for path in documents_of(paths, notice)]
+    model = find_model(model, notice)
+    library = Library.of(model, index_dir)
+    llama = load(
+        model,
+        library,
+        attention,
+        budget,
+        plan,
+        retrieval_heads,
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        cache_type=cache_type,
+        device=device,
+        rope_scaling=rope_scaling,
+        rope_scale=rope_scale,
+        notice=notice,
+    )
+    try:
+        heads = source_heads(llama, library, notice)
+        shelf = open_shelf(
+            llama, library, documents, heads, of_many(progress or Silent(), 1), n_threads, notice, prefill
+        )
+        return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library)
+    except BaseException:
+        llama.close()
+        raise
 
 
 def open_next(

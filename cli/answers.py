@@ -48,10 +48,12 @@ def show_answer(
                     print_line({"piece": piece})
     if output == TEXT:
         say_if_cut(session)
+        say_which(session)
         if sources:
             click.echo()
             show_sources(cast("Document", session), err=False)
         return
+    facts = {**facts, **documents_as_json(session)}
     if sources:
         facts = {**facts, "sources": sources_as_json(cast("Document", session))}
     if output == JSON:
@@ -68,6 +70,22 @@ def say_if_cut(session: Session) -> None:
         notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
     elif answer.finish_reason == "context":
         notice(f"(The answer was cut: the context of {session.n_ctx:,} tokens is full. -c gives a larger one.)")
+
+
+def say_which(session: Session) -> None:
+    """Say which document the last answer is from, if there are several."""
+    if document := documents_as_json(session).get("document"):
+        notice(f"(From {document}.)")
+
+
+def documents_as_json(session: Session) -> dict[str, Any]:
+    """Return which document the last answer is from, and which others the question may be about; of several only."""
+    from ..convert.collection_session import Collection
+
+    if not isinstance(session, Collection) or not session.found:
+        return {}
+    found = [{"path": str(each.document.source.path), "share": round(each.share, 4)} for each in session.found]
+    return {"document": found[0]["path"], "documents": found}
 
 
 def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import click
 
@@ -15,7 +13,7 @@ from .sources import sources_option
 
 
 @click.command()
-@click.argument("document", type=click.Path(path_type=Path))
+@click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @click.argument("question")
 @sources_option
 @options.password
@@ -24,7 +22,7 @@ from .sources import sources_option
 @options.attention_options
 @sampling_options
 def ask(
-    document: Path,
+    documents: tuple[str, ...],
     question: str,
     sources: bool,
     password: str | None,
@@ -33,21 +31,22 @@ def ask(
     attention_options: options.AttentionOptions,
     sampling_options: SamplingOptions,
 ) -> None:
-    """Answer a question about a document.
+    """Answer a question about documents.
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
-    not done yet. QUESTION is the question, or - to read it from standard input. The answer goes to standard output,
-    everything else to standard error.
+    not done yet. Of several documents, or a folder, the one is found that the question is about. QUESTION is the
+    question, or - to read it from standard input. The answer goes to standard output, everything else to standard
+    error.
     """
     from .documents import open_session
 
-    if os.fspath(document) == question == "-":
+    if question == "-" and "-" in documents:
         raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
     question = options.question_text(question)
     start = time.perf_counter()
-    with open_session(document, model_options, attention_options, sampling_options, password, sources) as session:
+    with open_session(documents, model_options, attention_options, sampling_options, password, sources) as session:
         facts = {
-            "document": str(document),
+            "document": documents[0],
             "model": session.llama.model_path,
             "open_s": round(time.perf_counter() - start, 3),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("document", type=click.Path(path_type=Path), required=False)
+@click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
 @click.option("--continue", "goes_on", is_flag=True, help="Go on with the last conversation about DOCUMENT.")
 @sources_option
 @options.password
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 @options.attention_options
 @sampling_options
 def chat(
-    document: Path | None,
+    documents: tuple[str, ...],
     goes_on: bool,
     sources: bool,
     password: str | None,
@@ -39,25 +38,29 @@ def chat(
     attention_options: options.AttentionOptions,
     sampling_options: SamplingOptions,
 ) -> None:
-    """Talk about a document, or about anything.
+    """Talk about documents, or about anything.
 
-    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Without one,
-    the model talks from memory. Without a terminal, each line of standard input is a question. Answers go to standard
-    output, everything else to standard error.
+    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Of several
+    documents, or a folder, the one is found that each question is about. Without any, the model talks from memory.
+    Without a terminal, each line of standard input is a question. Answers go to standard output, everything else to
+    standard error.
     """
-    if document is not None and os.fspath(document) == "-":
+    if "-" in documents:
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
-    from .documents import open_session
+    from .documents import is_collection, open_session
     from .input_lines import is_terminal, piped_lines, typed_lines
 
-    if sources and document is None:
+    many = is_collection(documents)
+    if goes_on and many:
+        raise click.UsageError("--continue goes on with a conversation about one document: give one.")
+    if sources and not documents:
         raise click.UsageError("--sources are passages of a document: give one.")
     interactive = is_terminal()
-    recorded = document is not None and (sources or interactive)  # on a terminal /sources may come
-    with open_session(document, model_options, attention_options, sampling_options, password, recorded) as session:
+    recorded = bool(documents) and (sources or interactive)  # on a terminal /sources may come
+    document = Path(documents[0]) if len(documents) == 1 and not many else None
+    with open_session(documents, model_options, attention_options, sampling_options, password, recorded) as session:
         if interactive:
-            about = f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
-            notice(f"{about}/help lists what you can do here.")
+            notice(f"{_about(session, document)}/help lists what you can do here.")
         loop = ChatLoop(session, interactive, output, document, sources, password)
         if goes_on:
             session.load(loop.last_name)
@@ -67,6 +70,15 @@ def chat(
         finally:
             if interactive or goes_on:
                 loop.keep()
+
+
+def _about(session: Session, document: Path | None) -> str:
+    """Return what a conversation is about, as a sentence."""
+    from ..convert.collection_session import Collection
+
+    if isinstance(session, Collection):
+        return f"{len(session.documents):,} documents. "
+    return f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
 
 
 class ChatLoop:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .many import ManyProgress
 from .options import AttentionOptions, ModelOptions, refuse_llama_cpp
 from .render import TaskProgress, notice, resumable
 from .sampling import SamplingOptions
@@ -13,29 +17,41 @@ if TYPE_CHECKING:
     from ..runtime.session import Session
 
 
+def is_collection(documents: Sequence[str]) -> bool:
+    """Return whether arguments name several documents: a folder does, and a pattern."""
+    return len(documents) > 1 or any(not os.path.isfile(name) and name != "-" and _is_many(name) for name in documents)
+
+
+def _is_many(name: str) -> bool:
+    """Return whether a name that is no file stands for several: that of a folder, or a pattern."""
+    return os.path.isdir(name) or (glob.has_magic(name) and not os.path.lexists(name))
+
+
 def open_session(
-    document: Path | None,
+    documents: Sequence[str],
     model_options: ModelOptions,
     attention_options: AttentionOptions,
     sampling_options: SamplingOptions,
     password: str | None = None,
     sources: bool = False,
 ) -> Session:
-    """Open a conversation over a document, or over nothing if there is none.
+    """Open a conversation over a document, over several, or over nothing if there is none.
 
-    With `sources`, a document can say where answers come from.
+    With `sources`, documents can say where answers come from.
     """
     refuse_llama_cpp(attention_options.attention)
     from .. import api
 
     settings = {**model_options.arguments(), **attention_options.arguments(), **sampling_options.arguments()}
-    if document is None:
+    if not documents:
         del settings["prefill"]
         return api.open_session(**settings, notice=notice)
+    settings |= {"password": password, "sources": sources, "notice": notice}
+    if is_collection(documents):
+        with resumable(), ManyProgress() as many:
+            return api.open_collection(documents, **settings, progress=many)
     with resumable(), TaskProgress() as progress:
-        return api.open_document(
-            document, **settings, password=password, sources=sources, progress=progress, notice=notice
-        )
+        return api.open_document(documents[0], **settings, progress=progress)
 
 
 def open_next(session: Session, document: Path, password: str | None, sources: bool) -> Session:

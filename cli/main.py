@@ -21,8 +21,8 @@ from .option_types import guessed
 #: for those in _LIBRARY: they are NAME_indexes of octavo.cli.library.
 SECTIONS = {
     "Documents": {
-        "ask": "Answer a question about a document.",
-        "chat": "Talk about a document, or about anything.",
+        "ask": "Answer a question about documents.",
+        "chat": "Talk about documents, or about anything.",
         "index": "Read documents once, so that later questions start at once.",
         "list": "List the documents that are indexed.",
         "remove": "Remove the indexes of documents; the documents stay.",

@@ -152,7 +152,7 @@ def index_document(
     OctavoError
         The document cannot be read or is too long, or disk or memory do not suffice.
     """
-    path, covers = _locate(llama, library, source, prefill)
+    path, covers = locate(llama, library, source, prefill)
     for name in known:
         if name.rpartition("-")[2] == path.name.rpartition("-")[2]:  # named after another copy of the document
             return path.with_name(name)
@@ -193,7 +193,7 @@ def attach_document(
     OctavoError
         The index cannot be made or opened.
     """
-    path, covers = _locate(llama, library, source, prefill)
+    path, covers = locate(llama, library, source, prefill)
     opened = _opened(path, library, source, notice)
     if opened is None:
         _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
@@ -210,8 +210,26 @@ def _settings(llama: Llama) -> ClusterSettings:
     return settings_for(llama.context.kv_type, llama.composition.clustering)
 
 
-def _locate(llama: Llama, library: Library, source: Source, prefill: str) -> tuple[Path, float]:
-    """Where a document's index lies or will lie, and what share of its attention a batch covers."""
+def locate(llama: Llama, library: Library, source: Source, prefill: str = PREFILL_SPARSE) -> tuple[Path, float]:
+    """Find where a document's index lies or will lie.
+
+    Parameters
+    ----------
+    llama, library, source, prefill
+        As in `index_document`.
+
+    Returns
+    -------
+    path : Path
+        The folder of the index.
+    covers : float
+        Share of its attention that a batch of the document covers, or is to cover; 0 for everything.
+
+    Raises
+    ------
+    OctavoError
+        The document cannot be read.
+    """
     settings, shares, sha256 = _settings(llama), (0.0, covers_by(prefill, llama)), source.sha256(library)
     found = [(library.index_path(source.name, sha256, identity(llama, settings, each)), each) for each in shares]
     return next((each for each in found if each[0].exists()), found[-1])

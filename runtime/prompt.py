@@ -197,6 +197,10 @@ class Prompt:
             return head + self._turn(self._first, question)
         return head + self._turn(self._border + self._first, question)
 
+    def question(self, question: str) -> list[int]:
+        """Return the tokens of a question alone, as they stand among those of `first_question`."""
+        return self._tokenize(question, special=False)
+
     def next_question(self, question: str) -> list[int]:
         """Return the tokens from the end of an answer to where the next one begins.
 
@@ -215,7 +219,7 @@ class Prompt:
         """The tokens of a question, with the template's around it."""
         return (
             self._tokenize(before, special=True)
-            + self._tokenize(question, special=False)
+            + self.question(question)
             + self._tokenize(self._last, special=True)
         )
 

@@ -177,6 +177,10 @@ class Session:
             When the first piece is taken: the question is empty or does not fit the context any more, or the session
             is closed.
         """
+        return self._stream(question)
+
+    def _stream(self, question: str) -> Generator[str, None, None]:
+        """Do what `stream` does."""
         self._check_document()
         turn = Turn(question, self.llama.n_tokens, self._unread)
         tokens = self._question_tokens(question)
@@ -239,7 +243,7 @@ class Session:
             raise OctavoError("There is no question to answer again.")
         self.llama.rewind(self._last.start)
         self._unread = self._last.unread
-        return self.stream(self._last.question)
+        return self._stream(self._last.question)
 
     def _check_document(self) -> None:
         """Raise OctavoError if the index of the document was changed while it was open."""

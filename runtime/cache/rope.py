@@ -34,11 +34,22 @@ class Rope:
         n_positions : int
             Positions; may be below 0.
         """
+        write_floats(rows, self.turned(as_floats(rows), n_positions))
+
+    def turned(self, floats: np.ndarray, n_positions: int) -> np.ndarray:
+        """Return keys or queries turned by so many positions.
+
+        Parameters
+        ----------
+        floats : float32 array, shape (..., head_dim)
+            As they are at their positions.
+        n_positions : int
+            Positions; may be below 0.
+        """
         n_pairs = len(self.frequencies)
-        floats = as_floats(rows)
         cos, sin = (turn(n_positions * self.frequencies).astype(np.float32) for turn in (np.cos, np.sin))
         first = slice(0, 2 * n_pairs, 2) if self.interleaved else slice(0, n_pairs)
         second = slice(1, 2 * n_pairs, 2) if self.interleaved else slice(n_pairs, 2 * n_pairs)
-        x, y = floats[..., first].copy(), floats[..., second].copy()
-        floats[..., first], floats[..., second] = x * cos - y * sin, x * sin + y * cos
-        write_floats(rows, floats)
+        x, y, made = floats[..., first], floats[..., second], floats.copy()
+        made[..., first], made[..., second] = x * cos - y * sin, x * sin + y * cos
+        return made

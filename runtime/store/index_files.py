@@ -230,6 +230,30 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, **arrays)
 
 
+def read_whole_layer(folder: Path, i: int) -> IndexLayer:
+    """Open one layer that keeps all rows by mmap, without the rest of the index, and check what its arrays say.
+
+    Parameters
+    ----------
+    folder, i
+        As in `read_layer`.
+
+    Raises
+    ------
+    DamagedError
+        There is no such layer, or its arrays contradict one another.
+    """
+    path = layer_path(folder, i)
+    if not path.exists():
+        raise DamagedError(f"{path} is missing.")
+    try:
+        layer = read_layer(folder, i)
+        check_layer(layer, layer.keys.shape[1])
+    except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
+        raise DamagedError(f"{path} is damaged: its arrays contradict one another ({problem}).") from problem
+    return layer
+
+
 def _private(array: np.ndarray) -> np.ndarray:
     """Return a read-only copy of an array, in memory."""
     copy = np.array(array)

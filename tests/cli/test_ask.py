@@ -219,3 +219,36 @@ def test_closed_pipe_is_quiet(document, on_tiny):
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() != 0
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "ship.txt").write_text(SENTENCES * 3)
+    (folder / "tower.txt").write_text("Nobody wrote down who built the tower, or when it fell into the sea.\n" * 5)
+    return folder
+
+
+def test_ask_a_folder(folder, on_tiny):
+    first = octavo("ask", folder, "Which ship?", *on_tiny, *SHORT_ANSWER)
+    assert first.exit_code == 0
+    assert first.stderr.count("\nIndexing tower.txt, once: ") + first.stderr.count("\nIndexing ship.txt, once: ") == 2
+    again = octavo("ask", folder / "ship.txt", folder / "tower.txt", "Which ship?", *on_tiny, *SHORT_ANSWER)
+    cut_line, which = again.stderr.splitlines(keepends=True)
+    assert cut_line == cut(5)
+    assert re.fullmatch(rf"\(From {folder}/(ship|tower)\.txt\.\)\n", which)
+    assert again.stdout == first.stdout
+    alone = octavo("ask", which[len("(From ") : -len(".)\n")], "Which ship?", *on_tiny, *SHORT_ANSWER)
+    assert alone.stdout == first.stdout
+    answer = json.loads(octavo("ask", folder, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json").stdout)
+    assert answer["document"] == which[len("(From ") : -len(".)\n")]
+    assert {each["path"] for each in answer["documents"]} == {str(folder / "ship.txt"), str(folder / "tower.txt")}
+    assert sum(each["share"] for each in answer["documents"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_folder_without_documents_is_refused(tmp_path, on_tiny):
+    (tmp_path / "empty").mkdir()
+    result = octavo("ask", tmp_path / "empty", "Which ship?", *on_tiny)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: There is no document in the folder ")

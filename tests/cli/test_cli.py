@@ -112,7 +112,7 @@ def test_bad_arguments(document, on_tiny):
     fails(octavo("ask", document, "  ", *on_tiny), 2, "The question is empty.")
     fails(octavo("ask", document, "-", *on_tiny, stdin=""), 2, "The question is empty.")
     fails(octavo("ask", document, "-", *on_tiny, stdin=b"\xff"), 2, "The question on standard input is not UTF-8")
-    fails(octavo("ask", document), 2, "Missing argument 'QUESTION'.")
+    fails(octavo("ask", document), 2, "Missing argument 'DOCUMENT...'.")
     fails(octavo("index"), 2, "Missing argument 'DOCUMENT...'.")
     fails(octavo("summon"), 2, "No such command 'summon'.")
 
@@ -138,10 +138,11 @@ def test_documents_that_cannot_be_read(command, tmp_path, on_tiny):
     name, *question = command
     missing, empty, latin = tmp_path / "missing.txt", tmp_path / "empty.txt", tmp_path / "latin.txt"
     empty.write_text(" \n")
+    (tmp_path / "folder").mkdir()
     latin.write_bytes(b"one\ntwo \xe9\n")
     for path, message in {
         missing: f"The document {missing} cannot be opened: No such file or directory.",
-        tmp_path: f"{tmp_path} is a folder: give a file.",
+        tmp_path / "folder": f"There is no document in the folder {tmp_path / 'folder'}: octavo reads text,",
         empty: "empty.txt is empty: there is nothing to read in it.",
         latin: "latin.txt is not UTF-8 text: byte 0xe9 in line 2. Nor can another encoding be told: save it as UTF-8.",
     }.items():

@@ -1,0 +1,115 @@
+"""Tell which of many documents a question is about, by what its words would attend in each.
+
+The heads that retrieve (convert/retrieval_heads.py) look from a word to where it was written before. So the words of a
+question, read without any document, attend most to the keys of the document that speaks of the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .cache.rope import Rope
+from .cache.thresholds import capped_scores
+from .llama import Llama
+from .prompt import Prompt
+from .recorder import QueryHead
+
+
+@dataclass(frozen=True)
+class HeadQueries:
+    """Queries of a question's words in one query head.
+
+    Parameters
+    ----------
+    head : QueryHead
+        The head.
+    layer : int
+        Number of the cached layer that it attends to.
+    queries : float32 array, shape (n_words, head_dim)
+        The queries, scaled, at the positions that they have after `n_before` tokens.
+    n_before : int
+        How many tokens were before the question.
+    rope : Rope or None
+        How queries turn with the position; None if octavo does not know it.
+    softcap : float
+        Soft cap of the scores; 0 for none.
+    """
+
+    head: QueryHead
+    layer: int
+    queries: np.ndarray
+    n_before: int
+    rope: Rope | None
+    softcap: float
+
+    def best(self, keys: np.ndarray, n_tokens: int) -> np.ndarray:
+        """Return the highest score that each word gives to a key of a document: float32, shape (n_words,).
+
+        Parameters
+        ----------
+        keys : float32 array, shape (n_keys, head_dim)
+            Keys of the document, at least one.
+        n_tokens : int
+            Length of the document, after which the question would stand.
+        """
+        queries = self.queries if self.rope is None else self.rope.turned(self.queries, n_tokens - self.n_before)
+        best: np.ndarray = capped_scores(queries, keys, self.softcap).max(axis=1)
+        return best
+
+
+def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) -> list[HeadQueries]:
+    """Read a question without a document, and keep the queries of some heads.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model. It is empty afterwards.
+    heads : sequence of QueryHead
+        The heads; those of layers whose window slides are left out.
+    question : str
+        The question.
+
+    Returns
+    -------
+    list of HeadQueries
+        One for each head.
+    """
+    prompt, context = Prompt(llama), llama.context
+    head, tokens = prompt.head(), prompt.first_question(question)
+    stop = len(tokens) - len(prompt.tail())
+    n_early = max(len(tokens) - llama.n_batch, 0)  # of a question longer than a batch the end counts
+    start = max(stop - len(prompt.question(question)), n_early)
+    llama.reset()
+    llama.read(head + tokens[:n_early])
+    with context.captured_queries(len(tokens) - n_early) as queries:
+        llama.read(tokens[n_early:])
+    llama.reset()
+    made: list[HeadQueries] = []
+    for each in heads:
+        node = context.nodes[each.node]
+        if not node.window:
+            own = queries[each.node][each.kv_head, start - n_early : stop - n_early, each.member].copy()
+            rope = context.cache.layers[node.kv_layer].rope
+            made.append(HeadQueries(each, node.kv_layer, own, len(head), rope, node.softcap))
+    return made
+
+
+def attention_shares(scores: np.ndarray) -> np.ndarray:
+    """Return how the attention of a question is shared by documents: float32, shape (n_documents,).
+
+    Each word of the question gives its attention to documents by the softmax of their highest scores. A word that
+    stands in all documents gives each about the same.
+
+    Parameters
+    ----------
+    scores : float32 array, shape (n_heads, n_words, n_documents)
+        Highest score that a key of the document gets from the word; -inf where the document has no key of the head.
+    """
+    highest = scores.max(axis=2, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))
+    weights /= np.maximum(weights.sum(axis=2, keepdims=True), 1e-30)
+    shares: np.ndarray = weights.mean(axis=(0, 1))
+    return shares

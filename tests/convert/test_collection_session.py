@@ -1,0 +1,150 @@
+"""A conversation over many documents goes on as one over the document that each question is about."""
+
+import pytest
+
+import octavo
+from octavo.convert.shelf import Found, Shelf
+from octavo.errors import OctavoError
+
+TEXTS = {
+    "ship.txt": "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n" * 3,
+    "tower.txt": "Nobody wrote down who built the tower, or when it fell into the sea.\n" * 5,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, text in TEXTS.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def how(tiny_model, tmp_path):
+    return {"model": tiny_model, "index_dir": tmp_path, "max_tokens": 6, "temperature": 0, "n_threads": 2}
+
+
+@pytest.fixture
+def collection(folder, how):
+    with octavo.open_collection([folder], sources=True, **how) as collection:
+        yield collection
+
+
+@pytest.fixture
+def route_to(monkeypatch):
+    """route_to(name): have questions be about this document; returns the questions that were looked for."""
+    asked = []
+
+    def route(self, question):
+        asked.append(question)
+        order = sorted(self.documents, key=lambda document: document.name != route_to.name)
+        return [Found(document, 0.5, -float(number)) for number, document in enumerate(order)]
+
+    def to(name):
+        route_to.name = name
+        return asked
+
+    monkeypatch.setattr(Shelf, "route", route)
+    return to
+
+
+def alone(folder, how, name, questions):
+    with octavo.open_document(folder / name, **how) as document:
+        return [document.ask(question).text for question in questions]
+
+
+def test_an_answer_is_that_of_the_document_alone(collection, folder, how):
+    answer = collection.ask("Who built the tower?")
+    assert next(each.document.name for each in collection.found) == collection.path.name
+    assert {each.document.name for each in collection.found} == set(TEXTS)
+    assert collection.n_document < collection.n_tokens
+    assert answer.text == alone(folder, how, collection.path.name, ["Who built the tower?"])[0]
+    for passage in collection.sources():
+        assert " ".join(passage.quote.split()) in " ".join(TEXTS[collection.path.name].split())
+
+
+def test_a_conversation_over_one_document_goes_on(collection, folder, how, route_to):
+    questions = ["Which ship?", "And then?", "Why?"]
+    asked = route_to("ship.txt")
+    answers = [collection.ask(question).text for question in questions]
+    assert answers == alone(folder, how, "ship.txt", questions)
+    assert asked == ["Which ship?", "Which ship?\nAnd then?", "And then?\nWhy?"]
+
+
+def test_a_conversation_moves_to_another_document(collection, route_to):
+    route_to("ship.txt")
+    collection.ask("Which ship?")
+    own = collection.llama.input_ids[collection.n_document : collection.n_tokens].tolist()
+    route_to("tower.txt")
+    collection.ask("Who built it?")
+    assert collection.path.name == "tower.txt"
+    llama, start = collection.llama, collection.n_document
+    assert llama.input_ids[start : start + len(own)].tolist() == own
+    text = collection._text.text
+    assert text == TEXTS["tower.txt"]
+    again = "".join(collection.regenerate())
+    assert again == collection.answer.text
+
+
+@pytest.mark.parametrize("problem", [OctavoError("no"), KeyboardInterrupt()])
+def test_a_question_whose_document_is_not_found_leaves_the_conversation(
+    collection, folder, how, route_to, problem, monkeypatch
+):
+    route_to("ship.txt")
+    first = collection.ask("Which ship?").text
+    before = collection.n_tokens
+
+    def fail(self, question):
+        self._llama.reset()
+        raise problem
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Shelf, "route", fail)
+        with pytest.raises(type(problem)):
+            collection.ask("Who?")
+    assert collection.n_tokens == before
+    assert [first, collection.ask("And then?").text] == alone(folder, how, "ship.txt", ["Which ship?", "And then?"])
+
+
+def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, how, route_to):
+    (folder / "long.txt").write_text(TEXTS["tower.txt"] * 3)
+    with octavo.open_collection([folder], **{**how, "n_ctx": 1000, "max_tokens": 6}) as collection:
+        route_to("ship.txt")
+        collection.ask("Which ship? " * 20)
+        before = collection.n_tokens
+        route_to("long.txt")
+        with pytest.raises(OctavoError, match=r"does not fit after long\.txt"):
+            collection.ask("Who?")
+        assert (collection.path.name, collection.n_tokens) == ("ship.txt", before)
+        collection.clear()
+        assert collection.n_tokens == collection.n_document
+
+
+def test_of_one_document_nothing_has_to_be_found(folder, how, monkeypatch):
+    monkeypatch.setattr(Shelf, "route", None)
+    with octavo.open_collection([folder / "ship.txt"], **how) as collection:
+        assert collection.ask("Which ship?").text == alone(folder, how, "ship.txt", ["Which ship?"])[0]
+        assert collection.found == []
+        assert collection.documents == [folder / "ship.txt"]
+
+
+def test_the_right_document_is_found(real_model, tmp_path):
+    """The names differ, and nothing else."""
+    filler = "The days were long, and the village went about its work as it had for years.\n"
+    for name, fact in (
+        ("a.txt", "Captain Ferris has a dog called Biscuit."),
+        ("b.txt", "Doctor Halloran eats cherries."),
+    ):
+        (tmp_path / name).write_text(filler * 6 + fact + "\n" + filler * 6)
+    (tmp_path / "c.txt").write_text(filler * 12)
+    how = {"model": real_model, "index_dir": tmp_path / "lib", "max_tokens": 12, "temperature": 0}
+    with octavo.open_collection([tmp_path], **how) as collection:
+        for question, name in (
+            ("What is the dog of Captain Ferris called?", "a.txt"),
+            ("What does Doctor Halloran eat?", "b.txt"),
+        ):
+            collection.ask(question)
+            assert collection.path.name == name
+            collection.clear()
