@@ -37,6 +37,8 @@ _CONNECT, _FIRST_WORKER = 10, 60
 #: How the name of the file begins by which workers tell that they see a library.
 _PROBE = ".probe"
 
+_GONE = "The Dask scheduler is gone: start it, and the same command goes on."
+
 #: Bytes of a file that are fetched at once.
 _PIECE = 32 << 20
 
@@ -100,8 +102,11 @@ def index_on_cluster(
             f"There is no Dask scheduler at {scheduler}: start one with `dask scheduler`, and its workers with "
             "`dask worker`."
         ) from problem
-    with client, _probe(library) as probe:
-        return _Run(sources, client, library, progress, notice).run(job, named, probe)
+    try:
+        with client, _probe(library) as probe:
+            return _Run(sources, client, library, progress, notice).run(job, named, probe)
+    except OSError as problem:  # of a connection; those of disks are sentences already
+        raise OctavoError(_GONE) from problem
 
 
 @contextmanager
@@ -187,12 +192,15 @@ class _Run:
                 why = answer if isinstance(answer, str) else f"octavo fails there, with {answer!r}: install it."
                 raise OctavoError(f"The worker {address} cannot read documents: {why}")
         where = (
-            f"They write into {self._library.folder}."
+            f"Indexes are written into {self._library.folder}."
             if all(shares.values())
-            else f"They do not see {self._library.folder}, so indexes are fetched from them."
+            else f"Workers do not see {self._library.folder}, so indexes are fetched from them."
         )
-        count = f"{len(shares):,} workers read" if len(shares) > 1 else "A worker reads"
-        self._notice(f"{count} {sum(slots.values()):,} documents at once. {where}")
+        n_workers, n_slots = len(shares), sum(slots.values())
+        who = f"{n_workers:,} workers read" if n_workers > 1 else "1 worker reads"
+        self._notice(
+            f"{who} {n_slots:,} documents at once. {where}" if n_slots > 1 else f"{who} the documents. {where}"
+        )
         return order
 
     def _hear_event(self, event: tuple[Any, dict[str, Any]]) -> None:
@@ -237,7 +245,7 @@ class _Run:
         if future.status == "error":
             result = {"error": _told_error(name, future)}
         elif future.status != "finished":
-            raise OctavoError("The Dask scheduler is gone: start it, and the same command goes on.")
+            raise OctavoError(_GONE)
         else:
             result = future.result()
         if "fatal" in result:

@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_costs_nothing(
 
     made = index(progress)
     assert progress.killed
-    where = "They write into" if is_shared else "They do not see"
+    where = "Indexes are written into" if is_shared else "Workers do not see"
     assert notices[0].startswith(f"2 workers read 2 documents at once. {where} {tmp_path}")
     assert_same(made, alone)
     assert all(folder.parent == tmp_path / "tiny.octavo" for folder in made)
@@ -156,6 +156,22 @@ def test_where_a_worker_finds_the_model(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("OCTAVO_MODEL", str(other))
     assert check(order) == f"its {other} is another model than this machine's: copy it there."
     assert "install the same" in check(replace(order, version="0.0.1"))
+
+
+def test_a_scheduler_that_goes_is_told(folder, tiny_model, tmp_path):
+    gone = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None)
+
+    class Closing(Silent):
+        def begin(self, n_documents):
+            gone.close()
+
+        def document(self, name):
+            return of_many(Silent(), 1).document(name)
+
+    address = gone.scheduler_address
+    with pytest.raises(OctavoError, match="The Dask scheduler is gone: start it, and the same command goes on"):
+        index_collection([folder], tiny_model, tmp_path, Closing(), print, scheduler=address, **HOW)
+    assert not list(tmp_path.glob("*/.probe*"))
 
 
 def test_a_cluster_that_is_not_there_is_told(folder, tiny_model, tmp_path, monkeypatch):
