@@ -1,46 +1,43 @@
 """Many documents that are indexed, and which of them a question is about.
 
-A document is found in three steps, each of which looks more closely at fewer documents:
+A document is found in two steps, of which the second looks more closely at fewer documents:
 
-1. The words of the question look at the centroids of all documents, by the heads that retrieve (runtime/routing.py).
-2. They look at all keys of the best of these.
-3. The model reads the question after each of the best of these: the more likely it finds the question, the likelier it
-   is that the document answers it (Sachan et al. 2022, arXiv 2204.07496, section 2.3, rank passages so).
+1. The words that documents share with the question are counted (word_scores.py).
+2. The question's words look at all keys of the best of these documents, by the heads that retrieve
+   (runtime/routing.py).
+
+Both count in the end, each by how far a document stands out among those of the second step.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import OctavoError
-from ..runtime.cache.index import Index, IndexLayer
-from ..runtime.cache.rows import as_floats
+from ..runtime.blas import one_thread
+from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
-from ..runtime.methods import DENSE
 from ..runtime.prompt import Prompt
 from ..runtime.recorder import QueryHead
 from ..runtime.routing import HeadQueries, attention_shares, question_queries
 from ..runtime.store.files import DamagedError
-from ..runtime.store.index_files import open_index, read_whole_layer
+from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.library import Library
 from .documents import Source, index_document, locate, refuse_early
 from .progress import ProgressOfMany, Silent
+from .word_scores import WordScores
 
 _Read = TypeVar("_Read")
 
-#: Documents whose keys are all looked at, and after which the question is read.
-_LOOKED_AT, _REREAD = 32, 8
-
-#: Rows of which a document without clusters has a mean key for the first look.
-_PAGE = 16
+#: Documents whose keys are looked at, and how much that counts beside the words.
+_LOOKED_AT, _ATTENTION = 32, 0.5
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 16
@@ -67,13 +64,6 @@ class Shelved:
         return self.source.name
 
 
-class _Keys(NamedTuple):
-    """Keys of a document in each head that retrieves, and how many tokens it has."""
-
-    n_tokens: int
-    of_heads: list[np.ndarray]
-
-
 class Found(NamedTuple):
     """A document that a question may be about.
 
@@ -82,14 +72,14 @@ class Found(NamedTuple):
     document : Shelved
         The document.
     share : float
-        Share of the attention of the question's words that it gets among the documents that were looked at closely.
-    likelihood : float
-        Natural logarithm of the probability of the question after the document; -inf if it was not read again.
+        Share of the attention of the question's words that it gets among the documents that were looked at.
+    score : float
+        By which it was chosen: how far it stands out by words and attention, in standard deviations.
     """
 
     document: Shelved
     share: float
-    likelihood: float
+    score: float
 
 
 class Shelf:
@@ -107,7 +97,6 @@ class Shelf:
         The heads that retrieve (retrieval_heads.py).
     heal : callable
         Makes the index of a document again that is damaged.
-
     """
 
     def __init__(
@@ -122,7 +111,12 @@ class Shelf:
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
         self._n_head = len(Prompt(llama).head())
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
-        self._means: dict[Path, _Keys] = {}
+
+    @cached_property
+    def _words(self) -> WordScores:
+        """The documents' tokens. Those of the prompt's head, which are in all, do not count."""
+        tokens = (self._healed(each, partial(read_tokens, each.folder)) for each in self.documents)
+        return WordScores([each[self._n_head :] for each in tokens])
 
     def open(self, document: Shelved) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document.
@@ -167,92 +161,37 @@ class Shelf:
         OctavoError
             An index cannot be opened, and not be made again.
         """
-        queries = question_queries(self._llama, self._heads, question)
-        if not queries:
-            raise OctavoError(
-                "Which document a question is about cannot be found: no head of this model that retrieves sees a whole "
-                "document. Name one document."
-            )
-        shares = self._shares(queries, self.documents, self._mean_keys)
-        near = [self.documents[i] for i in np.argsort(-shares, kind="stable")[:_LOOKED_AT]]
-        shares = self._shares(queries, near, self._all_keys)
-        order = np.argsort(-shares, kind="stable")
-        reread = [near[i] for i in order[:_REREAD]]
-        likelihoods = dict(zip(reread, self._read_after(reread, question), strict=True))
-        found = [Found(near[i], float(shares[i]), likelihoods.get(near[i], -np.inf)) for i in order]
-        return sorted(found, key=lambda each: -each.likelihood)
+        llama = self._llama
+        words = self._words.of(Prompt(llama).question(f" {question}"))
+        near = np.argsort(-words, kind="stable")[:_LOOKED_AT]
+        queries = question_queries(llama, self._heads, question)
+        with one_thread():
+            shares = attention_shares(self._best_scores(queries, [self.documents[i] for i in near]))
+        scores = _standing_out(words[near]) + _ATTENTION * _standing_out(shares)
+        found = [
+            Found(self.documents[i], float(share), float(score))
+            for i, share, score in zip(near, shares, scores, strict=True)
+        ]
+        return sorted(found, key=lambda each: -each.score)
 
-    def _shares(
-        self,
-        queries: Sequence[HeadQueries],
-        documents: Sequence[Shelved],
-        keys_of: Callable[[Shelved], _Keys],
-    ) -> np.ndarray:
-        """How the question's attention is shared by some documents, by some of their keys."""
-        scores = np.full((len(queries), len(queries[0].queries), len(documents)), -np.inf, np.float32)
+    def _best_scores(self, queries: Sequence[HeadQueries], documents: Sequence[Shelved]) -> np.ndarray:
+        """Highest score of a key of each document, for each head and word of a question."""
+        n_words = len(queries[0].queries) if queries else 0
+        scores = np.full((len(queries), n_words, len(documents)), -np.inf, np.float32)
         for number, document in enumerate(documents):
-            keys = keys_of(document)
-            for head, of_head in enumerate(keys.of_heads):
-                if len(of_head):
-                    scores[head, :, number] = queries[head].best(of_head, keys.n_tokens)
-        return attention_shares(scores)
-
-    def _read_after(self, documents: Sequence[Shelved], question: str) -> list[float]:
-        """Natural logarithm of the probability of the question's words after each of some documents."""
-        llama, prompt = self._llama, Prompt(self._llama)
-        tokens = prompt.first_question(question)
-        stop = len(tokens) - len(prompt.tail())
-        start = stop - len(prompt.question(question))
-        found = []
-        with _attending_densely(llama):
-            for document in documents:
-                index, _ = self.open(document)
-                if len(index.tokens) + len(tokens) >= llama.n_ctx():  # no question about it would fit
-                    found.append(-np.inf)
-                    continue
-                llama.attach(index)
-                logits = llama.eval_all(tokens[: stop - 1])[max(start - 1, 0) :]
-                words = np.array(tokens[max(start, 1) : stop])
-                logits -= logits.max(axis=1, keepdims=True)
-                found.append(float((logits[np.arange(len(words)), words] - np.log(np.exp(logits).sum(axis=1))).sum()))
-        return found
-
-    def _mean_keys(self, document: Shelved) -> _Keys:
-        """Centroids of a document's keys, and the keys that are in no cluster. They are kept."""
-        if document.folder not in self._means:
-            self._means[document.folder] = self._keys(document, _means)
-        return self._means[document.folder]
-
-    def _all_keys(self, document: Shelved) -> _Keys:
-        """Return all keys of a document."""
-        return self._keys(document, lambda layer, place, own: as_floats(layer.keys[place][own]))
-
-    def _keys(self, document: Shelved, of_head: Callable[[IndexLayer, int, np.ndarray], np.ndarray]) -> _Keys:
-        """Return keys of a document for each head that retrieves: none of a head that streamed while it was read."""
-        n_tokens, made = 0, []
-        for head, number in self._places:
-            layer = self._healed(document, partial(read_whole_layer, document.folder, number))
-            n_tokens = layer.keys.shape[1]
-            if head.kv_head not in layer.heads:
-                made.append(np.zeros((0, 0), np.float32))
-                continue
-            place = layer.heads.index(head.kv_head)
-            own = np.flatnonzero(layer.positions(place) >= self._n_head)  # all documents begin with the prompt's head
-            made.append(of_head(layer, place, own))
-        return _Keys(n_tokens, made)
-
-    @property
-    def _places(self) -> list[tuple[QueryHead, int]]:
-        """The heads whose window does not slide, each with its cached layer."""
-        nodes = self._llama.context.nodes
-        return [(head, nodes[head.node].kv_layer) for head in self._heads if not nodes[head.node].window]
+            for head, each in enumerate(queries):
+                known = self._healed(document, partial(read_keys, document.folder, each.layer, each.head.kv_head))
+                if known is not None:
+                    keys, order = known
+                    hidden = np.flatnonzero(order < self._n_head)  # all documents begin with the prompt's head
+                    scores[head, :, number] = each.best(keys, len(keys), hidden)
+        return scores
 
     def _healed(self, document: Shelved, read: Callable[[], _Read]) -> _Read:
         """Read from an index, which is made again if it is damaged."""
         try:
             return read()
         except DamagedError:
-            self._means.pop(document.folder, None)
             self._heal(document)
             return read()
 
@@ -325,21 +264,7 @@ def open_shelf(
     return Shelf(llama, library, list(shelved.values()), heads, heal)
 
 
-def _means(layer: IndexLayer, place: int, own: np.ndarray) -> np.ndarray:
-    """Mean keys of parts of a document: of its clusters, and of pages of the rows that are in none."""
-    n_clustered = int(layer.cluster_starts[place, -1]) if layer.n_clusters else 0
-    rest = as_floats(layer.keys[place][own[own >= n_clustered]])
-    pages = [rest[start : start + _PAGE].mean(axis=0) for start in range(0, len(rest), _PAGE)]
-    return np.concatenate([layer.centroids[place].astype(np.float32), np.array(pages).reshape(-1, rest.shape[1])])
-
-
-@contextmanager
-def _attending_densely(llama: Llama) -> Iterator[None]:
-    """Have a model attend densely, as that copies no rows of a document. It is empty before and afterwards."""
-    attention, budget = llama.attention, llama.budget
-    llama.set_attention(DENSE)
-    try:
-        yield
-    finally:
-        llama.reset()
-        llama.set_attention(attention, budget)
+def _standing_out(values: np.ndarray) -> np.ndarray:
+    """Return how far each value is above the mean, in standard deviations."""
+    above: np.ndarray = (values - values.mean()) / max(float(values.std()), 1e-9)
+    return above

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..cpu_kernels.compile import Shape
 from ..errors import OctavoError
+from .blas import one_thread
 from .cache.index import Index, IndexLayer
 from .cache.rows import as_floats
 from .cache.thresholds import capped_scores
@@ -117,21 +117,13 @@ class Recorder:
             layer, head = layers[number], self.heads[number]
             place, softcap = layer.heads.index(head.kv_head), self._nodes[head.node].softcap
             queries = np.stack([step[number] for step in self._recorded])
-            with _blas().limit(limits=1):  # ggml's threads still spin after the last step
+            with one_thread():
                 rows, weights = _weights(layer, place, queries, softcap)
             mean = [weights[own].mean(axis=0) for own in np.array_split(np.arange(len(queries)), len(paid))]
             mass = layer.mass[place]
             usual = mass[rows] / max(float(mass.sum()), 1e-30)
             paid[:, layer.positions(place)[rows]] += (np.stack(mean) - usual) / len(used)
         return paid
-
-
-@cache
-def _blas() -> Any:
-    """What limits NumPy's threads."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="blas")
 
 
 def _weights(layer: IndexLayer, place: int, queries: np.ndarray, softcap: float) -> tuple[np.ndarray, np.ndarray]:

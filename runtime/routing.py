@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .cache.rope import Rope
+from .cache.rows import as_floats
 from .cache.thresholds import capped_scores
 from .llama import Llama
 from .prompt import Prompt
@@ -45,18 +46,22 @@ class HeadQueries:
     rope: Rope | None
     softcap: float
 
-    def best(self, keys: np.ndarray, n_tokens: int) -> np.ndarray:
+    def best(self, keys: np.ndarray, n_tokens: int, hidden: np.ndarray) -> np.ndarray:
         """Return the highest score that each word gives to a key of a document: float32, shape (n_words,).
 
         Parameters
         ----------
-        keys : float32 array, shape (n_keys, head_dim)
-            Keys of the document, at least one.
+        keys : array, shape (n_keys, elements of a row)
+            Keys of the document, as they are stored.
         n_tokens : int
             Length of the document, after which the question would stand.
+        hidden : int array
+            Numbers of keys that do not count. If none is left, the scores are -inf.
         """
         queries = self.queries if self.rope is None else self.rope.turned(self.queries, n_tokens - self.n_before)
-        best: np.ndarray = capped_scores(queries, keys, self.softcap).max(axis=1)
+        scores = capped_scores(queries, as_floats(keys), self.softcap)
+        scores[:, hidden] = -np.inf
+        best: np.ndarray = scores.max(axis=1, initial=-np.inf)
         return best
 
 
@@ -111,5 +116,5 @@ def attention_shares(scores: np.ndarray) -> np.ndarray:
     highest = scores.max(axis=2, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))
     weights /= np.maximum(weights.sum(axis=2, keepdims=True), 1e-30)
-    shares: np.ndarray = weights.mean(axis=(0, 1))
+    shares: np.ndarray = weights.mean(axis=(0, 1)) if weights.size else np.zeros(scores.shape[2], np.float32)
     return shares

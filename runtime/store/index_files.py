@@ -230,28 +230,64 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, **arrays)
 
 
-def read_whole_layer(folder: Path, i: int) -> IndexLayer:
-    """Open one layer that keeps all rows by mmap, without the rest of the index, and check what its arrays say.
-
-    Parameters
-    ----------
-    folder, i
-        As in `read_layer`.
+def read_tokens(folder: Path) -> np.ndarray:
+    """Open the tokens of an index by mmap, without the rest: int32, shape (n_tokens,).
 
     Raises
     ------
     DamagedError
-        There is no such layer, or its arrays contradict one another.
+        They are not there.
     """
-    path = layer_path(folder, i)
+    tokens = _mapped(folder / DOCUMENT).get("tokens")
+    if tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
+        raise DamagedError(f"{folder / DOCUMENT} is damaged: it has no tokens.")
+    return tokens
+
+
+def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Open the keys of one KV head by mmap, without the rest of an index.
+
+    Parameters
+    ----------
+    folder, i
+        As in `read_layer`. The layer's window does not slide.
+    head : int
+        Number of the head in the layer.
+
+    Returns
+    -------
+    keys : array, shape (n_rows, elements of a row)
+        As in `IndexLayer`.
+    order : int32 array, shape (n_rows,)
+        Position of each.
+    Or None if the head streamed while the document was read.
+
+    Raises
+    ------
+    DamagedError
+        They are not there.
+    """
+    arrays = _mapped(layer_path(folder, i))
+    streaming = arrays.get("streaming", np.zeros(0, np.int32))
+    if head in streaming:
+        return None
+    try:
+        place = head - int((streaming < head).sum())
+        keys, order = arrays["keys"][place], arrays["order"][place]
+        if not len(order):  # they lie in order
+            order = int(arrays[_NUMBER][0]) + np.arange(len(keys), dtype=np.int32)
+        if keys.ndim != 2 or order.shape != keys.shape[:1] or keys.dtype not in (np.float16, np.uint8, np.uint16):
+            raise ValueError
+    except (KeyError, IndexError, ValueError) as problem:
+        raise DamagedError(f"{layer_path(folder, i)} is damaged: its arrays contradict one another.") from problem
+    return keys, order
+
+
+def _mapped(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file. Raise DamagedError if it is missing."""
     if not path.exists():
         raise DamagedError(f"{path} is missing.")
-    try:
-        layer = read_layer(folder, i)
-        check_layer(layer, layer.keys.shape[1])
-    except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
-        raise DamagedError(f"{path} is damaged: its arrays contradict one another ({problem}).") from problem
-    return layer
+    return map_arrays(path)
 
 
 def _private(array: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +149,10 @@ class Library:
         found = []
         for path in self.folder.glob(f"*/{MANIFEST}"):
             if not path.parent.name.endswith(PARTIAL):
-                with suppress(OctavoError):  # a damaged index stops no other one; `octavo list` shows it
-                    found.append((path.parent, read_manifest(path.parent)))
+                with suppress(OctavoError, OSError):  # a damaged index stops no other one; `octavo list` shows it
+                    status = path.stat()
+                    known = status.st_mtime_ns, status.st_size, status.st_ino
+                    found.append((path.parent, _manifest(path.parent, known)))
         return sorted(found, key=lambda index: str(index[1].get("created")), reverse=True)
 
 
@@ -164,6 +166,12 @@ def libraries() -> list[Path]:
 def folder_name(name: str) -> str:
     """Return what the folder of a document's index begins with."""
     return re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]
+
+
+@lru_cache(maxsize=4096)
+def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
+    """The manifest of an index, which is read once as long as its file stays as it is: nobody changes what it says."""
+    return read_manifest(folder)
 
 
 def _noted() -> list[str]:

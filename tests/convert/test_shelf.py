@@ -1,4 +1,4 @@
-"""Which document a question is about: each step against what reading the documents gives."""
+"""Which document a question is about, against what reading the documents gives in float64."""
 
 import shutil
 
@@ -7,10 +7,10 @@ import pytest
 from helpers.index_builds import Recorded
 
 from octavo.convert import shelf as shelf_module
-from octavo.convert.clusters import ClusterSettings
 from octavo.convert.documents import Source
 from octavo.convert.progress import of_many
 from octavo.convert.shelf import open_shelf
+from octavo.convert.word_scores import WordScores
 from octavo.errors import OctavoError
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.llama import Llama
@@ -65,7 +65,7 @@ def rows_of(llama, text):
     return [keys[head.node][head.kv_head, len(prompt.head()) :] for head in HEADS], n_tokens
 
 
-def test_documents_are_found_by_their_keys_and_ordered_by_the_questions_likelihood(llama, open_on):
+def test_documents_are_found_by_their_words_and_by_what_the_question_attends(llama, open_on):
     shelf, _ = open_on(TEXTS)
     found = shelf.route(QUESTION)
     assert llama.n_tokens == 0
@@ -73,52 +73,36 @@ def test_documents_are_found_by_their_keys_and_ordered_by_the_questions_likeliho
     scores = np.zeros((len(HEADS), len(queries[0].queries), len(TEXTS)), np.float32)
     for number, text in enumerate(TEXTS.values()):
         keys, n_tokens = rows_of(llama, text)
-        scores[:, :, number] = [query.best(own, n_tokens) for query, own in zip(queries, keys, strict=True)]
-    shares = dict(zip(TEXTS, attention_shares(scores), strict=True))
-    for each in found:
-        assert each.share == pytest.approx(shares[each.document.name], abs=1e-3)
-        assert each.likelihood == pytest.approx(likelihood(llama, TEXTS[each.document.name]), abs=0.05)
-    assert [each.likelihood for each in found] == sorted((each.likelihood for each in found), reverse=True)
-
-
-def likelihood(llama, text):
-    """Logarithm of the probability of the question's tokens after a document, in float64."""
+        for head, (query, own) in enumerate(zip(queries, keys, strict=True)):
+            turned = query.rope.turned(query.queries, n_tokens - query.n_before)
+            scores[head, :, number] = (turned.astype(np.float64) @ own.T).max(axis=1)
+    shares = attention_shares(scores)
     prompt = Prompt(llama)
-    tokens = prompt.head() + prompt.document(text) + prompt.first_question(QUESTION)
-    logits = llama.eval_all(tokens).astype(np.float64)
-    llama.reset()
-    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    stop = len(tokens) - len(prompt.tail())
-    return sum(logits[i - 1, tokens[i]] for i in range(stop - len(prompt.question(QUESTION)), stop))
+    words = WordScores([np.array(prompt.document(text), np.int32) for text in TEXTS.values()])
+    words = words.of(prompt.question(f" {QUESTION}"))
+    expected = (words - words.mean()) / words.std() + 0.5 * (shares - shares.mean()) / shares.std()
+    by_name = {each.document.name: each for each in found}
+    for name, share, score in zip(TEXTS, shares, expected, strict=True):
+        assert by_name[name].share == pytest.approx(share, abs=1e-3)
+        assert by_name[name].score == pytest.approx(score, abs=2e-2)
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
 
 
-def test_first_all_documents_are_looked_at_then_fewer(llama, open_on, monkeypatch):
+def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on, monkeypatch):
     shelf, _ = open_on(TEXTS)
     monkeypatch.setattr(shelf_module, "_LOOKED_AT", 2)
-    monkeypatch.setattr(shelf_module, "_REREAD", 1)
+    words = shelf._words.of(Prompt(llama).question(f" {QUESTION}"))
+    best = {shelf.documents[i].name for i in np.argsort(-words)[:2]}
     found = shelf.route(QUESTION)
-    assert len(found) == 2
-    assert [np.isfinite(each.likelihood) for each in found] == [True, False]
-    assert found[0].share > found[1].share
+    assert {each.document.name for each in found} == best
     assert sum(each.share for each in found) == pytest.approx(1, abs=1e-4)
 
 
-def test_means_are_those_of_clusters_and_of_pages(llama, open_on):
+def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):
     shelf, _ = open_on(TEXTS)
-    for document in shelf.documents:
-        text = TEXTS[document.name]
-        keys, _ = rows_of(llama, text)
-        n_tokens, means = shelf._mean_keys(document)
-        assert n_tokens == len(keys[0]) + len(Prompt(llama).head())
-        if document.name == "long.txt":
-            index, _ = shelf.open(document)
-            n_centroids = index.n_clusters
-            assert n_centroids > 50
-            np.testing.assert_array_equal(means[0][:n_centroids], index.layers[0].centroids[0])
-            assert len(means[0]) - n_centroids == -(-(index.n_exact - ClusterSettings().exact_first) // 16)
-        else:
-            pages = [keys[0][start : start + 16].mean(axis=0) for start in range(0, len(keys[0]), 16)]
-            np.testing.assert_allclose(means[0], pages, atol=1e-2)
+    shelf._heads = []
+    words = shelf._words.of(Prompt(llama).question(f" {QUESTION}"))
+    assert shelf.route(QUESTION)[0].document.name == shelf.documents[int(words.argmax())].name
 
 
 def test_a_damaged_index_is_made_again(llama, open_on):
@@ -128,8 +112,8 @@ def test_a_damaged_index_is_made_again(llama, open_on):
     for document in shelf.documents:
         (document.folder / "layer-001.safetensors").write_bytes(b"damaged")
     after = shelf.route(QUESTION)
-    assert [(each.document.name, each.share, each.likelihood) for each in after] == [
-        (each.document.name, each.share, each.likelihood) for each in before
+    assert [(each.document.name, each.share, each.score) for each in after] == [
+        (each.document.name, each.share, each.score) for each in before
     ]
     assert sum("is damaged, so it is made again" in sentence for sentence in said) == len(TEXTS)
 

@@ -50,12 +50,16 @@ def test_of_a_long_question_the_end_counts(llama):
 
 def test_the_best_score_is_that_of_all_keys():
     rng = np.random.default_rng(0)
-    queries, keys = rng.normal(size=(5, 16)).astype(np.float32), rng.normal(size=(40, 16)).astype(np.float32)
+    queries, keys = rng.normal(size=(5, 16)).astype(np.float32), rng.normal(size=(40, 16)).astype(np.float16)
+    none, hidden = np.zeros(0, np.int64), np.array([3, 4, 39])
     each = HeadQueries(QueryHead(0, 0, 0), 0, queries, 0, None, 0.0)
     expected = queries.astype(np.float64) @ keys.T
-    np.testing.assert_allclose(each.best(keys, 40), expected.max(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(each.best(keys, 40, none), expected.max(axis=1), rtol=1e-5)
+    shown = np.delete(expected, hidden, axis=1)
+    np.testing.assert_allclose(each.best(keys, 40, hidden), shown.max(axis=1), rtol=1e-5)
+    assert (each.best(keys, 40, np.arange(40)) == -np.inf).all()
     capped = HeadQueries(QueryHead(0, 0, 0), 0, queries, 0, None, 3.0)
-    np.testing.assert_allclose(capped.best(keys, 40), (3 * np.tanh(expected / 3)).max(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(capped.best(keys, 40, none), (3 * np.tanh(expected / 3)).max(axis=1), rtol=1e-5)
 
 
 def test_shares_are_a_softmax_of_each_word_over_documents():
@@ -65,3 +69,7 @@ def test_shares_are_a_softmax_of_each_word_over_documents():
     weights = np.exp(scores[:2].astype(np.float64) - scores[:2].max(axis=2, keepdims=True))
     expected = (weights / weights.sum(axis=2, keepdims=True)).sum(axis=(0, 1)) / (3 * 7)
     np.testing.assert_allclose(attention_shares(scores), expected, atol=1e-6)
+
+
+def test_without_heads_no_document_gets_attention():
+    np.testing.assert_array_equal(attention_shares(np.zeros((0, 0, 3), np.float32)), np.zeros(3))
