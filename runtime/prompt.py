@@ -217,11 +217,7 @@ class Prompt:
 
     def _turn(self, before: str, question: str) -> list[int]:
         """The tokens of a question, with the template's around it."""
-        return (
-            self._tokenize(before, special=True)
-            + self.question(question)
-            + self._tokenize(self._last, special=True)
-        )
+        return self._tokenize(before, special=True) + self.question(question) + self._tokenize(self._last, special=True)
 
     def _tokenize(self, text: str, add_bos: bool = False, special: bool = False) -> list[int]:
         """The tokens of a text; special : whether control tokens count as such."""
