@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .api import index_documents, open_collection, open_document, open_next, open_session
     from .convert.collection_session import Collection
     from .convert.document_session import Document
+    from .convert.many.outcomes import NotIndexed
     from .convert.passages import Passage
     from .convert.progress import Progress
     from .errors import OctavoError
@@ -28,6 +29,7 @@ __all__ = [
     "Collection",
     "Document",
     "Llama",
+    "NotIndexed",
     "OctavoError",
     "Passage",
     "Progress",
@@ -47,6 +49,7 @@ _MODULES = {
     **dict.fromkeys(("index_documents", "open_collection", "open_document", "open_next", "open_session"), ".api"),
     "Collection": ".convert.collection_session",
     "Document": ".convert.document_session",
+    "NotIndexed": ".convert.many.outcomes",
     **dict.fromkeys(("Answer", "Timing"), ".runtime.answer"),
     **dict.fromkeys(("Sampling", "Session"), ".runtime.session"),
     "Passage": ".convert.passages",
