@@ -1,8 +1,8 @@
 """The engine: one thread that computes the answers of many requests on one model.
 
-In each turn it reads one batch of one prompt, and then one token of each answer that is under way: so a long prompt
-stops no stream for longer than a batch takes. Tokens of several answers are read in one step, as the weights are then
-read once.
+In each turn it reads one batch of a prompt, or of several that are short, and then one token of each answer that is
+under way: so a long prompt stops no stream for longer than a batch takes. Tokens of several answers are read in one
+step, as the weights are then read once.
 """
 
 from __future__ import annotations
@@ -243,17 +243,22 @@ class Engine:
         self.sequences.close()
 
     def _turn(self) -> None:
-        """Do one batch of one prompt, one token of each answer, and one task."""
+        """Do one batch of a prompt, or of several that are short, one token of each answer, and one task."""
         while self._forgotten:
             self.sequences.forget(self._forgotten.pop())
         self._give_up()
         self._admit()
         answering = [running for running in self._running if not running.unread]
         reading = [running for running in self._running if running.unread]
-        if reading:
-            self._running.remove(reading[0])  # the next turn is another one's
-            self._running.append(reading[0])
-            self._read(reading[0], self.llama.n_batch // _SMALLER if answering else self.llama.n_batch)
+        room = self.llama.n_batch // _SMALLER if answering else self.llama.n_batch
+        for number, running in enumerate(reading):
+            if number > 0 and len(running.unread) > room:
+                break
+            self._running.remove(running)  # the next turn is another one's
+            self._running.append(running)
+            n_tokens = min(len(running.unread), room)
+            self._read(running, n_tokens)
+            room -= n_tokens
         if answering:
             self._answer(answering)
         if self._tasks:

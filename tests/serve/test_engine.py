@@ -140,6 +140,33 @@ def test_a_long_prompt_stops_no_answer_for_longer_than_a_batch(served, monkeypat
     assert max(n for kind, n in during if kind == "answer") == 2
 
 
+def test_short_prompts_are_read_in_one_turn(served, monkeypatch):
+    engine, turns = engine_of(served), []
+    turn, read, admit = engine._turn, engine._read, engine._admit
+
+    def noted_turn():
+        turns.append([])
+        turn()
+
+    def noted_read(running, n_batch):
+        turns[-1].append((len(running.unread), n_batch))
+        read(running, n_batch)
+
+    def admit_all_at_once():
+        if any(turns) or len(engine._waiting) == 4:
+            admit()
+
+    for name, noted in (("_turn", noted_turn), ("_read", noted_read), ("_admit", admit_all_at_once)):
+        monkeypatch.setattr(engine, name, noted)
+    prompts = [[20 + i, 5, 6, 7, 8, 9] for i in range(3)] + [[token % 200 + 30 for token in LONG[:700]]]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda tokens: complete(served, tokens, 2), prompts))
+    first, *others = [reads for reads in turns if reads]
+    assert sum(n_batch for _, n_batch in first) <= engine.llama.n_batch
+    assert all(sum(n_batch for _, n_batch in reads) <= engine.llama.n_batch for reads in others)
+    assert any(len(reads) >= 2 and all(n == n_batch for n, n_batch in reads) for reads in turns)
+
+
 def test_clients_take_turns(tiny_model, tmp_path):
     """One that asks much does not keep others waiting."""
     with serving(tiny_model, tmp_path, n_parallel=1) as served:
