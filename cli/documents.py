@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,17 +42,18 @@ def open_session(
     """
     refuse_llama_cpp(attention_options.attention)
     from .. import api
+    from ..convert.pipeline import TooLongError
 
     settings = {**model_options.arguments(), **attention_options.arguments(), **sampling_options.arguments()}
     if not documents:
         del settings["prefill"]
         return api.open_session(**settings, notice=notice)
     settings |= {"password": password, "sources": sources, "notice": notice}
-    if is_collection(documents):
-        with resumable(), ManyProgress() as many:
-            return api.open_collection(documents, **settings, progress=many)
-    with resumable(), TaskProgress() as progress:
-        return api.open_document(documents[0], **settings, progress=progress)
+    if not is_collection(documents):
+        with resumable(), TaskProgress() as progress, suppress(TooLongError):
+            return api.open_document(documents[0], **settings, progress=progress)
+    with resumable(), ManyProgress() as many:  # a document that is too long is several parts
+        return api.open_collection(documents, **settings, progress=many)
 
 
 def open_next(session: Session, document: Path, password: str | None, sources: bool) -> Session:

@@ -31,6 +31,22 @@ _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 COVERS = 0.99
 
 
+class TooLongError(OctavoError):
+    """A document does not fit the context.
+
+    Parameters
+    ----------
+    n_tokens : int
+        About how many tokens it has.
+    message : str
+        The same as a sentence.
+    """
+
+    def __init__(self, n_tokens: int, message: str) -> None:
+        super().__init__(message)
+        self.n_tokens = n_tokens
+
+
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
     """Tokenize a document, with the prompt's head before it.
 
@@ -50,16 +66,17 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
 
     Raises
     ------
-    OctavoError
+    TooLongError
         The context is too short for the document.
     """
     prompt = Prompt(llama)
     _refuse_far_too_long(llama, prompt, name, text)
     tokens = prompt.head() + prompt.document(text)
     if len(tokens) >= llama.n_ctx():
-        raise OctavoError(
+        raise TooLongError(
+            len(tokens),
             f"{name} has {len(tokens):,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
-            "long-context model with -m."
+            "long-context model with -m.",
         )
     return tokens
 
@@ -72,9 +89,10 @@ def _refuse_far_too_long(llama: Llama, prompt: Prompt, name: str, text: str) -> 
     n_sampled = sum(len(prompt.document(text[start : start + _SAMPLE])) for start in starts)
     estimate = n_sampled * len(text) // (len(starts) * _SAMPLE)
     if estimate > 2 * llama.n_ctx():
-        raise OctavoError(
+        raise TooLongError(
+            estimate,
             f"{name} has about {estimate:,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
-            "long-context model with -m."
+            "long-context model with -m.",
         )
 
 

@@ -31,6 +31,8 @@ from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.library import Library
 from .documents import Source, index_document, locate, refuse_early
+from .parts import parts_of
+from .pipeline import TooLongError, document_tokens
 from .progress import ProgressOfMany, Silent
 from .word_scores import WordScores
 
@@ -38,6 +40,9 @@ _Read = TypeVar("_Read")
 
 #: Documents whose keys are looked at, and how much that counts beside the words.
 _LOOKED_AT, _ATTENTION = 32, 0.5
+
+#: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
+_ROOM, _MOST_PARTS = 1536, 100
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 16
@@ -235,14 +240,14 @@ def open_shelf(
     for source in sources:
         try:
             refuse_early(source, library, notice)
-            folder, _ = locate(llama, library, source, prefill)
+            for each in _fitting(llama, library, source, notice, prefill):
+                folder, _ = locate(llama, library, each, prefill)
+                if folder.exists():
+                    shelved.setdefault(folder, Shelved(each, folder))
+                else:
+                    missing.append(each)
         except OctavoError as problem:
             problems.append(str(problem))
-            continue
-        if folder.exists():
-            shelved.setdefault(folder, Shelved(source, folder))
-        else:
-            missing.append(source)
     if missing:
         progress.begin(len(missing))
     for source in missing:
@@ -262,6 +267,30 @@ def open_shelf(
         index_document(llama, library, document.source, Silent(), n_jobs, notice, prefill)
 
     return Shelf(llama, library, list(shelved.values()), heads, heal)
+
+
+def _fitting(
+    llama: Llama, library: Library, source: Source, notice: Callable[[str], None], prefill: str
+) -> list[Source]:
+    """Return a document, or its parts if it is longer than the context, which is said."""
+    if locate(llama, library, source, prefill)[0].exists():
+        return [source]
+    document, most = source.document, llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4)
+    try:
+        document_tokens(llama, document.name, document.text)
+        return [source]
+    except TooLongError as problem:
+        if problem.n_tokens > _MOST_PARTS * most:
+            raise
+        prompt = Prompt(llama)
+        most -= len(prompt.head())
+        parts = parts_of(document, most, lambda text: len(prompt.document(text)))
+        notice(
+            f"{document.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
+            f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
+            "(-m) reads it whole."
+        )
+        return [Source(part.name, document=part) for part in parts]
 
 
 def _standing_out(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,81 @@
+"""Split a document that is longer than a model's context into parts that fit, at headings where there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from .readers.document import Document, place_at
+
+#: How far from the middle a text is cut, as a share of its length, to begin a part at a heading or a paragraph.
+_REACH = 0.15
+
+#: Where a text without a heading near the middle is cut: the first of these that is there.
+_BORDERS = ("\n\n", "\n", ". ", " ")
+
+
+def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list[Document]:
+    """Split a document into parts of about the same length.
+
+    Parameters
+    ----------
+    document : Document
+        The document.
+    most : int
+        Most tokens of a part.
+    count : callable
+        Returns how many tokens a text has.
+
+    Returns
+    -------
+    list of Document
+        The parts in order, which together are the whole text. Each knows its headings and pages, and is named after the
+        document: "novel.txt, part 2 of 5". They have no path, as no file holds one of them alone.
+    """
+    headings = [
+        place.offset
+        for before, place in zip(((None, None, None), *document.places), document.places, strict=False)
+        if place.heading != before[2]
+    ]
+    ranges = list(_ranges(document.text, 0, len(document.text), headings, most, count))
+    return [
+        _part(document, start, stop, f"{document.name}, part {number} of {len(ranges)}")
+        for number, (start, stop) in enumerate(ranges, 1)
+    ]
+
+
+def _ranges(
+    text: str, start: int, stop: int, headings: Sequence[int], most: int, count: Callable[[str], int]
+) -> Iterator[tuple[int, int]]:
+    """Yield where parts start and stop: a text that is too long is cut so that the parts on both sides are alike."""
+    n_tokens = count(text[start:stop])
+    if n_tokens <= most or stop - start < 2:
+        yield start, stop
+        return
+    n_parts = -(-n_tokens // most)
+    middle = start + (stop - start) * (n_parts // 2) // n_parts
+    cut = _cut(text, start, stop, middle, headings)
+    yield from _ranges(text, start, cut, headings, most, count)
+    yield from _ranges(text, cut, stop, headings, most, count)
+
+
+def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int]) -> int:
+    """Return where to cut: at the heading that is nearest to the middle, or else behind the last border before it."""
+    reach = max(int(_REACH * (stop - start)), 1)
+    first, last = max(middle - reach, start + 1), min(middle + reach, stop - 1)
+    near = [offset for offset in headings if first <= offset <= last]
+    if near:
+        return min(near, key=lambda offset: abs(offset - middle))
+    for border in _BORDERS:
+        at = text.rfind(border, first, middle)
+        if at >= 0:
+            return at + len(border)
+    return middle
+
+
+def _part(document: Document, start: int, stop: int, name: str) -> Document:
+    """A part of a document."""
+    first = place_at(document.places, start)
+    inside = [place._replace(offset=place.offset - start) for place in document.places if start < place.offset < stop]
+    places = ([first._replace(offset=0)] if first else []) + inside
+    return replace(document, text=document.text[start:stop], places=tuple(places), name=name, path=None, notices=())
