@@ -23,8 +23,8 @@ MAX_README_LINES = 150
 
 #: How the name of a file or folder of ours looks, in backticks: it has a slash, or an ending of ours.
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|metal))`")
-#: What looks like a path and is none of ours: placeholders, and the files of an example.
-FOREIGN = re.compile(r"NAME|TASK|MODEL|strided|^\./|^~")
+#: What looks like a path and is none of ours: placeholders, the files of an example, and what make installs.
+FOREIGN = re.compile(r"NAME|TASK|MODEL|strided|^\./|^\.venv/|^~")
 
 
 def name(path):

@@ -112,5 +112,5 @@ def test_a_template_that_falls_back(loaded, tally, name):
         assert any(each in llama.template_problem for each in reason.split("|")), llama.template_problem
     prompt = Prompt(llama)
     assert not prompt.has_template
-    assert prompt.stop == "\n\nQuestion:"
+    assert prompt.stops == ["\n\nQuestion:"]
     tally("a chat template", "the plain form in its place")
