@@ -275,15 +275,14 @@ def _fitting(
     """Return a document, or its parts if it is longer than the context, which is said."""
     if locate(llama, library, source, prefill)[0].exists():
         return [source]
-    document, most = source.document, llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4)
+    document, prompt = source.document, Prompt(llama)
+    most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
     try:
         document_tokens(llama, document.name, document.text)
         return [source]
     except TooLongError as problem:
-        if problem.n_tokens > _MOST_PARTS * most:
+        if problem.n_tokens > _MOST_PARTS * max(most, 0):
             raise
-        prompt = Prompt(llama)
-        most -= len(prompt.head())
         parts = parts_of(document, most, lambda text: len(prompt.document(text)))
         notice(
             f"{document.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "

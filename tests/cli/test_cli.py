@@ -181,8 +181,8 @@ def test_architectures_that_octavo_cannot_run(architecture, document, tmp_path):
 
 
 def test_document_longer_than_the_context(document, on_tiny):
-    result = octavo("ask", document, "Why?", *on_tiny, "-c", "200")
-    fails(result, 1, "but this context holds 200: split it")
+    fails(octavo("index", document, *on_tiny, "-c", "200"), 1, "but this context holds 200: split it")
+    fails(octavo("ask", document, "Why?", *on_tiny, "-c", "50"), 1, "but this context holds 50: split it")
 
 
 def test_question_longer_than_the_context(document, on_tiny):
