@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import OctavoError
-from ..runtime.blas import one_thread
+from ..runtime.threads import one_thread
 from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..cpu_kernels.compile import Shape
 from ..errors import OctavoError
-from .blas import one_thread
+from .threads import one_thread
 from .cache.index import Index, IndexLayer
 from .cache.rows import as_floats
 from .cache.thresholds import capped_scores

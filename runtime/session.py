@@ -16,6 +16,7 @@ from .llama import Llama
 from .prompt import Prompt
 from .recorder import Recorder
 from .store.library import Library
+from .threads import release_threads
 
 #: Most tokens of an answer, if nobody asks for more: small models may repeat themselves without end.
 MAX_TOKENS = 1024
@@ -122,6 +123,7 @@ class Session:
         llama.context.record(recorder)
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
+        release_threads()  # the first question may come from another thread
 
     @property
     def n_tokens(self) -> int:
@@ -230,6 +232,7 @@ class Session:
             elif text.stopped:
                 self._unread = []
                 llama.rewind(start + text.n_tokens)
+            release_threads()
 
     def regenerate(self) -> Generator[str, None, None]:
         """Answer the last question anew, piece by piece as `stream` does. The answer before is forgotten.

@@ -19,6 +19,7 @@ from ..runtime.cache.free_memory import free_memory
 from ..runtime.llama import Llama
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
+from ..runtime.threads import release_threads
 from . import completions, embeddings, files, info, messages, openai_chat, page, responses
 from .documents import Documents
 from .embeddings import Embeddings
@@ -93,6 +94,7 @@ def open_server(
     documents.open_all()
     sequences = Sequences(llama, kept, documents, int(_IDLE_SHARE * free_memory().n_bytes))
     sequences.warm_up()
+    release_threads()  # from now on the engine's thread computes
     limits = {"n_running": n_parallel, "n_waiting": n_waiting}
     attention = llama.attention
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
