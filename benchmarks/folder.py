@@ -26,9 +26,9 @@ from octavo.convert.texts import SHIPPED_NOVEL
 from octavo.evaluation.tasks.data import ARTICLES
 from octavo.evaluation.tasks.needle import FACTS
 from octavo.evaluation.tasks.qa import read_articles
-from octavo.runtime.threads import one_thread
 from octavo.runtime.prompt import Prompt
 from octavo.runtime.routing import attention_shares, question_queries
+from octavo.runtime.threads import one_thread
 
 
 def main() -> None:

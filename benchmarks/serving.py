@@ -5,6 +5,9 @@
 Each conversation asks another question, and all are sent at the same time. octavo has read the document before, and
 requests name it. llama.cpp's server has the document in each of its slots before anything is timed, from a file of its
 own, and requests send the whole text. Servers take turns; each figure is the median of the rounds.
+
+A second table tells how long a stream stands still while another client's prompt of some thousand tokens is read, which
+no server has seen before.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +71,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Answer:
-    """When an answer's tokens came: seconds after the request was sent."""
+    """When an answer's tokens came: seconds after the request was sent, and the longest time between two of them."""
 
     first_s: float
     last_s: float
     n_tokens: int
+    longest_gap_s: float
 
 
 def main() -> None:
@@ -80,6 +85,7 @@ def main() -> None:
     parser.add_argument("--at-once", default="1,4,16")
     parser.add_argument("--tokens", type=int, default=7500)
     parser.add_argument("--answer", type=int, default=48)
+    parser.add_argument("--prompt", type=int, default=6000, help="tokens of the prompt that streams wait for")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-m", "--model", type=Path)
     parser.add_argument("-t", "--threads", type=int, default=2)
@@ -102,6 +108,10 @@ def main() -> None:
     print(f"{cpu_name()}, {arguments.threads} threads")
     names = ["conversations", "server", "tokens/s, all", "tokens/s, each", "first token s", "last first token s"]
     print(markdown_table([*names, "peak MB"], rows))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        gaps = [gap_row(*each, arguments) for each in _servers(stack, model, Path(folder), 2, arguments)]
+    names = ["server", "longest gap s, alone", "longest gap s", "prompt's first token s", "prompt's alone s"]
+    print(markdown_table(names, gaps))
 
 
 def _servers(
@@ -209,9 +219,26 @@ def ask_all(server: Server, n_at_once: int, n_answer: int, number: int) -> list[
         return list(pool.map(lambda question: ask(server, question, n_answer), questions))
 
 
-def ask(server: Server, question: str, n_answer: int) -> Answer:
-    """Ask a question; the answer does not end before it has so many tokens."""
-    body = {**server.body(question), "model": "any", "max_tokens": n_answer, "temperature": 0, "stream": True}
+def gap_row(name: str, server: Server, arguments: argparse.Namespace) -> list[str]:
+    """Return a line of the second table."""
+    novel, n_characters = read_utf8(SHIPPED_NOVEL), 4 * arguments.prompt
+    alone, gaps, together, only = [], [], [], []
+    for number in range(arguments.rounds):
+        prompts = [novel[(2 * number + i + 1) * n_characters :][:n_characters] for i in range(2)]
+        only.append(ask(server, "", 1, _said(prompts[0], "Who?")).first_s)
+        alone.append(ask(server, f"Who is {_SUBJECTS[number]}?", 48).longest_gap_s)
+        with ThreadPoolExecutor(2) as pool:
+            stream = pool.submit(ask, server, f"What does {_SUBJECTS[number]} say?", 600)
+            time.sleep(1)
+            together.append(ask(server, "", 1, _said(prompts[1], "Who?")).first_s)
+            gaps.append(stream.result().longest_gap_s)
+    return [name, *(f"{statistics.median(values):.2f}" for values in (alone, gaps, together, only))]
+
+
+def ask(server: Server, question: str, n_answer: int, messages: list[dict[str, str]] | None = None) -> Answer:
+    """Ask a question, or something else; the answer does not end before it has so many tokens."""
+    asked = {"messages": messages} if messages else server.body(question)
+    body = {**asked, "model": "any", "max_tokens": n_answer, "temperature": 0, "stream": True}
     body |= {"logit_bias": {"0": -100, "2": -100}, "stream_options": {"include_usage": True}}
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     times, n_tokens, start = [], 0, time.perf_counter()
@@ -225,7 +252,8 @@ def ask(server: Server, question: str, n_answer: int) -> Answer:
         if chunk.get("usage"):
             n_tokens = chunk["usage"]["completion_tokens"]
     connection.close()
-    return Answer(times[0], times[-1], n_tokens)
+    gaps = [after - before for before, after in pairwise(times)]
+    return Answer(times[0], times[-1], n_tokens, max(gaps, default=0.0))
 
 
 def row(name: str, server: Server, rounds: Sequence[Sequence[Answer]]) -> list[str]:

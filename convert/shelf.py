@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import OctavoError
-from ..runtime.threads import one_thread
 from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
@@ -30,6 +29,7 @@ from ..runtime.routing import HeadQueries, attention_shares, question_queries
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.library import Library
+from ..runtime.threads import one_thread
 from .documents import Source, index_document, locate, refuse_early
 from .parts import parts_of
 from .pipeline import TooLongError, document_tokens

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..cpu_kernels.compile import Shape
 from ..errors import OctavoError
-from .threads import one_thread
 from .cache.index import Index, IndexLayer
 from .cache.rows import as_floats
 from .cache.thresholds import capped_scores
 from .graph.nodes import AttentionNode
+from .threads import one_thread
 
 #: Tokens of an answer that are looked at together: a long answer has several sources, each of which gives a part.
 PART = 16

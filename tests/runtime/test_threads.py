@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from octavo import Llama
 from octavo.runtime.session import Sampling, Session
 from octavo.runtime.threads import release_threads
