@@ -10,7 +10,7 @@ The command line is made of these functions.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from .convert.collection import documents_of
@@ -20,15 +20,14 @@ from .convert.documents import Source, attach_document, refuse_early
 from .convert.many.collection import index_collection
 from .convert.many.outcomes import folders_of
 from .convert.progress import Progress, ProgressOfMany, Silent, of_many
+from .convert.reads import WHOLE, check_reads
 from .convert.retrieval_heads import source_heads
 from .convert.shelf import open_shelf
-from .runtime.loading import load
+from .runtime.loading import Notice, ignore, load
 from .runtime.methods import DEFAULT_ATTENTION
 from .runtime.models import default_threads, find_model
 from .runtime.session import MAX_TOKENS, Sampling, Session
 from .runtime.store.library import Library
-
-Notice = Callable[[str], None]
 
 
 def open_document(
@@ -129,7 +128,7 @@ def open_document(
     OctavoError
         Document, model or plan cannot be used, a setting is out of range, or disk or memory do not suffice.
     """
-    notice = notice or _ignore
+    notice = notice or ignore
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     n_threads = n_threads or default_threads()
     model = find_model(model, notice)
@@ -168,6 +167,7 @@ def open_collection(
     paths: Iterable[str | os.PathLike[str]],
     model: str | os.PathLike[str] | None = None,
     *,
+    reads: str = WHOLE,
     attention: str = DEFAULT_ATTENTION,
     budget: float | None = None,
     plan: str | os.PathLike[str] | None = None,
@@ -193,7 +193,7 @@ def open_collection(
     progress: Progress | ProgressOfMany | None = None,
     notice: Notice | None = None,
 ) -> Collection:
-    """Open many documents for questions, each of which is answered from the document that it is about.
+    """Open many documents for questions, each of which is answered from what it is about.
 
     Documents that are not indexed yet are indexed first. One that cannot be is left out, and `notice` says why.
 
@@ -201,6 +201,9 @@ def open_collection(
     ----------
     paths, progress
         Documents, folders and patterns, and what is told, as in `index_documents`.
+    reads : {"document", "excerpts"}
+        What an answer is given from: the one document that the question is about, whole; or excerpts of all, of about
+        1,000 tokens together (docs/library.md).
     model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
     index_dir, prefill, password, max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, system_prompt
     sources, notice
@@ -216,7 +219,8 @@ def open_collection(
     OctavoError
         No document can be used, or what `open_document` says.
     """
-    notice = notice or _ignore
+    check_reads(reads)
+    notice = notice or ignore
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
     n_threads = n_threads or default_threads()
     documents = [Source(path, password) for path in documents_of(paths, notice)]
@@ -242,7 +246,7 @@ def open_collection(
         shelf = open_shelf(
             llama, library, documents, heads, of_many(progress or Silent(), 1), n_threads, notice, prefill
         )
-        return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library)
+        return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library, reads)
     except BaseException:
         llama.close()
         raise
@@ -277,7 +281,7 @@ def open_next(
     OctavoError
         The document cannot be used, or disk or memory do not suffice.
     """
-    notice, llama = notice or _ignore, session.llama
+    notice, llama = notice or ignore, session.llama
     library = session.library or Library.of(llama.model_path)
     source = Source(path, password)
     refuse_early(source, library, notice)
@@ -345,7 +349,7 @@ def open_session(
         Model or plan cannot be used, or a setting is out of range.
     """
     sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    model = find_model(model, notice or _ignore)
+    model = find_model(model, notice or ignore)
     library = Library.of(model, index_dir)
     llama = load(
         model,
@@ -360,7 +364,7 @@ def open_session(
         device=device,
         rope_scaling=rope_scaling,
         rope_scale=rope_scale,
-        notice=notice or _ignore,
+        notice=notice or ignore,
     )
     return Session(llama, sampling, system_prompt, library=library)
 
@@ -428,7 +432,7 @@ def index_documents(
         model,
         index_dir,
         progress or Silent(),
-        notice or _ignore,
+        notice or ignore,
         password=password,
         n_jobs=n_jobs,
         scheduler=scheduler,
@@ -444,7 +448,3 @@ def index_documents(
         prefill=prefill,
     )
     return folders_of(outcomes)
-
-
-def _ignore(message: str) -> None:
-    """Say nothing."""

@@ -73,19 +73,20 @@ def say_if_cut(session: Session) -> None:
 
 
 def say_which(session: Session) -> None:
-    """Say which document the last answer is from, if there are several."""
-    if document := documents_as_json(session).get("document"):
-        notice(f"(From {document}.)")
+    """Say which documents the last answer is from, if there are several."""
+    if names := documents_as_json(session).get("read_from"):
+        notice(f"(From {', '.join(names)}.)")
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:
-    """Return which document the last answer is from, and which others the question may be about; of several only."""
+    """Return which documents the last answer is from, and which others the question may be about; of several only."""
     from ..convert.collection_session import Collection
 
     if not isinstance(session, Collection) or not session.found:
         return {}
     found = [{"path": str(each.document.source.path), "share": round(each.share, 4)} for each in session.found]
-    return {"document": found[0]["path"], "documents": found}
+    names = list(map(str, session.read_from))
+    return {"document": names[0], "read_from": names, "documents": found}
 
 
 def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:

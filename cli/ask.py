@@ -8,6 +8,7 @@ import click
 
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, show_answer
+from .documents import open_session, read_option
 from .sampling import SamplingOptions, sampling_options
 from .sources import sources_option
 
@@ -16,6 +17,7 @@ from .sources import sources_option
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @click.argument("question")
 @sources_option
+@read_option
 @options.password
 @options.output_option(TEXT, JSON, JSON_LINES)
 @options.model_options
@@ -25,6 +27,7 @@ def ask(
     documents: tuple[str, ...],
     question: str,
     sources: bool,
+    reads: str,
     password: str | None,
     output: str,
     model_options: options.ModelOptions,
@@ -38,13 +41,13 @@ def ask(
     question, or - to read it from standard input. The answer goes to standard output, everything else to standard
     error.
     """
-    from .documents import open_session
-
     if question == "-" and "-" in documents:
         raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
     question = options.question_text(question)
     start = time.perf_counter()
-    with open_session(documents, model_options, attention_options, sampling_options, password, sources) as session:
+    with open_session(
+        documents, model_options, attention_options, sampling_options, password, sources, reads
+    ) as session:
         facts = {
             "document": documents[0],
             "model": session.llama.model_path,

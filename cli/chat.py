@@ -11,6 +11,7 @@ import click
 
 from . import options
 from .answers import JSON_LINES, TEXT, show_answer
+from .documents import is_collection, open_session, read_option
 from .render import notice, size
 from .sampling import SamplingOptions, sampling_options
 from .sources import show_sources, sources_option
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
 @click.option("--continue", "goes_on", is_flag=True, help="Go on with the last conversation about DOCUMENT.")
 @sources_option
+@read_option
 @options.password
 @options.output_option(TEXT, JSON_LINES)
 @options.model_options
@@ -32,6 +34,7 @@ def chat(
     documents: tuple[str, ...],
     goes_on: bool,
     sources: bool,
+    reads: str,
     password: str | None,
     output: str,
     model_options: options.ModelOptions,
@@ -47,7 +50,6 @@ def chat(
     """
     if "-" in documents:
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
-    from .documents import is_collection, open_session
     from .input_lines import is_terminal, piped_lines, typed_lines
 
     many = is_collection(documents)
@@ -58,7 +60,9 @@ def chat(
     interactive = is_terminal()
     recorded = bool(documents) and (sources or interactive)  # on a terminal /sources may come
     document = Path(documents[0]) if len(documents) == 1 and not many else None
-    with open_session(documents, model_options, attention_options, sampling_options, password, recorded) as session:
+    with open_session(
+        documents, model_options, attention_options, sampling_options, password, recorded, reads
+    ) as session:
         if interactive:
             notice(f"{_about(session, document)}/help lists what you can do here.")
         loop = ChatLoop(session, interactive, output, document, sources, password)

@@ -9,6 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
+from ..convert.reads import READS, WHOLE
 from .many import ManyProgress
 from .options import AttentionOptions, ModelOptions, refuse_llama_cpp
 from .render import TaskProgress, notice, resumable
@@ -16,6 +19,16 @@ from .sampling import SamplingOptions
 
 if TYPE_CHECKING:
     from ..runtime.session import Session
+
+read_option = click.option(
+    "--read",
+    "reads",
+    type=click.Choice(READS),
+    default=WHOLE,
+    show_default=True,
+    help="What is read for an answer: the document that the question is about, whole, or the excerpts of all documents "
+    "that it is about.",
+)
 
 
 def is_collection(documents: Sequence[str]) -> bool:
@@ -35,10 +48,11 @@ def open_session(
     sampling_options: SamplingOptions,
     password: str | None = None,
     sources: bool = False,
+    reads: str = WHOLE,
 ) -> Session:
     """Open a conversation over a document, over several, or over nothing if there is none.
 
-    With `sources`, documents can say where answers come from.
+    Answers are given from what `reads` says. With `sources`, documents can say where answers come from.
     """
     refuse_llama_cpp(attention_options.attention)
     from .. import api
@@ -49,11 +63,11 @@ def open_session(
         del settings["prefill"]
         return api.open_session(**settings, notice=notice)
     settings |= {"password": password, "sources": sources, "notice": notice}
-    if not is_collection(documents):
+    if not is_collection(documents) and reads == WHOLE:
         with resumable(), TaskProgress() as progress, suppress(TooLongError):
             return api.open_document(documents[0], **settings, progress=progress)
     with resumable(), ManyProgress() as many:  # a document that is too long is several parts
-        return api.open_collection(documents, **settings, progress=many)
+        return api.open_collection(documents, **settings, reads=reads, progress=many)
 
 
 def open_next(session: Session, document: Path, password: str | None, sources: bool) -> Session:

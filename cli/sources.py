@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +50,8 @@ def show_sources(document: Document, err: bool) -> None:
 def _place(passage: Passage) -> str:
     """Return where a passage stands."""
     page = f"page {passage.page}" if passage.page else ""
-    return ", ".join(filter(None, (page, passage.heading, f"line {passage.line:,}")))
+    name = Path(passage.document).name if passage.document else ""
+    return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
 
 
 def sources_as_json(document: Document) -> list[dict[str, Any]]:
@@ -61,4 +62,4 @@ def sources_as_json(document: Document) -> list[dict[str, Any]]:
     document : Document
         The document. It was opened with sources.
     """
-    return [{**asdict(passage), "share": round(passage.share, 4)} for passage in document.sources()]
+    return [passage.as_json() for passage in document.sources()]

@@ -1,9 +1,12 @@
-"""A conversation over many documents: each question is answered from the document that it is about."""
+"""A conversation over many documents: each question is answered from the one that it is about, or from excerpts."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from ..errors import OctavoError
 from ..runtime.conversation import Conversation
@@ -12,14 +15,22 @@ from ..runtime.recorder import QueryHead
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
 from .document_session import Document
-from .shelf import Found, Shelf, Shelved
+from .excerpts import lay_out
+from .look import Excerpt, Found
+from .passages import Passage, passages
+from .reads import EXCERPTS, WHOLE
+from .shelf import Shelf, Shelved
+
+#: Tokens of excerpts that an answer is given from.
+_EXCERPTS = 1024
 
 
 class Collection(Document):
     """Documents that are open for questions. `open_collection` returns one.
 
-    For each question the document is found that it is about, and the model answers from it. When that is another one
-    than before, the conversation so far is read again after it.
+    For each question the document is found that it is about, and the model answers from it; or the excerpts of all
+    documents are, which are then one text. When that is another one than before, the conversation so far is read again
+    after it.
 
     Parameters
     ----------
@@ -35,11 +46,13 @@ class Collection(Document):
         As in `Document`.
     library : Library
         The model's indexes.
+    reads : str
+        What answers are given from, one of READS (reads.py).
 
     Attributes
     ----------
     path : Path
-        The file of the document that the last question was answered from.
+        The file of the document that the last question was answered from; of excerpts, that of the likeliest one.
     found : list of Found
         The documents that the last question may be about, the likeliest first.
     """
@@ -52,13 +65,22 @@ class Collection(Document):
         system: str,
         heads: Sequence[QueryHead] | None,
         library: Library,
+        reads: str = WHOLE,
     ) -> None:
         first = shelf.documents[0]
         index, described = shelf.open(first)
         llama.attach(index)
         super().__init__(llama, sampling, Path(first.source.path), system, described, heads, library)
         self.found: list[Found] = []
-        self._shelf, self._current = shelf, first
+        self._shelf, self._reads = shelf, reads
+        self._current: Shelved | list[Excerpt] = first
+
+    @property
+    def read_from(self) -> list[Path]:
+        """Return the files that the last answer was given from, the likeliest first: of a whole document, one."""
+        if not isinstance(self._current, list):
+            return [self.path]
+        return list(dict.fromkeys(Path(each.document.source.path) for each in reversed(self._current)))
 
     @property
     def documents(self) -> list[Path]:
@@ -66,7 +88,7 @@ class Collection(Document):
         return [Path(document.source.path) for document in self._shelf.documents]
 
     def stream(self, question: str) -> Generator[str, None, None]:
-        """Find the document that a question is about, and answer it piece by piece, as `Session.stream` does.
+        """Find what a question is about, and answer it piece by piece, as `Session.stream` does.
 
         A question that goes on with a conversation is looked for together with the question before it.
         """
@@ -74,36 +96,60 @@ class Collection(Document):
             self._find(f"{self._last.question}\n{question}" if self._last else question)
         yield from self._stream(question)
 
+    def sources(self, most: int = 3) -> list[Passage]:
+        """Find the passages that the last answer comes from, as `Document.sources` does. Each names its document."""
+        if not isinstance(self._current, list):
+            return [replace(each, document=str(self.path)) for each in super().sources(most)]
+        attended, start = self._attended()[:, self._shelf.n_head :], 0
+        of_documents: dict[Shelved, np.ndarray] = {}
+        for excerpt in self._current:
+            stop = start + excerpt.stop - excerpt.start
+            if excerpt.document not in of_documents:
+                n_tokens = len(self._shelf.open(excerpt.document)[0].tokens) - self._shelf.n_head
+                of_documents[excerpt.document] = np.zeros((len(attended), n_tokens), np.float32)
+            of_documents[excerpt.document][:, excerpt.start : excerpt.stop] = attended[:, start:stop]
+            start = stop
+        found: list[Passage] = []
+        for document, own in of_documents.items():
+            index, described = self._shelf.open(document)
+            text, places = self._text_of(index.tokens, described)
+            named = str(document.source.path)
+            found += [replace(each, document=named) for each in passages(text, places, own, most)]
+        return sorted(found, key=lambda each: -each.share)[:most]
+
     def _find(self, question: str) -> None:
-        """Attach the document that a question is about. If that fails, the conversation stays as it is."""
-        if len(self._shelf.documents) == 1:
+        """Attach what a question is about. If that fails, the conversation stays as it is."""
+        if len(self._shelf.documents) == 1 and self._reads == WHOLE:
             return
         before, last = self.conversation(), self._last
         with self.llama.context.unrecorded():  # what is read to find it is no answer
             try:
-                found = self._shelf.route(question)
-                self._attach(found[0].document, before)
+                look = self._shelf.look(question)
+                self._attach(look.excerpts(_EXCERPTS) if self._reads == EXCERPTS else look.found[0].document, before)
             except BaseException:
                 self._attach(self._current, before)
                 self._last = last
                 raise
-        self.found = found
+        self.found = look.found
 
-    def _attach(self, document: Shelved, conversation: Conversation) -> None:
-        """Go on with a conversation after a document."""
-        llama = self.llama
-        index, described = self._shelf.open(document)
+    def _attach(self, place: Shelved | list[Excerpt], conversation: Conversation) -> None:
+        """Go on with a conversation after a document, or after excerpts."""
+        llama, likeliest = self.llama, place[-1].document if isinstance(place, list) else place
+        index, described = self._shelf.open(likeliest)
+        if isinstance(place, list):
+            index = lay_out(llama, self._shelf, place)
         llama.reset()
         llama.attach(index)
-        if document is self._current:
+        if place == self._current:
             conversation.resume(llama, llama.n_tokens)
             return
         if llama.n_tokens + len(conversation.tokens) >= llama.longest:
+            what = "the excerpts" if isinstance(place, list) else likeliest.name
             raise OctavoError(
-                f"The conversation does not fit after {document.name}, which the question is about: /clear forgets it."
+                f"The conversation does not fit after {what}, which the question is about: /clear forgets it."
             )
         self.n_document = llama.n_tokens
         llama.read(conversation.tokens)
-        self.path, self._described, self._current = Path(document.source.path), described, document
+        self.path, self._described, self._current = Path(likeliest.source.path), described, place
         self._last = None  # its place in the context is another one now
         vars(self).pop("_text", None)

@@ -81,19 +81,27 @@ class Document(Session):
             There is no answer yet, the document was opened with `sources=False`, or none of the heads that retrieve
             sees the whole document, as in models whose windows all slide.
         """
+        attended = self._attended()[:, len(self.prompt.head()) :]
+        text, places = self._text
+        return passages(text, places, attended, most)
+
+    def _attended(self) -> np.ndarray:
+        """What the last answer paid to the document's tokens (`Recorder.attended`)."""
         if self._recorder is None:
             raise OctavoError("Sources are not recorded: open the document with sources=True.")
         document = self.llama.context.cache.document
         if self.answer is None or document is None:
             raise OctavoError("There is no answer yet, so it has no sources.")
-        attended = self._recorder.attended(document)[:, len(self.prompt.head()) :]
-        places = [Place(*place) for place in self._described.get("places", ())]
-        return passages(self._text, places, attended, most)
+        return self._recorder.attended(document)
 
     @cached_property
-    def _text(self) -> TokenText:
-        """The document's text."""
-        own = self.llama.input_ids[len(self.prompt.head()) : self.n_document]
-        tokens, numbers = np.unique(own, return_inverse=True)
-        pieces = [self.llama.piece(token) for token in tokens.tolist()]
-        return TokenText.of([pieces[number] for number in numbers.tolist()], self._described["sha256"])
+    def _text(self) -> tuple[TokenText, list[Place]]:
+        """The document's text and places."""
+        return self._text_of(self.llama.input_ids[: self.n_document], self._described)
+
+    def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
+        """Text and places of a document with these tokens, of which its index says this."""
+        own, numbers = np.unique(tokens[len(self.prompt.head()) :], return_inverse=True)
+        pieces = [self.llama.piece(token) for token in own.tolist()]
+        text = TokenText.of([pieces[number] for number in numbers.tolist()], described["sha256"])
+        return text, [Place(*place) for place in described.get("places", ())]

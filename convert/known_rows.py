@@ -38,7 +38,7 @@ class KnownRows:
         self.n_tokens = n_tokens
         self._layers = layers
         self._places = [
-            [np.argsort(layer.positions(place))[:n_tokens] for place in range(len(layer.keys))] for layer in layers
+            [_places(layer.positions(place))[:n_tokens] for place in range(len(layer.keys))] for layer in layers
         ]
 
     def rows(self, start: int, end: int) -> list[Rows]:
@@ -52,6 +52,13 @@ class KnownRows:
             )
             made.append((keys, values))
         return made
+
+
+def _places(positions: np.ndarray) -> np.ndarray:
+    """Row of each position, where each has one."""
+    places = np.empty(len(positions), np.int64)
+    places[positions] = np.arange(len(positions))
+    return places
 
 
 def known_rows(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,8 @@ class Passage:
         Label of the page, in a document that has pages.
     heading : str or None
         Headings above the passage, from the outermost one on: "Methods > Data".
+    document : str or None
+        The document's file, where there are several.
     """
 
     quote: str
@@ -61,6 +64,12 @@ class Passage:
     line: int
     page: str | None
     heading: str | None
+    document: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        known = {**asdict(self), "share": round(self.share, 4)}
+        return {name: value for name, value in known.items() if name != "document" or value is not None}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from ..runtime.recorder import QueryHead
-from ..runtime.routing import HeadQueries, attention_shares, question_queries
+from ..runtime.routing import HeadQueries, question_queries
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.library import Library
 from ..runtime.threads import one_thread
 from .documents import Source, index_document, locate, refuse_early
+from .look import PIECE, Look
 from .parts import parts_of
 from .pipeline import TooLongError, document_tokens
 from .progress import ProgressOfMany, Silent
@@ -38,8 +39,8 @@ from .word_scores import WordScores
 
 _Read = TypeVar("_Read")
 
-#: Documents whose keys are looked at, and how much that counts beside the words.
-_LOOKED_AT, _ATTENTION = 32, 0.5
+#: Documents whose keys are looked at.
+_LOOKED_AT = 32
 
 #: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
 _ROOM, _MOST_PARTS = 1536, 100
@@ -69,24 +70,6 @@ class Shelved:
         return self.source.name
 
 
-class Found(NamedTuple):
-    """A document that a question may be about.
-
-    Parameters
-    ----------
-    document : Shelved
-        The document.
-    share : float
-        Share of the attention of the question's words that it gets among the documents that were looked at.
-    score : float
-        By which it was chosen: how far it stands out by words and attention, in standard deviations.
-    """
-
-    document: Shelved
-    share: float
-    score: float
-
-
 class Shelf:
     """Documents that are indexed.
 
@@ -114,14 +97,17 @@ class Shelf:
     ) -> None:
         self.documents = list(documents)
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self._n_head = len(Prompt(llama).head())
+        self.n_head = len(Prompt(llama).head())
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
+    def _texts(self) -> dict[Shelved, np.ndarray]:
+        """The tokens of the documents, without those of the prompt's head, which are in all."""
+        return {each: self._healed(each, partial(read_tokens, each.folder))[self.n_head :] for each in self.documents}
+
+    @cached_property
     def _words(self) -> WordScores:
-        """The documents' tokens. Those of the prompt's head, which are in all, do not count."""
-        tokens = (self._healed(each, partial(read_tokens, each.folder)) for each in self.documents)
-        return WordScores([each[self._n_head :] for each in tokens])
+        return WordScores([self._texts[each] for each in self.documents])
 
     def open(self, document: Shelved) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document.
@@ -148,8 +134,8 @@ class Shelf:
             self._open.popitem(last=False)
         return opened
 
-    def route(self, question: str) -> list[Found]:
-        """Find the documents that a question is about.
+    def look(self, question: str) -> Look:
+        """Look closely at the documents that a question may be about.
 
         Parameters
         ----------
@@ -158,8 +144,8 @@ class Shelf:
 
         Returns
         -------
-        list of Found
-            The documents that were looked at closely, the likeliest first. The model is empty afterwards.
+        Look
+            What was seen. The model is empty afterwards.
 
         Raises
         ------
@@ -167,29 +153,24 @@ class Shelf:
             An index cannot be opened, and not be made again.
         """
         llama = self._llama
-        words = self._words.of(Prompt(llama).question(f" {question}"))
+        own = Prompt(llama).question(f" {question}")
+        words = self._words.of(own)
         near = np.argsort(-words, kind="stable")[:_LOOKED_AT]
+        documents = [self.documents[i] for i in near]
         queries = question_queries(llama, self._heads, question)
         with one_thread():
-            shares = attention_shares(self._best_scores(queries, [self.documents[i] for i in near]))
-        scores = _standing_out(words[near]) + _ATTENTION * _standing_out(shares)
-        found = [
-            Found(self.documents[i], float(share), float(score))
-            for i, share, score in zip(near, shares, scores, strict=True)
-        ]
-        return sorted(found, key=lambda each: -each.score)
+            pieces = [self._best_scores(queries, document, len(self._texts[document])) for document in documents]
+        return Look(documents, [self._texts[document] for document in documents], own, words[near], pieces)
 
-    def _best_scores(self, queries: Sequence[HeadQueries], documents: Sequence[Shelved]) -> np.ndarray:
-        """Highest score of a key of each document, for each head and word of a question."""
-        n_words = len(queries[0].queries) if queries else 0
-        scores = np.full((len(queries), n_words, len(documents)), -np.inf, np.float32)
-        for number, document in enumerate(documents):
-            for head, each in enumerate(queries):
-                known = self._healed(document, partial(read_keys, document.folder, each.layer, each.head.kv_head))
-                if known is not None:
-                    keys, order = known
-                    hidden = np.flatnonzero(order < self._n_head)  # all documents begin with the prompt's head
-                    scores[head, :, number] = each.best(keys, len(keys), hidden)
+    def _best_scores(self, queries: Sequence[HeadQueries], document: Shelved, n_tokens: int) -> np.ndarray:
+        """Highest score of a key of each piece of a document, for each head and word of a question."""
+        n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-n_tokens // PIECE), 1)
+        scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
+        for head, each in enumerate(queries):
+            known = self._healed(document, partial(read_keys, document.folder, each.layer, each.head.kv_head))
+            if known is not None:
+                keys, order = known
+                scores[head] = each.best(keys, order, len(keys), self.n_head, PIECE)
         return scores
 
     def _healed(self, document: Shelved, read: Callable[[], _Read]) -> _Read:
@@ -240,8 +221,7 @@ def open_shelf(
     for source in sources:
         try:
             refuse_early(source, library, notice)
-            for each in _fitting(llama, library, source, notice, prefill):
-                folder, _ = locate(llama, library, each, prefill)
+            for each, folder in _fitting(llama, library, source, notice, prefill):
                 if folder.exists():
                     shelved.setdefault(folder, Shelved(each, folder))
                 else:
@@ -258,6 +238,8 @@ def open_shelf(
         except OctavoError as problem:
             problems.append(str(problem))
         of_document.end()
+        if source.is_file:
+            vars(source).pop("document", None)  # it can be read again
     if not shelved:
         raise OctavoError(problems[0] if len(problems) == 1 else "\n- ".join(["No document can be used:", *problems]))
     for sentence in problems:
@@ -271,15 +253,16 @@ def open_shelf(
 
 def _fitting(
     llama: Llama, library: Library, source: Source, notice: Callable[[str], None], prefill: str
-) -> list[Source]:
-    """Return a document, or its parts if it is longer than the context, which is said."""
-    if locate(llama, library, source, prefill)[0].exists():
-        return [source]
+) -> list[tuple[Source, Path]]:
+    """Return a document, or its parts if it is longer than the context, which is said, and where their indexes lie."""
+    folder, _ = locate(llama, library, source, prefill)
+    if folder.exists():
+        return [(source, folder)]
     document, prompt = source.document, Prompt(llama)
     most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
     try:
         document_tokens(llama, document.name, document.text)
-        return [source]
+        return [(source, folder)]
     except TooLongError as problem:
         if problem.n_tokens > _MOST_PARTS * max(most, 0):
             raise
@@ -289,10 +272,5 @@ def _fitting(
             f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
             "(-m) reads it whole."
         )
-        return [Source(part.name, document=part) for part in parts]
-
-
-def _standing_out(values: np.ndarray) -> np.ndarray:
-    """Return how far each value is above the mean, in standard deviations."""
-    above: np.ndarray = (values - values.mean()) / max(float(values.std()), 1e-9)
-    return above
+        own = [Source(part.name, document=part) for part in parts]
+        return [(each, locate(llama, library, each, prefill)[0]) for each in own]

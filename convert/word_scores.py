@@ -13,7 +13,7 @@ import numpy as np
 #: How fast a word counts less that comes again, and how much a long piece is held to be long.
 _K1, _B = 1.5, 0.75
 
-#: A piece is two parts of so many tokens; the next piece begins with the second of them.
+#: Tokens of a part, by default. A piece is two parts; the next piece begins with the second of them.
 _PART = 256
 
 
@@ -24,13 +24,17 @@ class WordScores:
     ----------
     documents : sequence of int32 arrays, shape (n_tokens,)
         Tokens of each document; of none, it scores 0.
+    n_part : int
+        Tokens of a part: half of those of a piece.
     """
 
-    def __init__(self, documents: Sequence[np.ndarray]) -> None:
-        n_parts = [max(-(-len(tokens) // _PART), 1) for tokens in documents]
+    def __init__(self, documents: Sequence[np.ndarray], n_part: int = _PART) -> None:
+        n_parts = [max(-(-len(tokens) // n_part), 1) for tokens in documents]
         self._first = np.cumsum([0, *n_parts])[:-1]  # part of each document
         self._tokens = np.concatenate(documents)
-        within = [first + np.arange(len(tokens)) // _PART for first, tokens in zip(self._first, documents, strict=True)]
+        within = [
+            first + np.arange(len(tokens)) // n_part for first, tokens in zip(self._first, documents, strict=True)
+        ]
         self._part_of = np.concatenate(within)
         self._is_last = np.zeros(sum(n_parts), bool)
         self._is_last[self._first + n_parts - 1] = True
@@ -45,14 +49,22 @@ class WordScores:
         question : sequence of int
             Tokens of the question; one that comes again counts once.
         """
+        best: np.ndarray = np.maximum.reduceat(self._scores(question), self._first)
+        return best
+
+    def of_pieces(self, question: Sequence[int]) -> list[np.ndarray]:
+        """Return the scores of each document's pieces, one for each of its parts: float64, shape (n_parts,)."""
+        return np.split(self._scores(question), self._first[1:])
+
+    def _scores(self, question: Sequence[int]) -> np.ndarray:
+        """Scores of all pieces."""
         scores = np.zeros(len(self._is_last))
         for token in set(question):
             counts = self._pieces(np.bincount(self._part_of[self._tokens == token], minlength=len(self._is_last)))
             n_with = np.count_nonzero(counts)
             weight = np.log(1 + (len(counts) - n_with + 0.5) / (n_with + 0.5))
             scores += weight * counts * (_K1 + 1) / (counts + _K1 * self._longer)
-        best: np.ndarray = np.maximum.reduceat(scores, self._first)
-        return best
+        return scores
 
     def _pieces(self, of_parts: np.ndarray) -> np.ndarray:
         """Add to what each part has what the next part of the same document has."""

@@ -16,6 +16,10 @@ from .store.library import Library
 Notice = Callable[[str], None]
 
 
+def ignore(message: str) -> None:
+    """Say nothing."""
+
+
 def load(
     model: str | os.PathLike[str],
     library: Library,

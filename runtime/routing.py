@@ -46,22 +46,36 @@ class HeadQueries:
     rope: Rope | None
     softcap: float
 
-    def best(self, keys: np.ndarray, n_tokens: int, hidden: np.ndarray) -> np.ndarray:
-        """Return the highest score that each word gives to a key of a document: float32, shape (n_words,).
+    def best(
+        self, keys: np.ndarray, order: np.ndarray, n_tokens: int, n_hidden: int = 0, n_piece: int = 0
+    ) -> np.ndarray:
+        """Return the highest score that each word gives to a key of each piece of a document.
 
         Parameters
         ----------
         keys : array, shape (n_keys, elements of a row)
             Keys of the document, as they are stored.
+        order : int array, shape (n_keys,)
+            Position of each, from 0 to n_keys - 1.
         n_tokens : int
             Length of the document, after which the question would stand.
-        hidden : int array
-            Numbers of keys that do not count. If none is left, the scores are -inf.
+        n_hidden : int
+            How many of its first tokens do not count.
+        n_piece : int
+            Tokens of a piece; 0 for one piece of them all.
+
+        Returns
+        -------
+        float32 array, shape (n_words, n_pieces)
+            The scores; -inf in a single piece without keys.
         """
         queries = self.queries if self.rope is None else self.rope.turned(self.queries, n_tokens - self.n_before)
         scores = capped_scores(queries, as_floats(keys), self.softcap)
-        scores[:, hidden] = -np.inf
-        best: np.ndarray = scores.max(axis=1, initial=-np.inf)
+        in_order = scores[:, np.argsort(order)[n_hidden:]]
+        starts = np.arange(0, in_order.shape[1], n_piece or max(in_order.shape[1], 1))
+        if not len(starts):
+            return np.full((len(queries), 1), -np.inf, np.float32)
+        best: np.ndarray = np.maximum.reduceat(in_order, starts, axis=1)
         return best
 
 
@@ -103,15 +117,16 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) ->
 
 
 def attention_shares(scores: np.ndarray) -> np.ndarray:
-    """Return how the attention of a question is shared by documents: float32, shape (n_documents,).
+    """Return how the attention of a question is shared by texts: float32, shape (n_texts,).
 
-    Each word of the question gives its attention to documents by the softmax of their highest scores. A word that
-    stands in all documents gives each about the same.
+    Each word of the question gives its attention to texts by the softmax of their highest scores. A word that stands
+    in all texts gives each about the same.
 
     Parameters
     ----------
-    scores : float32 array, shape (n_heads, n_words, n_documents)
-        Highest score that a key of the document gets from the word; -inf where the document has no key of the head.
+    scores : float32 array, shape (n_heads, n_words, n_texts)
+        Highest score that a key of the document, or of the piece, gets from the word; -inf where it has no key of the
+        head.
     """
     highest = scores.max(axis=2, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))

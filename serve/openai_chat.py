@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -310,10 +310,7 @@ def annotations_of(end: End, request: Request) -> list[dict[str, Any]]:
     if document is None:
         return []
     known = {"file_id": document.id, "filename": document.name}
-    return [
-        {"type": "file_citation", "file_citation": {**known, **asdict(source), "share": round(source.share, 4)}}
-        for source in end.sources
-    ]
+    return [{"type": "file_citation", "file_citation": {**known, **source.as_json()}} for source in end.sources]
 
 
 def usage_of(ends: Sequence[End]) -> dict[str, Any]:

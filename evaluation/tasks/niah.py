@@ -21,8 +21,8 @@ _INSTRUCTION = (
     "Some special magic {kind}s are hidden within the following text. Make sure to memorize it. I will quiz you about "
     "the {kind}s afterwards."
 )
-_NEEDLE = "One of the special magic {kind}s for {key} is: {value}."
-_ONE = "What is the special magic {kind} for {keys} mentioned in the provided text?"
+NEEDLE = "One of the special magic {kind}s for {key} is: {value}."
+ONE = "What is the special magic {kind} for {keys} mentioned in the provided text?"
 _ALL = "What are all the special magic {kind}s for {keys} mentioned in the provided text?"
 _ONE_IS = "The special magic {kind} for {keys} mentioned in the provided text is"
 _ALL_ARE = "The special magic {kind}s for {keys} mentioned in the provided text are"
@@ -97,14 +97,14 @@ class Niah(Ruler):
 
     def _written(self, key: str, value: str) -> str:
         """Return a needle."""
-        return _NEEDLE.format(kind=self.value, key=key, value=value)
+        return NEEDLE.format(kind=self.value, key=key, value=value)
 
     def _question(self, page: Page, keys: list[str], values: list[str], place: float | None) -> Sample:
         """Ask for the values of keys."""
         *others, last = keys
         named = f"{', '.join(others)}{',' if len(others) > 1 else ''} and {last}" if others else last
         words = {"kind": self.value, "keys": named}
-        question, prefix = (_ALL, _ALL_ARE) if len(values) > 1 else (_ONE, _ONE_IS)
+        question, prefix = (_ALL, _ALL_ARE) if len(values) > 1 else (ONE, _ONE_IS)
         return page.ask(question.format(**words), prefix.format(**words), values, place)
 
 

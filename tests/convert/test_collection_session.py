@@ -1,9 +1,12 @@
 """A conversation over many documents goes on as one over the document that each question is about."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import octavo
-from octavo.convert.shelf import Found, Shelf
+from octavo.convert.look import Excerpt, Found
+from octavo.convert.shelf import Shelf
 from octavo.errors import OctavoError
 
 TEXTS = {
@@ -37,16 +40,18 @@ def route_to(monkeypatch):
     """route_to(name): have questions be about this document; returns the questions that were looked for."""
     asked = []
 
-    def route(self, question):
+    def look(self, question):
         asked.append(question)
         order = sorted(self.documents, key=lambda document: document.name != route_to.name)
-        return [Found(document, 0.5, -float(number)) for number, document in enumerate(order)]
+        found = [Found(document, 0.5, -float(number)) for number, document in enumerate(order)]
+        excerpts = [Excerpt(order[-1], 0, 20), Excerpt(order[0], 30, 70)]
+        return SimpleNamespace(found=found, excerpts=lambda n_tokens: excerpts)
 
     def to(name):
         route_to.name = name
         return asked
 
-    monkeypatch.setattr(Shelf, "route", route)
+    monkeypatch.setattr(Shelf, "look", look)
     return to
 
 
@@ -82,7 +87,7 @@ def test_a_conversation_moves_to_another_document(collection, route_to):
     assert collection.path.name == "tower.txt"
     llama, start = collection.llama, collection.n_document
     assert llama.input_ids[start : start + len(own)].tolist() == own
-    text = collection._text.text
+    text = collection._text[0].text
     assert text == TEXTS["tower.txt"]
     again = "".join(collection.regenerate())
     assert again == collection.answer.text
@@ -101,7 +106,7 @@ def test_a_question_whose_document_is_not_found_leaves_the_conversation(
         raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr(Shelf, "route", fail)
+        patch.setattr(Shelf, "look", fail)
         with pytest.raises(type(problem)):
             collection.ask("Who?")
     assert collection.n_tokens == before
@@ -122,8 +127,71 @@ def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, h
         assert collection.n_tokens == collection.n_document
 
 
+@pytest.fixture
+def excerpted(folder, how):
+    with octavo.open_collection([folder], reads="excerpts", sources=True, **how) as collection:
+        yield collection
+
+
+def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
+    """The model reads the question after them, and nothing else."""
+    route_to("tower.txt")
+    answer = excerpted.ask("Who built it?")
+    n_head = excerpted._shelf.n_head
+    assert excerpted.n_document == n_head + 20 + 40
+    assert [path.name for path in excerpted.read_from] == ["tower.txt", "ship.txt"]
+    assert excerpted.path.name == "tower.txt"
+    llama, asked = excerpted.llama, excerpted.prompt.first_question("Who built it?")
+    assert answer.timing.prompt_tokens == len(asked)
+    own = {document.name: excerpted._shelf.open(document)[0].tokens for document in excerpted._shelf.documents}
+    expected = [*own["ship.txt"][: n_head + 20], *own["tower.txt"][n_head + 30 : n_head + 70], *asked]
+    assert llama.input_ids[: len(expected)].tolist() == expected
+    for passage in excerpted.sources():
+        text = TEXTS[passage.document.rpartition("/")[2]]
+        assert " ".join(text[passage.start : passage.stop].split()) == passage.quote
+
+
+def test_a_conversation_over_excerpts_goes_on(excerpted, route_to):
+    asked = route_to("tower.txt")
+    excerpted.ask("Who built it?")
+    own = excerpted.llama.input_ids[excerpted.n_document : excerpted.n_tokens].tolist()
+    excerpted.ask("Why?")
+    start = excerpted.n_document
+    assert excerpted.llama.input_ids[start : start + len(own)].tolist() == own
+    assert asked == ["Who built it?", "Who built it?\nWhy?"]
+    route_to("ship.txt")
+    excerpted.ask("Which ship?")
+    assert [path.name for path in excerpted.read_from] == ["ship.txt", "tower.txt"]
+    assert excerpted.llama.input_ids[start : start + len(own)].tolist() == own
+
+
+def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpted, route_to, monkeypatch):
+    route_to("tower.txt")
+    excerpted.ask("Who built it?")
+    before = excerpted.llama.input_ids[: excerpted.n_tokens].tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr(Shelf, "look", lambda self, question: (_ for _ in ()).throw(OctavoError("no")))
+        with pytest.raises(OctavoError, match="no"):
+            excerpted.ask("Why?")
+    assert excerpted.llama.input_ids[: excerpted.n_tokens].tolist() == before
+    assert excerpted.ask("Why?").text is not None
+
+
+def test_answers_are_given_from_what_there_is(folder, how):
+    with pytest.raises(OctavoError, match="document or excerpts: 'pages' is neither"):
+        octavo.open_collection([folder], reads="pages", **how)
+
+
+def test_excerpts_of_one_document(folder, how):
+    with octavo.open_collection([folder / "tower.txt"], reads="excerpts", **how) as collection:
+        collection.ask("Who?")
+        assert [path.name for path in collection.read_from] == ["tower.txt"]
+        whole = collection._shelf.open(collection._shelf.documents[0])[0].tokens
+        assert collection.llama.input_ids[: collection.n_document].tolist() == whole.tolist()
+
+
 def test_of_one_document_nothing_has_to_be_found(folder, how, monkeypatch):
-    monkeypatch.setattr(Shelf, "route", None)
+    monkeypatch.setattr(Shelf, "look", None)
     with octavo.open_collection([folder / "ship.txt"], **how) as collection:
         assert collection.ask("Which ship?").text == alone(folder, how, "ship.txt", ["Which ship?"])[0]
         assert collection.found == []

@@ -67,7 +67,7 @@ def rows_of(llama, text):
 
 def test_documents_are_found_by_their_words_and_by_what_the_question_attends(llama, open_on):
     shelf, _ = open_on(TEXTS)
-    found = shelf.route(QUESTION)
+    found = shelf.look(QUESTION).found
     assert llama.n_tokens == 0
     queries = question_queries(llama, HEADS, QUESTION)
     scores = np.zeros((len(HEADS), len(queries[0].queries), len(TEXTS)), np.float32)
@@ -93,7 +93,7 @@ def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on,
     monkeypatch.setattr(shelf_module, "_LOOKED_AT", 2)
     words = shelf._words.of(Prompt(llama).question(f" {QUESTION}"))
     best = {shelf.documents[i].name for i in np.argsort(-words)[:2]}
-    found = shelf.route(QUESTION)
+    found = shelf.look(QUESTION).found
     assert {each.document.name for each in found} == best
     assert sum(each.share for each in found) == pytest.approx(1, abs=1e-4)
 
@@ -102,16 +102,16 @@ def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, 
     shelf, _ = open_on(TEXTS)
     shelf._heads = []
     words = shelf._words.of(Prompt(llama).question(f" {QUESTION}"))
-    assert shelf.route(QUESTION)[0].document.name == shelf.documents[int(words.argmax())].name
+    assert shelf.look(QUESTION).found[0].document.name == shelf.documents[int(words.argmax())].name
 
 
 def test_a_damaged_index_is_made_again(llama, open_on):
     shelf, said = open_on(TEXTS)
-    before = shelf.route(QUESTION)
+    before = shelf.look(QUESTION).found
     shelf, said = open_on(TEXTS)
     for document in shelf.documents:
         (document.folder / "layer-001.safetensors").write_bytes(b"damaged")
-    after = shelf.route(QUESTION)
+    after = shelf.look(QUESTION).found
     assert [(each.document.name, each.share, each.score) for each in after] == [
         (each.document.name, each.share, each.score) for each in before
     ]

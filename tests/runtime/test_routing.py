@@ -48,18 +48,26 @@ def test_of_a_long_question_the_end_counts(llama):
     assert len(short.queries) == len(Prompt(llama).question(TEXT))
 
 
-def test_the_best_score_is_that_of_all_keys():
+@pytest.mark.parametrize("softcap", [0.0, 3.0])
+@pytest.mark.parametrize(("n_hidden", "n_piece"), [(0, 0), (3, 0), (0, 16), (3, 10), (39, 4), (7, 33)])
+def test_the_best_score_is_that_of_all_keys_of_a_piece(n_hidden, n_piece, softcap):
     rng = np.random.default_rng(0)
     queries, keys = rng.normal(size=(5, 16)).astype(np.float32), rng.normal(size=(40, 16)).astype(np.float16)
-    none, hidden = np.zeros(0, np.int64), np.array([3, 4, 39])
+    order = rng.permutation(40)
+    expected = queries.astype(np.float64) @ keys[np.argsort(order)].T
+    expected = softcap * np.tanh(expected / softcap) if softcap else expected
+    each = HeadQueries(QueryHead(0, 0, 0), 0, queries, 0, None, softcap)
+    found = each.best(keys, order, 40, n_hidden, n_piece)
+    borders = range(n_hidden, 40, n_piece or 40)
+    pieces = [expected[:, first : min(first + (n_piece or 40), 40)].max(axis=1) for first in borders]
+    np.testing.assert_allclose(found, np.stack(pieces, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_piece", [0, 8])
+def test_a_document_without_keys_has_no_score(n_piece):
+    queries, keys = np.ones((5, 16), np.float32), np.ones((3, 16), np.float16)
     each = HeadQueries(QueryHead(0, 0, 0), 0, queries, 0, None, 0.0)
-    expected = queries.astype(np.float64) @ keys.T
-    np.testing.assert_allclose(each.best(keys, 40, none), expected.max(axis=1), rtol=1e-5)
-    shown = np.delete(expected, hidden, axis=1)
-    np.testing.assert_allclose(each.best(keys, 40, hidden), shown.max(axis=1), rtol=1e-5)
-    assert (each.best(keys, 40, np.arange(40)) == -np.inf).all()
-    capped = HeadQueries(QueryHead(0, 0, 0), 0, queries, 0, None, 3.0)
-    np.testing.assert_allclose(capped.best(keys, 40, none), (3 * np.tanh(expected / 3)).max(axis=1), rtol=1e-5)
+    assert (each.best(keys, np.arange(3), 3, 3, n_piece) == -np.inf).all()
 
 
 def test_shares_are_a_softmax_of_each_word_over_documents():
