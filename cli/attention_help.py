@@ -27,11 +27,15 @@ def attention_help() -> str:
 
 def task_help() -> str:
     """Return the tasks of `octavo eval`, with their parameters, as text for a terminal."""
+    from ..evaluation.folders import FOLDER_TASKS, folder_task_class
     from ..evaluation.tasks import TASKS, task_class
 
     return _explained(
         "octavo eval takes one of these tasks. Parameters follow a colon: niah-multikey:haystack=needles,key=uuid.",
-        [(name, task_class(name)) for name in TASKS],
+        [
+            *((name, task_class(name)) for name in TASKS),
+            *((name, folder_task_class(name)) for name in FOLDER_TASKS),
+        ],
     )
 
 

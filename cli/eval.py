@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..evaluation.folders import FOLDER_TASKS
 from ..evaluation.tasks import TASKS
-from ..runtime.methods import LLAMA_CPP
+from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from . import options
 from .option_types import AttentionListType, BudgetListType, DepthListType, TaskType
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
+    from ..evaluation.folders.task import FolderTask
     from ..evaluation.tasks.task import Task
 
 #: Columns of a table and of CSV: a key of the rows, and its heading.
@@ -43,12 +45,29 @@ _TASK_COLUMNS = {
 }
 
 
-_WIDTH = max(map(len, TASKS))
-_TASK_LINES = "\n".join(f"{name:<{_WIDTH}}  {entry.summary}" for name, entry in TASKS.items())
+#: Columns of tasks over folders.
+_FOLDER_COLUMNS = {
+    "way": "read for an answer",
+    "documents": "documents",
+    "depth": "depth",
+    "samples": "samples",
+    "score": "score",
+    "standard_error": "standard error",
+    "found": "answer in what is read",
+    "held": "tokens read",
+    "first_token_s": "first token s",
+}
+
+_ALL_TASKS = {**TASKS, **FOLDER_TASKS}
+_WIDTH = max(map(len, _ALL_TASKS))
+_TASK_LINES = "\n".join(f"{name:<{_WIDTH}}  {entry.summary}" for name, entry in _ALL_TASKS.items())
 _HELP = f"""Measure what each method and budget costs in quality.
 
 \b
 {_TASK_LINES}
+
+Tasks over folders compare no attentions but what is read for an answer: the document that the question is about,
+excerpts of all documents, and what others do.
 
 A task takes parameters as --attention does, such as niah-multikey:haystack=needles; `octavo eval
 help` prints them all.
@@ -95,7 +114,7 @@ where it stopped, and methods and depths can be added.
 @options.output_option("md", "json", "csv")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw score over what was read too.")
 def eval(
-    task: Task,
+    task: Task | FolderTask,
     model_options: options.ModelOptions,
     attention: list[str],
     budgets: list[float],
@@ -108,6 +127,8 @@ def eval(
     plot: Path | None,
 ) -> None:
     from ..evaluation.evaluate import Evaluation, Settings
+    from ..evaluation.folders.evaluate import FolderEvaluation, FolderSettings
+    from ..evaluation.folders.task import FolderTask
     from ..runtime.methods.compose import plan_for
 
     if LLAMA_CPP in attention:
@@ -120,19 +141,20 @@ def eval(
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
-    library = model_options.library()
-    settings = Settings(
-        attention,
-        budgets,
-        depths,
-        samples or task.samples,
-        seed,
-        made_of,
-        plan_for(attention, plan, library),
-    )
+    library, n_samples = model_options.library(), samples or task.samples
+    evaluation: Evaluation | FolderEvaluation
     with resumable(), TaskProgress() as progress:
-        llama = model_options.open(plan=settings.plan)
-        evaluation = Evaluation(llama, library, task, settings, progress, notice)
+        if isinstance(task, FolderTask):
+            _refuse_for_folders()
+            llama = model_options.open(attention=DEFAULT_ATTENTION)
+            folders = FolderSettings(depths, n_samples, seed, made_of)
+            evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
+        else:
+            settings = Settings(
+                attention, budgets, depths, n_samples, seed, made_of, plan_for(attention, plan, library)
+            )
+            llama = model_options.open(plan=settings.plan)
+            evaluation = Evaluation(llama, library, task, settings, progress, notice)
         result = evaluation.run()
     notice(f"The samples are kept in {evaluation.results.path}")
     if plot is not None:
@@ -146,8 +168,17 @@ def eval(
         click.echo(as_csv(result) if output == "csv" else as_markdown(result))
 
 
+def _refuse_for_folders() -> None:
+    """Refuse options that mean nothing for tasks over folders."""
+    for name in ("attention", "budgets", "plan", "plot"):
+        if options.is_on_command_line(name):
+            raise click.UsageError(f"A task over folders compares no attentions: leave out --{name}.")
+
+
 def _columns(result: dict[str, Any]) -> dict[str, str]:
     """Return the columns of a result: those of all tasks, and those of its own."""
+    if result["task"] in FOLDER_TASKS:
+        return {**_FOLDER_COLUMNS, "score": result["metric"]}
     of_task = {key: title for key, title in _TASK_COLUMNS.items() if any(key in row for row in result["results"])}
     return {**_COLUMNS, "score": result["metric"], **of_task}
 
@@ -188,7 +219,7 @@ def _cell(name: str, row: dict[str, Any]) -> str:
         return "-"
     if isinstance(value, str):
         return value
-    if name in ("depth", "samples"):
+    if name in ("depth", "samples", "documents", "held"):
         return f"{value:,}"
     return f"{value:.4g}" if name == "budget" else f"{value:.4f}" if name == "kl_divergence" else f"{value:.3f}"
 

@@ -82,12 +82,14 @@ class TaskType(click.ParamType[Any]):
     name = "TASK[:KEY=VALUE,...]"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from ..evaluation.folders import FOLDER_TASKS
         from ..evaluation.tasks import TASKS
 
-        return completions([*TASKS, HELP], incomplete)
+        return completions([*TASKS, *FOLDER_TASKS, HELP], incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ..errors import OctavoError
+        from ..evaluation.folders import FOLDER_TASKS, folder_task_class
         from ..evaluation.tasks import TASKS, task_class
         from ..runtime.methods.parameters import read_settings
 
@@ -97,11 +99,13 @@ class TaskType(click.ParamType[Any]):
             click.echo(task_help(), nl=False)
             raise click.exceptions.Exit(0)
         name, colon, text = str(value).partition(":")
-        if name not in TASKS:
-            guess = guessed(name, TASKS)
-            self.fail(f"There is no task named '{name}': choose from {', '.join(TASKS)}.{guess}", param, ctx)
+        known = [*TASKS, *FOLDER_TASKS]
+        if name not in known:
+            guess = guessed(name, known)
+            self.fail(f"There is no task named '{name}': choose from {', '.join(known)}.{guess}", param, ctx)
         try:
-            return task_class(name)(**read_settings(task_class(name), text) if colon else {})
+            own = task_class(name) if name in TASKS else folder_task_class(name)
+            return own(**read_settings(own, text) if colon else {})
         except OctavoError as problem:
             self.fail(str(problem), param, ctx)
 

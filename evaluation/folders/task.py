@@ -16,7 +16,7 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import Parameters, parameter
 from ..prose import BORDER
-from .scores import contains
+from ..tasks.scores import contains
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class FolderTask(Parameters, ABC):
     Attributes
     ----------
     name : str
-        Key of the task in the table `TASKS`.
+        Key of the task in the table `FOLDER_TASKS`.
     metric : str
         What a score counts.
     samples : int

@@ -10,9 +10,9 @@ import numpy as np
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ..prose import prose_of
-from .data import ARTICLES, NOVEL
-from .folder import Asked, Folder, FolderTask, documents_with
-from .qa import Paragraph, read_articles
+from ..tasks.data import ARTICLES, NOVEL
+from ..tasks.qa import Paragraph, read_articles
+from .task import Asked, Folder, FolderTask, documents_with
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ..prose import prose_of
-from .data import NOVEL
-from .folder import Asked, Folder, FolderTask, documents_with
-from .needle import FACTS
+from ..tasks.data import NOVEL
+from ..tasks.needle import FACTS
+from .task import Asked, Folder, FolderTask, documents_with
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+"""Tasks of `octavo eval` over many documents: a table of their names, and one file for each.
+
+Importing this package is cheap. What they compare is not attentions but ways to answer from many documents (ways.py).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..tasks import Entry
+
+if TYPE_CHECKING:
+    from .task import FolderTask
+
+FOLDER_TASKS = {
+    "folder-needle": Entry("needle.FolderNeedle", "facts, each in one document of a folder"),
+    "folder-qa": Entry("qa.FolderQA", "questions about articles, each in one document of a folder"),
+    "folder-multikey": Entry(
+        "multikey.FolderMultikey", "RULER: the value of one of many keys in the files of a folder"
+    ),
+}
+
+
+def folder_task_class(name: str) -> type[FolderTask]:
+    """Import a task.
+
+    Parameters
+    ----------
+    name : str
+        A key of `FOLDER_TASKS`.
+
+    Returns
+    -------
+    type
+        The task's class, a dataclass whose fields all have defaults.
+    """
+    module, class_name = FOLDER_TASKS[name].path.split(".")
+    task: type[FolderTask] = getattr(import_module(f".{module}", __package__), class_name)
+    return task

@@ -1,0 +1,122 @@
+"""Ways to answer a question from many documents: what the model holds when it reads the question.
+
+A way is a function that brings the model to where the question follows, and says whether what it holds has the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ...convert.excerpts import lay_out
+from ...convert.shelf import Shelf, Shelved
+from ...convert.word_scores import WordScores
+from ...runtime.llama import Llama
+from ...runtime.prompt import Prompt
+from ..prose import BORDER
+from .task import Asked
+
+#: Tokens of excerpts, and of chunks.
+_EXCERPTS = 1024
+
+#: Tokens of a chunk: two parts of so many.
+_PART = 256
+
+
+class Reading:
+    """Documents, and a model that answers questions about them.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    shelf : Shelf
+        The documents, which it has read.
+    """
+
+    def __init__(self, llama: Llama, shelf: Shelf) -> None:
+        self.llama, self._shelf, self._prompt = llama, shelf, Prompt(llama)
+        self._by_name = {document.name: document for document in shelf.documents}
+        self._texts = [shelf.open(document)[0].tokens[shelf.n_head :] for document in shelf.documents]
+        self._chunks = WordScores(self._texts, _PART)
+
+    def right(self, asked: Asked) -> bool:
+        """Attach the document that has the answer, whole: what routing cannot better."""
+        self._attach(self._by_name[asked.document])
+        return True
+
+    def document(self, asked: Asked) -> bool:
+        """Attach the document that the question is about, whole, as `--read document` does."""
+        best = self._shelf.look(asked.question).found[0].document
+        self._attach(best)
+        return best.name == asked.document
+
+    def excerpts(self, asked: Asked) -> bool:
+        """Lay excerpts of all documents out, as `--read excerpts` does."""
+        excerpts = self._shelf.look(asked.question).excerpts(_EXCERPTS)
+        index = lay_out(self.llama, self._shelf, excerpts)
+        self.llama.reset()
+        self.llama.attach(index)
+        return self._has(index.tokens[self._shelf.n_head :].tolist(), asked)
+
+    def chunks(self, asked: Asked) -> bool:
+        """Read the chunks of 512 tokens with the highest BM25, the best one last."""
+        scores = self._chunks.of_pieces(self._prompt.question(f" {asked.question}"))
+        every = [(score, number, part) for number, own in enumerate(scores) for part, score in enumerate(own)]
+        taken: set[tuple[int, int]] = set()
+        chosen: list[list[int]] = []
+        for _, number, part in sorted(every, key=lambda each: -each[0]):
+            parts = {(number, part), (number, part + 1)}
+            if not taken & parts:
+                taken |= parts
+                chosen.insert(0, self._texts[number][part * _PART : (part + 2) * _PART].tolist())
+            if sum(map(len, chosen)) >= _EXCERPTS:
+                break
+        return self._read(chosen, asked)
+
+    def all(self, asked: Asked) -> bool:
+        """Read all documents, one after another. Raises OctavoError where they do not fit the context."""
+        return self._read([text.tolist() for text in self._texts], asked)
+
+    @property
+    def n_all(self) -> int:
+        """Return how many tokens all documents have."""
+        return sum(map(len, self._texts))
+
+    def _attach(self, document: Shelved) -> None:
+        self.llama.reset()
+        self.llama.attach(self._shelf.open(document)[0])
+
+    def _read(self, texts: Sequence[list[int]], asked: Asked) -> bool:
+        """Read texts anew."""
+        border = self.llama.tokenize(BORDER.encode(), add_bos=False)
+        tokens = [token for text in texts for token in [*text, *border]]
+        self.llama.reset()
+        self.llama.read([*self._prompt.head(), *tokens])
+        return self._has(tokens, asked)
+
+    def _has(self, tokens: Sequence[int], asked: Asked) -> bool:
+        """Whether tokens have the passage that has the answer."""
+        text = b"".join(map(self.llama.piece, tokens)).decode(errors="replace")
+        return asked.passage in text
+
+    def answer(self, question: str, n_tokens: int) -> Iterator[str]:
+        """Yield the pieces of an answer, each token the likeliest."""
+        llama = self.llama
+        generated = llama.generate(self._prompt.first_question(question), reset=False, temp=0.0)
+        try:
+            for _, token in zip(range(n_tokens), generated, strict=False):
+                if llama.ends(token):
+                    return
+                yield llama.piece(token).decode(errors="replace")
+        finally:
+            generated.close()
+
+
+#: The ways, by name; the last one only where all documents fit the context.
+WAYS: dict[str, Callable[[Reading, Asked], bool]] = {
+    "document": Reading.document,
+    "excerpts": Reading.excerpts,
+    "BM25 chunks, read": Reading.chunks,
+    "the right document": Reading.right,
+    "all documents, read": Reading.all,
+}
