@@ -16,7 +16,7 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import Parameters, parameter
 from ..prose import BORDER
-from ..tasks.scores import contains
+from ..tasks.scores import contains_words
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class FolderTask(Parameters, ABC):
 
     def score(self, text: str, asked: Asked) -> float:
         """Return 1 if what the model wrote has an accepted answer, else 0."""
-        return contains(text, asked.answers)
+        return contains_words(text, asked.answers)
 
 
 def documents_with(
@@ -129,7 +129,8 @@ def documents_with(
 ) -> dict[str, str]:
     """Hide paragraphs in documents of prose, each at a random place between two of its paragraphs.
 
-    Prose is taken in order, from its beginning again at its end.
+    The prose of a document begins at a paragraph that is drawn, of which none is drawn twice, so that no two documents
+    are the same. After its end follows its beginning.
 
     Parameters
     ----------
@@ -150,11 +151,14 @@ def documents_with(
     Raises
     ------
     OctavoError
-        If the paragraphs of a document leave no room for prose.
+        If the paragraphs of a document leave no room for prose, or there are fewer paragraphs of it than documents.
     """
     prose, lengths = haystack.text.split(BORDER), [len(tokens) for tokens in haystack.paragraphs]
-    documents, at = {}, 0
-    for number, own in enumerate(hidden, 1):
+    if len(prose) < len(hidden):
+        raise OctavoError(f"{len(prose)} paragraphs make no {len(hidden)} different documents: give a longer text.")
+    documents = {}
+    starts = rng.permutation(len(prose))[: len(hidden)].tolist()
+    for number, (at, own) in enumerate(zip(starts, hidden, strict=True), 1):
         room = depth - sum(len(haystack.pieces(paragraph + BORDER)) for paragraph in own)
         if room <= 0:
             raise OctavoError(f"{depth:,} tokens have no room for {len(own)} paragraphs: give larger --depths.")

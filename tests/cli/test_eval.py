@@ -13,6 +13,7 @@ from helpers.index_builds import Entered, Recorded
 
 import octavo as package
 from octavo.cli import main as cli_main
+from octavo.evaluation.folders import FOLDER_TASKS
 from octavo.evaluation.tasks import TASKS, task_class
 from octavo.runtime.methods import words
 
@@ -60,7 +61,7 @@ def test_help_tells_of_each_task():
     assert shown.exit_code == 0
     usage = "".join(shown.stdout.split("\n\n")[0].split())
     assert usage == "Usage:octavoeval[OPTIONS]TASK[:KEY=VALUE,...]"
-    for name, task in TASKS.items():
+    for name, task in {**TASKS, **FOLDER_TASKS}.items():
         assert re.search(rf"^  {name} +{task.summary}$", shown.stdout, re.MULTILINE)
     for name in ("attention", "budgets", "depths", "samples", "seed", "data", "plan", "output", "plot"):
         assert f"--{name} " in shown.stdout
@@ -209,7 +210,7 @@ def test_a_text_that_does_not_fit(on_tiny):
     ("arguments", "message"),
     [
         (["puzzles"], "Invalid value for 'TASK[:KEY=VALUE,...]': There is no task named 'puzzles': choose from "
-         f"{', '.join(TASKS)}."),
+         f"{', '.join([*TASKS, *FOLDER_TASKS])}."),
         (["qa:chat=yes"], "Invalid value for 'TASK[:KEY=VALUE,...]': qa's chat has to be on or off, not yes."),
         (["passkey:keys=2"], "Invalid value for 'TASK[:KEY=VALUE,...]': passkey has no parameter named 'keys': its "
          "parameters are per_text, n_tokens."),
