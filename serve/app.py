@@ -25,6 +25,7 @@ from .documents import Documents
 from .embeddings import Embeddings
 from .engine import Engine
 from .errors import RequestError
+from .finding import Finder
 from .http import openai_error
 from .kept_prompts import KeptPrompts
 from .security import Guard
@@ -100,7 +101,8 @@ def open_server(
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
     documents.when_removed = engine.forget
     embeddings = Embeddings(engine)
-    return Server(engine, documents, ChatTemplate(llama), embeddings, kept, sampling, attention, int(time.time()))
+    finder, template = Finder(engine, library, heads), ChatTemplate(llama)
+    return Server(engine, documents, finder, template, embeddings, kept, sampling, attention, int(time.time()))
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:

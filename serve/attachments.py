@@ -1,4 +1,4 @@
-"""Documents that messages name or bring along."""
+"""Documents that a request names, and that messages name or bring along."""
 
 from __future__ import annotations
 
@@ -10,32 +10,24 @@ from .server import Server
 
 
 class Attachments:
-    """The document of a conversation: one, however often it is named.
+    """The documents of a conversation, each once, however often it is named.
 
     Parameters
     ----------
     server : Server
         Where documents are read.
-    named : str, optional
-        Id or name of a document that the request names beside its messages.
+    named : str or list of str, optional
+        Ids, names or patterns of documents that the request names beside its messages.
     """
 
-    def __init__(self, server: Server, named: str | None = None) -> None:
-        self._server, self.document = server, named
+    def __init__(self, server: Server, named: str | list[str] | None = None) -> None:
+        self._server = server
+        self.documents = list(dict.fromkeys([named] if isinstance(named, str) else named or ()))
 
     def name(self, reference: str) -> None:
-        """Take a document that a message names.
-
-        Raises
-        ------
-        RequestError
-            Another one was named before.
-        """
-        if self.document not in (None, reference):
-            raise RequestError(
-                f"One document at a time: the messages name {self.document} and {reference}.", param="messages"
-            )
-        self.document = reference
+        """Take a document that a message names."""
+        if reference not in self.documents:
+            self.documents.append(reference)
 
     async def bring(self, name: str | None, data: str) -> None:
         """Take a document that a message brings along, and wait until it is read.

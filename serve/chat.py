@@ -24,8 +24,9 @@ class Ask:
         The conversation, in OpenAI's form, with contents as text.
     request : Request
         How the answer is drawn; its tokens are filled in here.
-    document : str, optional
-        Id or name of the document that the conversation is over.
+    documents : sequence of str
+        Ids, names or patterns of the documents that the conversation is over: of several the answer comes from the one
+        that the question is about.
     tools : sequence of dict
         Functions that the model may call, in OpenAI's form.
     choice : str
@@ -40,7 +41,7 @@ class Ask:
 
     messages: Sequence[Message]
     request: Request
-    document: str | None = None
+    documents: Sequence[str] = ()
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True
@@ -95,10 +96,11 @@ async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
         grammar = grammar_of(ask.schema, "response_format")
     stops = [*ask.request.stop, *server.template.stops]
     made = replace(ask.request, grammar=grammar, stop=stops)
-    if ask.document is None:
+    if not ask.documents:
         made = replace(made, tokens=server.template.tokens(ask.messages, tools, ask.options))
     else:
-        document = await server.documents.open(ask.document)
+        question = _question(ask.messages)
+        document = await server.documents.open_for(ask.documents, lambda paths: server.finder.find(paths, question))
         made = replace(made, document=document, tokens=server.template.after_document(ask.messages, tools))
     if checked:
         server.engine.check(made)
@@ -150,6 +152,12 @@ async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[E
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 yield Finished(reason, event)
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """The last question, and the one before it, which it may go on from."""
+    asked = [str(message["content"]) for message in messages if message["role"] == "user"]
+    return "\n".join(asked[-2:])
 
 
 def _forces(ask: Ask) -> bool:

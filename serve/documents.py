@@ -7,11 +7,13 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatch
 from functools import cached_property
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +105,10 @@ class OpenDocument:
         return passages(self.text(llama), places, attended, _MOST_SOURCES)
 
 
+#: The id, the folder and the manifest of an index.
+_Finished = tuple[str, Path, dict[str, Any]]
+
+
 class Documents:
     """The documents of one model's library. Methods that are coroutines belong to the server's loop.
 
@@ -134,7 +140,7 @@ class Documents:
     def _uploads(self) -> Path:
         return self._library.folder / "uploads"
 
-    def _finished(self) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    def _finished(self) -> Iterator[_Finished]:
         """Yield the id, the folder and the manifest of each index that the model can attend as it is set now."""
         for path, manifest in self._library.indexes():
             known = manifest["document"]
@@ -162,16 +168,46 @@ class Documents:
         RequestError
             There is none, it is still being read, it could not be read, or its index is damaged.
         """
-        found = list(self._finished())
-        own = [each for each in found if each[0] == reference]
-        own = own or [each for each in found if each[2]["document"]["name"] == reference]
+        return await self._open_first(self._named(reference, list(self._finished())))
+
+    async def open_for(
+        self, references: Sequence[str], choose: Callable[[list[Path]], Awaitable[Path]]
+    ) -> OpenDocument:
+        """Open the one of several documents that is chosen.
+
+        Parameters
+        ----------
+        references : sequence of str
+            Ids and names as in `open`, and patterns of names, such as "*.pdf".
+        choose : coroutine function
+            Takes the indexes of several documents, and returns one of them.
+
+        Raises
+        ------
+        RequestError
+            As in `open`, or a pattern fits no name.
+        """
+        finished = list(self._finished())
+        known = {path: each for name in references for each in self._named(name, finished) for path in [each[1]]}
+        chosen = next(iter(known)) if len(known) == 1 else await choose(list(known))
+        return await self._open_first([known[chosen]])
+
+    def _named(self, reference: str, finished: list[_Finished]) -> list[_Finished]:
+        """Return the documents that have an id, else those that have a name, else those whose names fit a pattern."""
+        own = [each for each in finished if each[0] == reference][:1]
+        own = own or [each for each in finished if each[2]["document"]["name"] == reference][:1]
+        if not own and has_magic(reference):
+            own = [each for each in finished if fnmatch(each[2]["document"]["name"], reference)]
         if not own and (reading := self._readings.get(reference)) is not None:
             if reading.problem:
                 raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
             raise RequestError(f"{reading.file.name} is still being read: ask again later.", 409)
         if not own:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
-        document_id, path, _ = own[0]
+        return own
+
+    async def _open_first(self, found: list[_Finished]) -> OpenDocument:
+        document_id, path, _ = found[0]
         return await asyncio.to_thread(self._open, document_id, path)
 
     def _open(self, document_id: str, path: Path) -> OpenDocument:

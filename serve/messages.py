@@ -56,7 +56,7 @@ class MessagesBody(BaseModel):
 
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
-    document: str | None = None
+    document: str | list[str] | None = None
     attention: str | None = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -120,7 +120,7 @@ async def _ask(server: Server, body: MessagesBody, client: str) -> tuple[Ask, bo
     ask = Ask(
         messages=messages,
         request=request,
-        document=attachments.document,
+        documents=attachments.documents,
         tools=[{"type": "function", "function": tool} for tool in tools],
         choice=named[choice.type],
         parallel=not choice.disable_parallel_tool_use,

@@ -105,7 +105,7 @@ class ChatBody(BaseModel):
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
-    document: str | None = None
+    document: str | list[str] | None = None
     attention: str | None = None
     sources: bool = False
     max_tokens: int | None = Field(None, ge=1)
@@ -138,6 +138,8 @@ async def complete(http_request: HttpRequest) -> Response:
     ask = await _ask(server, body, client_of(http_request))
     request = await prepared(server, ask)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
+    if request.document is not None:
+        head["document"] = {"file_id": request.document.id, "filename": request.document.name}
     requests = [_numbered(request, number) for number in range(body.n)]
     if body.stream:
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
@@ -180,7 +182,7 @@ async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
     return Ask(
         messages=messages,
         request=request,
-        document=attachments.document,
+        documents=attachments.documents,
         tools=[tool.model_dump(exclude_none=True) for tool in body.tools or ()],
         choice=choice if isinstance(choice, str) else choice.function.name,
         parallel=body.parallel_tool_calls,

@@ -64,7 +64,7 @@ class ResponseBody(BaseModel):
     model: str
     input: str | list[dict[str, Any]] = Field(min_length=1)
     instructions: str | None = None
-    document: str | None = None
+    document: str | list[str] | None = None
     attention: str | None = None
     sources: bool = False
     max_output_tokens: int | None = Field(None, ge=1)
@@ -105,7 +105,7 @@ async def respond(http_request: HttpRequest) -> Response:
             sources=body.sources,
             client=client_of(http_request),
         ),
-        document=attachments.document,
+        documents=attachments.documents,
         tools=[_as_tool(tool) for tool in body.tools or ()],
         choice=choice if isinstance(choice, str) else choice.name,
         parallel=body.parallel_tool_calls,

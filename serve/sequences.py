@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +116,17 @@ class Sequences:
             self._idle.append(held)
             raise
         self._running.append(held)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Have the model compute something else, on an empty sequence that is empty again afterwards."""
+        held = self._fresh(self._attention, None)
+        try:
+            yield
+        finally:
+            self._held.take(held)
+            self._llama.reset()
+            self._idle.append(held)
 
     def take(self, held: Held) -> None:
         """Have the model go on with a sequence."""

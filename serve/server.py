@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .documents import Documents
     from .embeddings import Embeddings
     from .engine import Engine
+    from .finding import Finder
     from .kept_prompts import KeptPrompts
     from .template import ChatTemplate
 
@@ -26,6 +27,8 @@ class Server:
         Generates.
     documents : Documents
         The documents that are read, and those that are being read.
+    finder : Finder
+        Finds the document that a question is about.
     template : ChatTemplate
         The model's chat template.
     embeddings : Embeddings
@@ -42,6 +45,7 @@ class Server:
 
     engine: Engine
     documents: Documents
+    finder: Finder
     template: ChatTemplate
     embeddings: Embeddings
     kept: KeptPrompts

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.served import serving
@@ -219,10 +220,58 @@ def test_what_is_connected_ends_where_its_request_is_cancelled():
     assert ended == [True]
 
 
-def test_two_documents_at_once_are_refused(served, file):
-    parts = [{"type": "file", "file": {"file_id": name}} for name in (file["id"], "other")]
-    status, error = served.refused("/v1/chat/completions", model="x", messages=[{"role": "user", "content": parts}])
-    assert (status, "One document at a time" in error["message"]) == (400, True)
+@pytest.fixture(scope="module")
+def three(served):
+    """Ids of three documents of different words, by name."""
+    texts = {
+        "ships.log": "The Petrel passed the lighthouse at noon. ",
+        "bread.log": "Bakers knead dough before dawn. ",
+        "stars.log": "Jupiter has many moons. ",
+    }
+    return {name: served.read(name, (text * 12).encode())["id"] for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("named", [["ships.log", "bread.log", "stars.log"], "*.log", ["[bs]*.log", "ships.log"]])
+def test_of_several_documents_the_one_that_the_question_is_about_answers(served, three, named):
+    for question, name in (
+        ("When do bakers knead dough?", "bread.log"),
+        ("Which moons has Jupiter?", "stars.log"),
+        ("When did the Petrel pass the lighthouse?", "ships.log"),
+    ):
+        messages = [{"role": "user", "content": question}]
+        settings = {"model": "x", "messages": messages, "max_tokens": 4}
+        found = served.post("/v1/chat/completions", document=named, **settings)
+        assert found["document"] == {"file_id": three[name], "filename": name}
+        alone = served.post("/v1/chat/completions", document=name, **settings)
+        assert found["choices"][0]["message"]["content"] == alone["choices"][0]["message"]["content"]
+        assert found["usage"]["prompt_tokens"] == alone["usage"]["prompt_tokens"]
+
+
+def test_files_in_messages_and_other_apis_are_looked_through_too(served, three):
+    parts = [{"type": "file", "file": {"file_id": name}} for name in three.values()]
+    parts.append({"type": "text", "text": "When do bakers knead dough?"})
+    body = {"model": "x", "messages": [{"role": "user", "content": parts}], "max_tokens": 4}
+    assert served.post("/v1/chat/completions", **body)["document"]["filename"] == "bread.log"
+    alone = served.post("/v1/responses", model="x", input="When do bakers knead dough?", document="bread.log")
+    found = served.post("/v1/responses", model="x", input="When do bakers knead dough?", document=list(three))
+    assert found["output"][0]["content"] == alone["output"][0]["content"]
+
+
+def test_looking_for_a_document_disturbs_no_conversation(served, three):
+    messages = [{"role": "user", "content": "Which moons has Jupiter?"}]
+    body = {"model": "x", "messages": messages, "document": "stars.log", "max_tokens": 40, "temperature": 0}
+    alone = served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(served.post, "/v1/chat/completions", **{**body, "document": "*.log"}) for _ in range(4)]
+        answers = [each.result()["choices"][0]["message"]["content"] for each in asked]
+    assert answers == [alone] * 4
+
+
+def test_a_document_among_several_that_is_not_there_is_refused(served, three):
+    messages = [{"role": "user", "content": "Why?"}]
+    for named in (["ships.log", "gone.log"], "*.gone"):
+        status, error = served.refused("/v1/chat/completions", model="x", messages=messages, document=named)
+        assert (status, "There is no document" in error["message"]) == (404, True)
 
 
 def test_a_document_inside_a_message_is_read_first(served):

@@ -38,8 +38,7 @@ def test_a_prompt_shares_what_another_has_read_while_that_goes_on(served):
     never = {str(token): -100 for token in range(250, served.server.engine.llama.n_vocab())}
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(complete, served, tokens, 300, logit_bias=never)
-        time.sleep(0.1)
-        while served.server.engine.sequences.n_tokens < len(tokens) or not served.server.engine.n_running:
+        while not any(each.held and each.held.n_tokens >= len(tokens) for each in served.server.engine._running):
             time.sleep(0.02)
         other = complete(served, [*tokens[:1000], 4, 4, 4])
         assert not running.done()
