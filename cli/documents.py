@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,12 +31,9 @@ read_option = click.option(
 
 def is_collection(documents: Sequence[str]) -> bool:
     """Return whether arguments name several documents: a folder does, and a pattern."""
-    return len(documents) > 1 or any(not os.path.isfile(name) and name != "-" and _is_many(name) for name in documents)
+    from ..convert.collection import names_many
 
-
-def _is_many(name: str) -> bool:
-    """Return whether a name that is no file stands for several: that of a folder, or a pattern."""
-    return os.path.isdir(name) or (glob.has_magic(name) and not os.path.lexists(name))
+    return len(documents) > 1 or any(map(names_many, documents))
 
 
 def open_session(

@@ -51,13 +51,19 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
     return list(found.values())
 
 
+def names_many(path: Name) -> bool:
+    """Return whether a path stands for several documents: a folder does, and a pattern that is no file's name."""
+    name = os.fspath(path)
+    return os.path.isdir(name) or (glob.has_magic(name) and not os.path.lexists(name))
+
+
 def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
     """Yield the documents that one path names."""
     name = os.fspath(path)
-    if os.path.isdir(name):
-        yield from _documents_in(Path(path), notice)
-    elif name == STANDARD_INPUT or os.path.lexists(name) or not glob.has_magic(name):
+    if not names_many(path):
         yield path
+    elif os.path.isdir(name):
+        yield from _documents_in(Path(path), notice)
     else:
         matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
         if "**" in Path(name).parts:  # which goes into folders by itself
