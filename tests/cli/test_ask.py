@@ -246,6 +246,19 @@ def test_ask_a_folder(folder, on_tiny):
     assert sum(each["share"] for each in answer["documents"]) == pytest.approx(1, abs=1e-3)
 
 
+def test_ask_for_excerpts_of_a_folder(folder, on_tiny):
+    result = octavo("ask", folder, "Which ship?", *on_tiny, *SHORT_ANSWER, "--read", "excerpts", "--sources")
+    assert (result.exit_code, "Traceback" in result.stderr) == (0, False)
+    [which] = re.findall(rf"^\(From {folder}/(ship|tower)\.txt, {folder}/(ship|tower)\.txt\.\)$", result.stderr, re.M)
+    assert set(which) == {"ship", "tower"}
+    assert re.search(r"^\d\. (ship|tower)\.txt, line \d+ \(|^Not from the document", result.stdout, re.M)
+    settings = [*on_tiny, *SHORT_ANSWER, "--read", "excerpts", "-o", "json"]
+    answer = json.loads(octavo("ask", folder, "Which ship?", *settings).stdout)
+    assert {answer["document"], *answer["read_from"]} == {str(folder / "ship.txt"), str(folder / "tower.txt")}
+    one = json.loads(octavo("ask", folder / "ship.txt", "Which ship?", *settings).stdout)
+    assert one["read_from"] == [str(folder / "ship.txt")]
+
+
 def test_a_folder_without_documents_is_refused(tmp_path, on_tiny):
     (tmp_path / "empty").mkdir()
     result = octavo("ask", tmp_path / "empty", "Which ship?", *on_tiny)
