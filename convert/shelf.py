@@ -46,7 +46,7 @@ _LOOKED_AT = 32
 _ROOM, _MOST_PARTS = 1536, 100
 
 #: Indexes that are kept open.
-_KEPT_OPEN = 16
+_KEPT_OPEN = 4
 
 
 @dataclass(frozen=True, eq=False)
