@@ -1,0 +1,103 @@
+"""Measure questions about very many documents: how long each is looked for, the first token, memory, and right answers.
+
+    python benchmarks/many_documents.py FOLDER [--documents 200] [--tokens 5000] [-m MODEL.gguf] [-t THREADS]
+
+FOLDER receives the documents, those of `octavo eval folder-needle`, and their indexes; what is there already is not
+made again. Each way to read is measured in a process of its own, which asks ten questions one after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import octavo
+from octavo.cli.render import markdown_table
+from octavo.convert.reads import READS
+from octavo.evaluation.folders.needle import FolderNeedle
+from octavo.runtime.llama import Llama
+from octavo.runtime.models import default_model
+
+_COLUMNS = (
+    "read",
+    "documents",
+    "tokens",
+    "right document first",
+    "looking for it, median s",
+    "at most s",
+    "first token, median s",
+    "at most s",
+    "right answers",
+    "resident MB",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--documents", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=5000)
+    parser.add_argument("-m", "--model", type=Path)
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--reads", choices=READS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    model = arguments.model or default_model()
+    if arguments.reads:
+        print(*_measure(model, arguments), sep="|")
+        return
+    vocabulary = Llama(model, n_ctx=512)
+    task = FolderNeedle(documents=arguments.documents)
+    made = task.folder(vocabulary, task.data, arguments.tokens, task.samples, 0)
+    vocabulary.close()
+    texts = arguments.folder / "texts"
+    texts.mkdir(parents=True, exist_ok=True)
+    for name, text in made.documents.items():
+        (texts / name).write_text(text, "utf-8")
+    octavo.index_documents([texts], model, index_dir=arguments.folder, n_threads=arguments.threads)
+    rows = []
+    for reads in READS:
+        done = subprocess.run(
+            [sys.executable, *sys.argv, "--reads", reads], stdout=subprocess.PIPE, text=True, check=True
+        )
+        rows.append(done.stdout.strip().split("|"))
+    print(markdown_table(_COLUMNS, rows))
+
+
+def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
+    """Ask all questions; returns a row."""
+    vocabulary = Llama(model, n_ctx=512)
+    task = FolderNeedle(documents=arguments.documents)
+    asked = task.folder(vocabulary, task.data, arguments.tokens, task.samples, 0).asked
+    vocabulary.close()
+    settings = {"index_dir": arguments.folder, "n_threads": arguments.threads, "temperature": 0, "max_tokens": 32}
+    looking, first = [], []
+    n_right = n_answered = 0
+    with octavo.open_collection([arguments.folder / "texts"], model, reads=arguments.reads, **settings) as collection:
+        shelf = collection._shelf
+        n_tokens = sum(map(len, shelf._texts.values()))
+        for each in asked:
+            start = time.perf_counter()
+            found = shelf.look(each.question).found[0].document.name
+            looking.append(time.perf_counter() - start)
+            n_right += found == each.document
+            collection.clear()
+            start = time.perf_counter()
+            pieces = collection.stream(each.question)
+            text = next(pieces)
+            first.append(time.perf_counter() - start)
+            n_answered += task.score(text + "".join(pieces), each) > 0
+        [resident] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        n_documents = len(shelf.documents)
+    seconds = [f"{value:.2f}" for own in (looking, first) for value in (statistics.median(own), max(own))]
+    shares = [f"{n} of {len(asked)}" for n in (n_right, n_answered)]
+    counted = [arguments.reads, str(n_documents), f"{n_tokens:,}"]
+    return [*counted, shares[0], *seconds, shares[1], f"{int(resident) * 1024 / 1e6:,.0f}"]
+
+
+if __name__ == "__main__":
+    main()
