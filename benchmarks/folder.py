@@ -92,7 +92,7 @@ def _measure(shelf: Shelf, names: Sequence[str], label: str, questions: Sequence
         words = shelf._words.of(Prompt(llama).question(f" {question}"))
         queries = question_queries(llama, shelf._heads, question)
         with one_thread():
-            pieces = [shelf._best_scores(queries, each, len(shelf._texts[each])) for each in shelf.documents]
+            pieces = [shelf._best_scores(queries, each) for each in shelf.documents]
         shares = attention_shares(np.stack([own.max(axis=2) for own in pieces], axis=2))
         start = time.perf_counter()
         found = [each.document.name for each in shelf.look(question).found]

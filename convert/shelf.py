@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -44,6 +45,9 @@ _LOOKED_AT = 32
 
 #: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
 _ROOM, _MOST_PARTS = 1536, 100
+
+#: Indexes that are read at once.
+_AT_ONCE = 16
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 4
@@ -103,7 +107,8 @@ class Shelf:
     @cached_property
     def _texts(self) -> dict[Shelved, np.ndarray]:
         """The tokens of the documents, without those of the prompt's head, which are in all."""
-        return {each: self._healed(each, partial(read_tokens, each.folder))[self.n_head :] for each in self.documents}
+        tokens = self._of_each(self.documents, lambda each: np.array(read_tokens(each.folder)[self.n_head :]))
+        return dict(zip(self.documents, tokens, strict=True))
 
     @cached_property
     def _words(self) -> WordScores:
@@ -126,7 +131,9 @@ class Shelf:
         """
         opened = self._open.pop(document.folder, None)
         if opened is None:
-            index, manifest = self._healed(document, partial(open_index, document.folder, self._library.model_hash))
+            [(index, manifest)] = self._of_each(
+                [document], lambda each: open_index(each.folder, self._library.model_hash)
+            )
             opened = index, manifest["document"]
         opened[0].check()
         self._open[document.folder] = opened
@@ -159,27 +166,32 @@ class Shelf:
         documents = [self.documents[i] for i in near]
         queries = question_queries(llama, self._heads, question)
         with one_thread():
-            pieces = [self._best_scores(queries, document, len(self._texts[document])) for document in documents]
+            pieces = self._of_each(documents, partial(self._best_scores, queries))
         return Look(documents, [self._texts[document] for document in documents], own, words[near], pieces)
 
-    def _best_scores(self, queries: Sequence[HeadQueries], document: Shelved, n_tokens: int) -> np.ndarray:
+    def _best_scores(self, queries: Sequence[HeadQueries], document: Shelved) -> np.ndarray:
         """Highest score of a key of each piece of a document, for each head and word of a question."""
-        n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-n_tokens // PIECE), 1)
+        n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self._texts[document]) // PIECE), 1)
         scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
         for head, each in enumerate(queries):
-            known = self._healed(document, partial(read_keys, document.folder, each.layer, each.head.kv_head))
+            known = read_keys(document.folder, each.layer, each.head.kv_head)
             if known is not None:
                 keys, order = known
                 scores[head] = each.best(keys, order, len(keys), self.n_head, PIECE)
         return scores
 
-    def _healed(self, document: Shelved, read: Callable[[], _Read]) -> _Read:
-        """Read from an index, which is made again if it is damaged."""
-        try:
-            return read()
-        except DamagedError:
-            self._heal(document)
-            return read()
+    def _of_each(self, documents: Sequence[Shelved], read: Callable[[Shelved], _Read]) -> list[_Read]:
+        """Read from several indexes at once, as disks are slow to answer. One that is damaged is made again."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            begun = [pool.submit(read, document) for document in documents]
+        made: list[_Read] = []
+        for document, future in zip(documents, begun, strict=True):
+            try:
+                made.append(future.result())
+            except DamagedError:
+                self._heal(document)
+                made.append(read(document))
+        return made
 
 
 def open_shelf(
