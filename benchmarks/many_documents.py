@@ -20,6 +20,7 @@ import octavo
 from octavo.cli.render import markdown_table
 from octavo.convert.reads import READS
 from octavo.evaluation.folders.needle import FolderNeedle
+from octavo.evaluation.folders.task import Folder
 from octavo.runtime.llama import Llama
 from octavo.runtime.models import default_model
 
@@ -50,10 +51,7 @@ def main() -> None:
     if arguments.reads:
         print(*_measure(model, arguments), sep="|")
         return
-    vocabulary = Llama(model, n_ctx=512)
-    task = FolderNeedle(documents=arguments.documents)
-    made = task.folder(vocabulary, task.data, arguments.tokens, task.samples, 0)
-    vocabulary.close()
+    _, made = _folder(model, arguments)
     texts = arguments.folder / "texts"
     texts.mkdir(parents=True, exist_ok=True)
     for name, text in made.documents.items():
@@ -68,19 +66,26 @@ def main() -> None:
     print(markdown_table(_COLUMNS, rows))
 
 
-def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
-    """Ask all questions; returns a row."""
+def _folder(model: Path, arguments: argparse.Namespace) -> tuple[FolderNeedle, Folder]:
+    """Make the documents and the questions."""
     vocabulary = Llama(model, n_ctx=512)
     task = FolderNeedle(documents=arguments.documents)
-    asked = task.folder(vocabulary, task.data, arguments.tokens, task.samples, 0).asked
+    n_samples = min(task.samples, arguments.documents)
+    folder = task.folder(vocabulary, task.data, arguments.tokens, n_samples, 0)
     vocabulary.close()
+    return task, folder
+
+
+def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
+    """Ask all questions; returns a row."""
+    task, folder = _folder(model, arguments)
     settings = {"index_dir": arguments.folder, "n_threads": arguments.threads, "temperature": 0, "max_tokens": 32}
     looking, first = [], []
     n_right = n_answered = 0
     with octavo.open_collection([arguments.folder / "texts"], model, reads=arguments.reads, **settings) as collection:
         shelf = collection._shelf
         n_tokens = sum(map(len, shelf._texts.values()))
-        for each in asked:
+        for each in folder.asked:
             start = time.perf_counter()
             found = shelf.look(each.question).found[0].document.name
             looking.append(time.perf_counter() - start)
@@ -94,7 +99,7 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
         [resident] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
         n_documents = len(shelf.documents)
     seconds = [f"{value:.2f}" for own in (looking, first) for value in (statistics.median(own), max(own))]
-    shares = [f"{n} of {len(asked)}" for n in (n_right, n_answered)]
+    shares = [f"{n} of {len(folder.asked)}" for n in (n_right, n_answered)]
     counted = [arguments.reads, str(n_documents), f"{n_tokens:,}"]
     return [*counted, shares[0], *seconds, shares[1], f"{int(resident) * 1024 / 1e6:,.0f}"]
 
