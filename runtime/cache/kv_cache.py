@@ -9,6 +9,7 @@ Afterwards `finish_step` forgets what is not kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -324,6 +325,7 @@ class KVCache(HeadTable):
         for each in self.served:
             each.method.before_step(each.heads, document, self.n_tokens)
         _, window, n_sinks = self.seen()
+        copied: list[Tail] = []
         for number, tail in enumerate(self.tails):
             layer = int(self._layer_of[number])
             head, stored = number - int(self.first_heads[layer]), document.layers[layer]
@@ -337,6 +339,9 @@ class KVCache(HeadTable):
                 tail.record["tail_position"] = self.n_document
             else:
                 self._copy_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
+                copied.append(tail)
+        with ThreadPoolExecutor() as pool:  # compiled code, which lets other threads run
+            list(pool.map(Tail.settle, copied))
         self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
 
@@ -363,7 +368,7 @@ class KVCache(HeadTable):
             tail.state[name] = getattr(stored, name)
 
     def _copy_rows(self, tail: Tail, stored: IndexLayer, head: int, window: int, n_sinks: int) -> None:
-        """Copy what a head keeps of a document into its tail. A window of 0 shows everything."""
+        """Copy what a head keeps of a document into its tail, which has to settle. A window of 0 shows everything."""
         position, mass = stored.positions(head), stored.mass[head]
         rows = tail.method.document_rows(tail.state, stored.keys[head], position, mass)
         n_rows = len(rows)
@@ -377,7 +382,6 @@ class KVCache(HeadTable):
                 tail.method.start_extras(tail.shape, tail.chunk(number), position[own], mass[own])
             else:
                 tail.chunks.append(None)
-        tail.settle()
 
     def document_rows(self, layer: int) -> tuple[Rows, StreamingRows | None]:
         """Copy what a layer keeps of a sequence that was read, for an index: see `kept_rows`."""
