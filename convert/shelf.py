@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -45,9 +44,6 @@ _LOOKED_AT = 32
 
 #: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
 _ROOM, _MOST_PARTS = 1536, 100
-
-#: Indexes that are read at once.
-_AT_ONCE = 16
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 4
@@ -107,8 +103,7 @@ class Shelf:
     @cached_property
     def _texts(self) -> dict[Shelved, np.ndarray]:
         """The tokens of the documents, without those of the prompt's head, which are in all."""
-        tokens = self._of_each(self.documents, lambda each: np.array(read_tokens(each.folder)[self.n_head :]))
-        return dict(zip(self.documents, tokens, strict=True))
+        return {each: self._read(each, lambda own: read_tokens(own.folder)[self.n_head :]) for each in self.documents}
 
     @cached_property
     def _words(self) -> WordScores:
@@ -131,9 +126,7 @@ class Shelf:
         """
         opened = self._open.pop(document.folder, None)
         if opened is None:
-            [(index, manifest)] = self._of_each(
-                [document], lambda each: open_index(each.folder, self._library.model_hash)
-            )
+            index, manifest = self._read(document, lambda own: open_index(own.folder, self._library.model_hash))
             opened = index, manifest["document"]
         opened[0].check()
         self._open[document.folder] = opened
@@ -166,7 +159,7 @@ class Shelf:
         documents = [self.documents[i] for i in near]
         queries = question_queries(llama, self._heads, question)
         with one_thread():
-            pieces = self._of_each(documents, partial(self._best_scores, queries))
+            pieces = [self._read(document, partial(self._best_scores, queries)) for document in documents]
         return Look(documents, [self._texts[document] for document in documents], own, words[near], pieces)
 
     def _best_scores(self, queries: Sequence[HeadQueries], document: Shelved) -> np.ndarray:
@@ -180,18 +173,13 @@ class Shelf:
                 scores[head] = each.best(keys, order, len(keys), self.n_head, PIECE)
         return scores
 
-    def _of_each(self, documents: Sequence[Shelved], read: Callable[[Shelved], _Read]) -> list[_Read]:
-        """Read from several indexes at once, as disks are slow to answer. One that is damaged is made again."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            begun = [pool.submit(read, document) for document in documents]
-        made: list[_Read] = []
-        for document, future in zip(documents, begun, strict=True):
-            try:
-                made.append(future.result())
-            except DamagedError:
-                self._heal(document)
-                made.append(read(document))
-        return made
+    def _read(self, document: Shelved, read: Callable[[Shelved], _Read]) -> _Read:
+        """Read from an index, which is made again if it is damaged."""
+        try:
+            return read(document)
+        except DamagedError:
+            self._heal(document)
+            return read(document)
 
 
 def open_shelf(
