@@ -89,7 +89,7 @@ def _measure(shelf: Shelf, names: Sequence[str], label: str, questions: Sequence
     llama, ranks, seconds = shelf._llama, {"words": [], "attention": [], "octavo": []}, []
     for name, question in questions:
         right = names.index(name)
-        words = shelf._words.of(Prompt(llama).question(f" {question}"))
+        words = shelf.words.of(Prompt(llama).question(f" {question}"))
         queries = question_queries(llama, shelf._heads, question)
         with one_thread():
             pieces = [shelf._best_scores(queries, each) for each in shelf.documents]

@@ -84,7 +84,7 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
     n_right = n_answered = 0
     with octavo.open_collection([arguments.folder / "texts"], model, reads=arguments.reads, **settings) as collection:
         shelf = collection._shelf
-        n_tokens = sum(map(len, shelf._texts.values()))
+        n_tokens = sum(map(len, shelf.texts.values()))
         for each in folder.asked:
             collection.clear()
             start = time.perf_counter()

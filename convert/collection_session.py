@@ -15,14 +15,11 @@ from ..runtime.recorder import QueryHead
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
 from .document_session import Document
-from .excerpts import lay_out
+from .excerpts import EXCERPT_TOKENS, lay_out
 from .look import Excerpt, Found
 from .passages import Passage, passages
 from .reads import EXCERPTS, WHOLE
 from .shelf import Shelf, Shelved
-
-#: Tokens of excerpts that an answer is given from.
-_EXCERPTS = 1024
 
 
 class Collection(Document):
@@ -125,7 +122,9 @@ class Collection(Document):
         with self.llama.context.unrecorded():  # what is read to find it is no answer
             try:
                 look = self._shelf.look(question)
-                self._attach(look.excerpts(_EXCERPTS) if self._reads == EXCERPTS else look.found[0].document, before)
+                self._attach(
+                    look.excerpts(EXCERPT_TOKENS) if self._reads == EXCERPTS else look.found[0].document, before
+                )
             except BaseException:
                 self._attach(self._current, before)
                 self._last = last

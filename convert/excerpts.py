@@ -20,6 +20,9 @@ from .known_rows import KnownRows, keep_all_rows
 from .look import Excerpt
 from .shelf import Shelf
 
+#: Tokens of the excerpts that an answer is given from.
+EXCERPT_TOKENS = 1024
+
 
 def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> Index:
     """Lay excerpts out, and read none of their tokens again.

@@ -101,13 +101,14 @@ class Shelf:
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
-    def _texts(self) -> dict[Shelved, np.ndarray]:
+    def texts(self) -> dict[Shelved, np.ndarray]:
         """The tokens of the documents, without those of the prompt's head, which are in all."""
         return {each: self._read(each, lambda own: read_tokens(own.folder)[self.n_head :]) for each in self.documents}
 
     @cached_property
-    def _words(self) -> WordScores:
-        return WordScores([self._texts[each] for each in self.documents])
+    def words(self) -> WordScores:
+        """What counts the words that documents share with a question."""
+        return WordScores([self.texts[each] for each in self.documents])
 
     def open(self, document: Shelved) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document.
@@ -154,17 +155,17 @@ class Shelf:
         """
         llama = self._llama
         own = Prompt(llama).question(f" {question}")
-        words = self._words.of(own)
+        words = self.words.of(own)
         near = np.argsort(-words, kind="stable")[:_LOOKED_AT]
         documents = [self.documents[i] for i in near]
         queries = question_queries(llama, self._heads, question)
         with one_thread():
             pieces = [self._read(document, partial(self._best_scores, queries)) for document in documents]
-        return Look(documents, [self._texts[document] for document in documents], own, words[near], pieces)
+        return Look(documents, [self.texts[document] for document in documents], own, words[near], pieces)
 
     def _best_scores(self, queries: Sequence[HeadQueries], document: Shelved) -> np.ndarray:
         """Highest score of a key of each piece of a document, for each head and word of a question."""
-        n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self._texts[document]) // PIECE), 1)
+        n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self.texts[document]) // PIECE), 1)
         scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
         for head, each in enumerate(queries):
             known = read_keys(document.folder, each.layer, each.head.kv_head)

@@ -14,7 +14,7 @@ import numpy as np
 _K1, _B = 1.5, 0.75
 
 #: Tokens of a part, by default. A piece is two parts; the next piece begins with the second of them.
-_PART = 256
+PART = 256
 
 
 class WordScores:
@@ -28,7 +28,7 @@ class WordScores:
         Tokens of a part: half of those of a piece.
     """
 
-    def __init__(self, documents: Sequence[np.ndarray], n_part: int = _PART) -> None:
+    def __init__(self, documents: Sequence[np.ndarray], n_part: int = PART) -> None:
         n_parts = [max(-(-len(tokens) // n_part), 1) for tokens in documents]
         self._first = np.cumsum([0, *n_parts])[:-1]  # part of each document
         self._tokens = np.concatenate(documents)

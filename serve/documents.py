@@ -188,7 +188,7 @@ class Documents:
             As in `open`, or a pattern fits no name.
         """
         finished = list(self._finished())
-        known = {path: each for name in references for each in self._named(name, finished) for path in [each[1]]}
+        known = {each[1]: each for name in references for each in self._named(name, finished)}
         chosen = next(iter(known)) if len(known) == 1 else await choose(list(known))
         return await self._open_first([known[chosen]])
 

@@ -14,7 +14,7 @@ from ..prose import prose_of
 from ..tasks.data import NOVEL
 from ..tasks.niah import NEEDLE, ONE
 from ..tasks.ruler import NUMBER, WORD, Page
-from .task import Asked, Folder, FolderTask, documents_with
+from .task import Asked, Folder, FolderTask, document_name, documents_with
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FolderMultikey(FolderTask):
             Asked(
                 ONE.format(kind=NUMBER, keys=keys[i]),
                 (values[i],),
-                f"document-{i // self.keys + 1:03d}.txt",
+                document_name(int(i) // self.keys),
                 needles[i],
             )
             for i in rng.permutation(n_keys)[:n_samples]

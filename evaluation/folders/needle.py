@@ -12,7 +12,7 @@ from ...runtime.llama import Llama
 from ..prose import prose_of
 from ..tasks.data import NOVEL
 from ..tasks.needle import FACTS
-from .task import Asked, Folder, FolderTask, documents_with
+from .task import Asked, Folder, FolderTask, document_name, documents_with
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,5 @@ class FolderNeedle(FolderTask):
             begin, question, words = FACTS[i]
             word = str(rng.choice(words))
             hidden[place].append(f"{begin} {word}.")
-            asked.append(Asked(question, (word,), f"document-{place + 1:03d}.txt", f"{begin} {word}."))
+            asked.append(Asked(question, (word,), document_name(int(place)), f"{begin} {word}."))
         return Folder(documents_with(prose_of(llama, data), hidden, depth, rng), asked)

@@ -12,7 +12,7 @@ from ...runtime.llama import Llama
 from ..prose import prose_of
 from ..tasks.data import ARTICLES, NOVEL
 from ..tasks.qa import Paragraph, read_articles
-from .task import Asked, Folder, FolderTask, documents_with
+from .task import Asked, Folder, FolderTask, document_name, documents_with
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FolderQA(FolderTask):
         asked: list[Asked] = []
         for place, own in zip(rng.permutation(self.documents), chosen, strict=False):
             hidden[place] = [paragraph.context for paragraph in own]
-            name = f"document-{place + 1:03d}.txt"
+            name = document_name(int(place))
             for paragraph in own:
                 asked += [Asked(each.text, each.answers, name, paragraph.context) for each in paragraph.questions]
         if len(asked) < n_samples:

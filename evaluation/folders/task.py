@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -87,11 +87,6 @@ class FolderTask(Parameters, ABC):
     data: ClassVar[Path]
     own_depths: ClassVar[bool] = False
 
-    @property
-    def changed(self) -> dict[str, Any]:
-        """Return the parameters that do not have their defaults, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
-
     def content(self, data: Path) -> str:
         """Return everything that the documents are made of (see `Task.content`)."""
         return read_utf8(data)
@@ -122,6 +117,11 @@ class FolderTask(Parameters, ABC):
     def score(self, text: str, asked: Asked) -> float:
         """Return 1 if what the model wrote has an accepted answer, else 0."""
         return contains_words(text, asked.answers)
+
+
+def document_name(number: int) -> str:
+    """Return the name of the file of a document, which is numbered from 0."""
+    return f"document-{number + 1:03d}.txt"
 
 
 def documents_with(
@@ -158,7 +158,7 @@ def documents_with(
         raise OctavoError(f"{len(prose)} paragraphs make no {len(hidden)} different documents: give a longer text.")
     documents = {}
     starts = rng.permutation(len(prose))[: len(hidden)].tolist()
-    for number, (at, own) in enumerate(zip(starts, hidden, strict=True), 1):
+    for number, (at, own) in enumerate(zip(starts, hidden, strict=True)):
         room = depth - sum(len(haystack.pieces(paragraph + BORDER)) for paragraph in own)
         if room <= 0:
             raise OctavoError(f"{depth:,} tokens have no room for {len(own)} paragraphs: give larger --depths.")
@@ -169,5 +169,5 @@ def documents_with(
             at += 1
         for paragraph in own:
             parts.insert(int(rng.integers(len(parts) + 1)), paragraph)
-        documents[f"document-{number:03d}.txt"] = BORDER.join(parts)
+        documents[document_name(number)] = BORDER.join(parts)
     return documents

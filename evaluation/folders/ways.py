@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...convert.excerpts import lay_out
+from ...convert.excerpts import EXCERPT_TOKENS, lay_out
 from ...convert.shelf import Shelf, Shelved
-from ...convert.word_scores import WordScores
+from ...convert.word_scores import PART
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from .task import Asked
-
-#: Tokens of excerpts, and of chunks.
-_EXCERPTS = 1024
-
-#: Tokens of a chunk: two parts of so many.
-_PART = 256
 
 
 class Reading:
@@ -36,8 +30,7 @@ class Reading:
     def __init__(self, llama: Llama, shelf: Shelf) -> None:
         self.llama, self._shelf, self._prompt = llama, shelf, Prompt(llama)
         self._by_name = {document.name: document for document in shelf.documents}
-        self._texts = [shelf.open(document)[0].tokens[shelf.n_head :] for document in shelf.documents]
-        self._chunks = WordScores(self._texts, _PART)
+        self._texts = list(shelf.texts.values())
 
     def right(self, asked: Asked) -> bool:
         """Attach the document that has the answer, whole: what routing cannot better."""
@@ -52,7 +45,7 @@ class Reading:
 
     def excerpts(self, asked: Asked) -> bool:
         """Lay excerpts of all documents out, as `--read excerpts` does."""
-        excerpts = self._shelf.look(asked.question).excerpts(_EXCERPTS)
+        excerpts = self._shelf.look(asked.question).excerpts(EXCERPT_TOKENS)
         index = lay_out(self.llama, self._shelf, excerpts)
         self.llama.reset()
         self.llama.attach(index)
@@ -60,7 +53,7 @@ class Reading:
 
     def chunks(self, asked: Asked) -> bool:
         """Read the chunks of 512 tokens with the highest BM25, the best one last."""
-        scores = self._chunks.of_pieces(self._prompt.question(f" {asked.question}"))
+        scores = self._shelf.words.of_pieces(self._prompt.question(f" {asked.question}"))
         every = [(score, number, part) for number, own in enumerate(scores) for part, score in enumerate(own)]
         taken: set[tuple[int, int]] = set()
         chosen: list[list[int]] = []
@@ -68,8 +61,8 @@ class Reading:
             parts = {(number, part), (number, part + 1)}
             if not taken & parts:
                 taken |= parts
-                chosen.insert(0, self._texts[number][part * _PART : (part + 2) * _PART].tolist())
-            if sum(map(len, chosen)) >= _EXCERPTS:
+                chosen.insert(0, self._texts[number][part * PART : (part + 2) * PART].tolist())
+            if sum(map(len, chosen)) >= EXCERPT_TOKENS:
                 break
         return self._read(chosen, asked)
 

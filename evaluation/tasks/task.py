@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...convert.texts import read_utf8
 from ...runtime.llama import Llama
@@ -56,11 +56,6 @@ class Task(Parameters, ABC):
     in_batches: ClassVar[bool] = False
     finds_sources: ClassVar[bool] = False
     extra_figures: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """Return the parameters that do not have their defaults, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
     def content(self, data: Path) -> str:
         """Return everything that the texts are made of; results depend on it.

@@ -119,6 +119,11 @@ class Parameters:
             if value is not each.default and not range_of(each).has(value):
                 raise _refusal(self.name, each, value)
 
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Return the parameters that do not have their defaults, by name."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+
 
 def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
     """Read what stands behind the colon of `NAME:key=value,...`.

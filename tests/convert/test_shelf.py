@@ -91,7 +91,7 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
 def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on, monkeypatch):
     shelf, _ = open_on(TEXTS)
     monkeypatch.setattr(shelf_module, "_LOOKED_AT", 2)
-    words = shelf._words.of(Prompt(llama).question(f" {QUESTION}"))
+    words = shelf.words.of(Prompt(llama).question(f" {QUESTION}"))
     best = {shelf.documents[i].name for i in np.argsort(-words)[:2]}
     found = shelf.look(QUESTION).found
     assert {each.document.name for each in found} == best
@@ -101,7 +101,7 @@ def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on,
 def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):
     shelf, _ = open_on(TEXTS)
     shelf._heads = []
-    words = shelf._words.of(Prompt(llama).question(f" {QUESTION}"))
+    words = shelf.words.of(Prompt(llama).question(f" {QUESTION}"))
     assert shelf.look(QUESTION).found[0].document.name == shelf.documents[int(words.argmax())].name
 
 
