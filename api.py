@@ -193,7 +193,7 @@ def open_collection(
     progress: Progress | ProgressOfMany | None = None,
     notice: Notice | None = None,
 ) -> Collection:
-    """Open many documents for questions, each of which is answered from what it is about.
+    """Open many documents for questions. Each is answered from one of them, or from excerpts of all.
 
     Documents that are not indexed yet are indexed first. One that cannot be is left out, and `notice` says why.
 
