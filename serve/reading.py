@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..convert.many.job import ReadDocuments
 from ..convert.many.process import COMMAND
+from ..convert.many.work import first_line, name_of
 
 #: How much answers that are under way come before a reading.
 _NICE = 5
@@ -98,7 +100,8 @@ class Reading:
         assert process.stdout is not None
         assert process.stderr is not None
         errors = asyncio.create_task(process.stderr.read())
-        process.stdin.write(f"{json.dumps(self._job)}\n{json.dumps({'path': str(self.file)})}\n".encode())
+        lines = [first_line(name_of(ReadDocuments), self._job), json.dumps({"path": str(self.file)})]
+        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         process.stdin.close()
         async for line in process.stdout:
             self._hear(json.loads(line))

@@ -52,7 +52,7 @@ def index_collection(
     if scheduler is not None:
         if n_jobs != 1:
             raise OctavoError("A cluster's workers say how many documents are read at once: leave the jobs out.")
-        from .cluster import index_on_cluster
+        from .index_on_cluster import index_on_cluster
 
         name = None if model is None else os.fspath(model)
         return index_on_cluster(sources, job, name, scheduler, of_many(progress, len(sources)), notice)

@@ -19,10 +19,7 @@ from ..documents import Source, index_document, refuse_early
 from ..pipeline import PREFILL_SPARSE
 from ..progress import Progress
 from ..readers.document import Document, Place
-
-
-class CannotLoad(OctavoError):
-    """The model cannot be used: no document can be read."""
+from .work import CannotLoad, Told, Work
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,11 @@ class Job:
     def as_json(self) -> dict[str, Any]:
         """Return its fields."""
         return asdict(self)
+
+    @classmethod
+    def of_json(cls, fields: dict[str, Any]) -> Job:
+        """Return the job that has these fields."""
+        return cls(**fields | {"known": tuple(fields.get("known", ()))})
 
     def open_library(self) -> Library:
         """Return the library that the indexes are written into."""
@@ -138,6 +140,24 @@ class Reader:
         """Close the model, if it was loaded."""
         if "llama" in vars(self):
             self.llama.close()
+
+
+class ReadDocuments(Work):
+    """Read documents; the settings are a job's fields, and a message is that of a document (`source_of`)."""
+
+    def __init__(self, settings: dict[str, Any], told: Told) -> None:
+        super().__init__(settings, told)
+        job = Job.of_json(settings)
+        os.nice(job.nice)
+        self._reader = Reader(job, told.notice)
+
+    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the folder of a document's index, as `folder` (see `Work.do`)."""
+        return {"folder": str(self._reader.index(source_of(message), self.told))}
+
+    def close(self) -> None:
+        """Close the model."""
+        self._reader.close()
 
 
 def as_message(source: Source) -> dict[str, Any]:

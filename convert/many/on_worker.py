@@ -1,12 +1,11 @@
-"""What runs on the workers of a Dask cluster. Each document is read by a process of its own beside the worker."""
+"""What runs on the workers of a Dask cluster. Each task is done by a process of its own beside the worker."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -14,62 +13,55 @@ from urllib.parse import urlparse
 from ... import __version__
 from ...errors import OctavoError
 from ...runtime.models import default_threads, find_model
-from ...runtime.store.library import LIBRARY, Library
-from .job import Job
-from .process import Died, Ended, ReadingProcess
+from ...runtime.store.files import write_bytes
+from ...runtime.store.library import Library
+from .process import Died, Ended, WorkProcess
 
-#: Seconds that a process waits for another document before it is ended.
+#: Seconds that a process waits for another task before it is ended.
 _IDLE = 60.0
 
-#: How often a document is begun whose process dies while the worker lives.
+#: How often a task is begun whose process dies while the worker lives.
 _ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the workers of a cluster are to do, the same for all documents.
+    """What the workers of a cluster are to do, the same for all tasks.
 
     Parameters
     ----------
-    version : str
-        Version of octavo that the client has.
-    job : Job
-        How documents are read. Its paths are the client's.
+    work : str
+        The kind of work (`work.name_of`).
+    settings : dict
+        What it needs, in JSON's types. On a worker `model`, `n_threads`, and `folder`, which has the files, are added.
+    model : str
+        Where the model lies on the client's machine.
     named : str or None
         The model as the user named it.
     model_hash : str
         Hash of the model file.
-    plan : tuple of str and bytes, optional
-        Name and content of the plan's file.
-    library : str
-        The client's library, where workers write if they see it.
-    probe : str
-        A file in it, whose name tells that it is the client's.
-    slots : dict of str to int
-        For each machine, how many documents are read there at once.
+    n_threads : int, optional
+        Threads of a task; by default the tasks on a machine share its cores.
+    files : mapping of str to bytes
+        Files that the work needs, by name.
+    version : str
+        Version of octavo that the client has.
+    slots : mapping of str to int
+        For each machine, how many tasks are done there at once.
     topic : str
         What progress is told under.
     """
 
-    version: str
-    job: Job
+    work: str
+    settings: dict[str, Any]
+    model: str
     named: str | None
     model_hash: str
-    plan: tuple[str, bytes] | None
-    library: str
-    probe: str
-    slots: dict[str, int]
-    topic: str
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether this machine sees the client's library."""
-        return os.path.exists(os.path.join(self.library, self.probe))
-
-
-def sees_library(order: Order) -> bool:
-    """Return whether this machine sees the client's library."""
-    return order.is_shared
+    n_threads: int | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    version: str = __version__
+    slots: Mapping[str, int] = field(default_factory=dict)
+    topic: str = ""
 
 
 def check(order: Order) -> str:
@@ -87,7 +79,7 @@ def _model(order: Order) -> Path:
     """Return where the model lies on this machine: at the client's path, or by its name, or where OCTAVO_MODEL says."""
     named = os.environ.get("OCTAVO_MODEL")
     others = []
-    for path in (order.job.model, order.named, *([named] if named else [])):
+    for path in (order.model, order.named, *([named] if named else [])):
         try:
             found = find_model(path, lambda sentence: None)
         except OctavoError:
@@ -99,43 +91,42 @@ def _model(order: Order) -> Path:
     if others:
         raise OctavoError(f"its {others[0]} is another model than this machine's: copy it there.")
     raise OctavoError(
-        f"it has no model {order.job.model}: copy it there, or start the worker with OCTAVO_MODEL set to its path."
+        f"it has no model {order.model}: copy it there, or start the worker with OCTAVO_MODEL set to its path."
     )
 
 
-def _job(order: Order, folder: Path, host: str) -> Job:
-    """Return how documents are read on this machine."""
-    plan = order.job.plan
-    if order.plan is not None:
-        name, content = order.plan
-        plan = str(folder / name)
-        folder.mkdir(parents=True, exist_ok=True)
-        Path(plan).write_bytes(content)
-    model = _model(order)
-    library, known = (
-        (order.library, ()) if order.is_shared else (str(folder / f"{model.stem}{LIBRARY}"), order.job.known)
-    )
-    n_threads = order.job.n_threads or max(1, default_threads() // order.slots.get(host, 1))
-    return replace(order.job, model=str(model), library=library, known=known, plan=plan, n_threads=n_threads)
+def threads_of(order: Order, address: str) -> int:
+    """Return how many threads a task has on this machine, whose worker has this address."""
+    return order.n_threads or max(1, default_threads() // order.slots.get(urlparse(address).hostname or "", 1))
 
 
-def read(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Have a document read: a task of the cluster.
+def _settings(order: Order, folder: Path, address: str) -> dict[str, Any]:
+    """Return what a process needs on this machine, and write the files that it needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in order.files.items():
+        if not (folder / name).exists():
+            write_bytes(folder / name, content)
+    own = {"model": str(_model(order)), "n_threads": threads_of(order, address), "folder": str(folder)}
+    return {**order.settings, **own}
+
+
+def do(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
+    """Have a task done: a task of the cluster.
 
     Parameters
     ----------
     order : Order
         How.
     number : int
-        The document's number, for progress.
+        The task's number, for progress.
     message : dict
-        The document (`as_text_message`).
+        The task (`Work.do`).
 
     Returns
     -------
     dict
-        `error` or `fatal` with a sentence, or `folder`, the index. If the client does not see that, `worker` and
-        `files` say what to fetch; `known` stands in their place if the client has the index.
+        `result`, and the address of the `worker`; or `error` or `fatal` with a sentence; or, as `failed`, how the
+        processes ended that were to do it.
     """
     from distributed import get_worker
 
@@ -145,27 +136,22 @@ def read(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
         worker.log_event(order.topic, {"number": number, **heard})
 
     if problem := check(order):
-        return {"fatal": f"The worker {worker.address} cannot read documents: {problem}"}
+        return {"fatal": f"The worker {worker.address} cannot be used: {problem}"}
     tell({"begins": True})
     folder = Path(worker.local_directory, f"octavo-{order.topic}")
-    job = _job(order, folder, urlparse(worker.address).hostname or "")
-    result = _read(job, order.topic, message, tell)
-    if "folder" not in result or order.is_shared:
-        return result
-    path = Path(result["folder"])
-    if not path.exists():
-        return {**result, "known": True}
-    files = {file.name: file.stat().st_size for file in path.iterdir()}
-    return {**result, "worker": worker.address, "files": files}
+    settings = _settings(order, folder, worker.address)
+    return {**_done(order, settings, message, tell), "worker": worker.address}
 
 
-def _read(job: Job, topic: str, message: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Have a process read a document."""
+def _done(
+    order: Order, settings: dict[str, Any], message: dict[str, Any], tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Have a process do a task."""
     died = ""
     for _ in range(_ATTEMPTS):
-        process = _processes.take(job, topic)
+        process = _processes.take(order.work, settings, order.topic)
         try:
-            result = process.read(message, tell)
+            result = process.do(message, tell)
         except Died as problem:
             died = str(problem)
             continue
@@ -174,40 +160,37 @@ def _read(job: Job, topic: str, message: dict[str, Any], tell: Callable[[dict[st
         if "fatal" not in result:
             _processes.give_back(process)
         return result
-    name = message["document"]["name"]
-    return {
-        "error": f"{name} could not be read: the process that reads it ended {_ATTEMPTS} times, lastly with {died}."
-    }
+    return {"failed": f"its process ended {_ATTEMPTS} times, lastly with {died}."}
 
 
 class _Processes:
-    """The processes of this worker: those that read, and those that wait for the next document."""
+    """The processes of this worker: those that do a task, and those that wait for the next one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._topics: dict[ReadingProcess, str] = {}
-        self._waiting: dict[ReadingProcess, threading.Timer] = {}
+        self._topics: dict[WorkProcess, str] = {}
+        self._waiting: dict[WorkProcess, threading.Timer] = {}
 
-    def take(self, job: Job, topic: str) -> ReadingProcess:
-        """Return a process that does a client's job: one that waits, or a new one."""
+    def take(self, work: str, settings: dict[str, Any], topic: str) -> WorkProcess:
+        """Return a process that does a client's work: one that waits, or a new one."""
         with self._lock:
-            process = next((each for each in self._waiting if each.job == job), None)
+            process = next((each for each in self._waiting if (each.work, each.settings) == (work, settings)), None)
             if process is None:
-                process = ReadingProcess(job)
+                process = WorkProcess(work, settings)
                 self._topics[process] = topic
             else:
                 self._waiting.pop(process).cancel()
             return process
 
-    def give_back(self, process: ReadingProcess) -> None:
-        """Have a process wait for the next document."""
+    def give_back(self, process: WorkProcess) -> None:
+        """Have a process wait for the next task."""
         with self._lock:
             if process in self._topics:
                 self._waiting[process] = timer = threading.Timer(_IDLE, self._end_idle, [process])
                 timer.daemon = True
                 timer.start()
 
-    def _end_idle(self, process: ReadingProcess) -> None:
+    def _end_idle(self, process: WorkProcess) -> None:
         with self._lock:
             if self._waiting.pop(process, None) is None:
                 return
@@ -232,15 +215,3 @@ _processes = _Processes()
 def end(topic: str) -> None:
     """End the processes that work for a client."""
     _processes.end(topic)
-
-
-def piece(path: str, offset: int, size: int) -> bytes:
-    """Return a part of a file."""
-    with open(path, "rb") as file:
-        file.seek(offset)
-        return file.read(size)
-
-
-def remove(folder: str) -> None:
-    """Remove an index that was fetched."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A process that reads documents, seen from the process that started it."""
+"""A process that works for another one, seen from the one that started it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .job import Job
+from .work import first_line
 
 #: The command that starts it.
 COMMAND = [sys.executable, "-P", "-m", "octavo.convert.many.child"]
@@ -28,37 +28,39 @@ class Ended(Exception):
     """The process was ended on purpose."""
 
 
-class ReadingProcess:
-    """A process that reads documents one after another with one model.
+class WorkProcess:
+    """A process that does one task after another with one model.
 
     It belongs to no terminal: Ctrl-C reaches the process that started it, which ends this one.
 
     Parameters
     ----------
-    job : Job
-        How documents are read.
+    work : str
+        The kind of work (`work.name_of`).
+    settings : dict
+        What all tasks share.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, work: str, settings: dict[str, Any]) -> None:
+        self.work, self.settings = work, settings
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._is_ended = False
 
-    def read(self, document: dict[str, Any], hear: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Have a document read.
+    def do(self, task: dict[str, Any], hear: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Have a task done.
 
         Parameters
         ----------
-        document : dict
-            What `as_message` says of it.
+        task : dict
+            The message that says what it is.
         hear : callable
             Receives each message of the process.
 
         Returns
         -------
         dict
-            The last message, which says how it ended.
+            The last message, which says how it ended: `result`, `error` or `fatal`.
 
         Raises
         ------
@@ -76,18 +78,18 @@ class ReadingProcess:
                 self._process = subprocess.Popen(
                     COMMAND, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, start_new_session=True
                 )
-                first = [json.dumps(self.job.as_json())]
+                first = [first_line(self.work, self.settings)]
             else:
                 first = []
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):
-            process.stdin.write("\n".join([*first, json.dumps(document)]) + "\n")
+            process.stdin.write("\n".join([*first, json.dumps(task)]) + "\n")
             process.stdin.flush()
         for line in process.stdout:
             message: dict[str, Any] = json.loads(line)
-            if message.keys() & {"folder", "error", "fatal"}:
+            if message.keys() & {"result", "error", "fatal"}:
                 return message
             hear(message)
         code = process.wait()

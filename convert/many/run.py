@@ -13,9 +13,10 @@ from ...errors import OctavoError
 from ...runtime.models import default_threads
 from ..documents import Source
 from ..progress import DocumentProgress, ProgressOfMany
-from .job import CannotLoad, Job, Reader, as_message
+from .job import Job, ReadDocuments, Reader, as_message
 from .outcomes import Outcome
-from .process import Died, Ended, ReadingProcess
+from .process import Died, Ended, WorkProcess
+from .work import CannotLoad, name_of
 
 #: How often a document is begun whose process dies.
 _ATTEMPTS = 2
@@ -148,7 +149,7 @@ class _Jobs:
 
     def run(self, n_jobs: int) -> list[Outcome]:
         """Read all documents."""
-        processes = [ReadingProcess(self._job) for _ in range(n_jobs)]
+        processes = [WorkProcess(name_of(ReadDocuments), self._job.as_json()) for _ in range(n_jobs)]
         threads = [threading.Thread(target=self._hand_on, args=(each,), daemon=True) for each in processes]
         for thread in threads:
             thread.start()
@@ -159,7 +160,7 @@ class _Jobs:
                 process.end()
         return [outcome for outcome in self._outcomes if outcome is not None]
 
-    def _hand_on(self, process: ReadingProcess) -> None:
+    def _hand_on(self, process: WorkProcess) -> None:
         """Give a process one document after another."""
         while True:
             with self._lock:
@@ -174,7 +175,7 @@ class _Jobs:
                 message = {"fatal": f"Reading {self._sources[number].name} failed: {problem!r}."}
             self._heard.put((number, message))
 
-    def _read(self, process: ReadingProcess, number: int) -> dict[str, Any]:
+    def _read(self, process: WorkProcess, number: int) -> dict[str, Any]:
         """Have a process read a document; returns its last message."""
         source, died = self._sources[number], ""
         self._heard.put((number, {"begins": source.name}))
@@ -184,7 +185,7 @@ class _Jobs:
             return {"error": str(problem)}
         for _ in range(_ATTEMPTS):
             try:
-                return process.read(document, lambda message: self._heard.put((number, message)))
+                return process.do(document, lambda message: self._heard.put((number, message)))
             except Died as problem:
                 died = str(problem)
         return {
@@ -202,10 +203,10 @@ class _Jobs:
                 raise OctavoError(message["fatal"])
             if "begins" in message:
                 shown[number] = self._progress.document(message["begins"])
-            elif "folder" in message or "error" in message:
+            elif "result" in message or "error" in message:
                 name = self._sources[number].name
-                if "folder" in message:
-                    self._outcomes[number] = told(name, Path(message["folder"]), self._notice)
+                if "result" in message:
+                    self._outcomes[number] = told(name, Path(message["result"]["folder"]), self._notice)
                 else:
                     self._outcomes[number] = Outcome(name, None, message["error"])
                 shown.pop(number).end()

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from helpers.command_line import SENTENCES
 
-from octavo import OctavoError, __version__
-from octavo.convert.many import cluster
+from octavo import OctavoError
+from octavo.convert.many import cluster, index_on_cluster
 from octavo.convert.many.collection import index_collection
 from octavo.convert.many.job import Job
 from octavo.convert.many.on_worker import Order, check
@@ -97,7 +97,7 @@ def test_a_worker_that_is_killed_costs_nothing(
 ):
     """All indexes are there at the end, byte for byte those that are made without a cluster."""
     if not is_shared:
-        monkeypatch.setattr(cluster, "_probe", hidden)
+        monkeypatch.setattr(index_on_cluster, "_probe", hidden)
     progress, notices = Killing(dask_cluster), []
     address = dask_cluster.scheduler_address
 
@@ -137,15 +137,15 @@ def test_documents_that_fail_do_not_stop_the_others(dask_cluster, folder, tiny_m
 
 
 def test_a_worker_that_lacks_the_model_is_told(dask_cluster, folder, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_path_on_workers", lambda job: "/nowhere/tiny.gguf")
+    monkeypatch.setattr(cluster, "_path_on_workers", lambda model: "/nowhere/tiny.gguf")
     job, address = Job(str(tiny_model), str(tmp_path)), dask_cluster.scheduler_address
-    with pytest.raises(OctavoError, match=r"The worker tcp://.* cannot read documents: it has no model /nowhere/tiny"):
-        cluster.index_on_cluster([], job, "/nowhere", address, of_many(Silent(), 1), print)
+    with pytest.raises(OctavoError, match=r"The worker tcp://.* cannot be used: it has no model /nowhere/tiny"):
+        index_on_cluster.index_on_cluster([], job, "/nowhere", address, of_many(Silent(), 1), print)
 
 
 def test_where_a_worker_finds_the_model(tiny_model, tmp_path, monkeypatch):
     model = Library.of(tiny_model, tmp_path)
-    order = Order(__version__, Job("/nowhere/tiny.gguf"), "/nowhere", model.model_hash, None, "", "", {}, "")
+    order = Order("", {}, "/nowhere/tiny.gguf", "/nowhere", model.model_hash)
     assert check(order).startswith(
         "it has no model /nowhere/tiny.gguf: copy it there, or start the worker with OCTAVO_"
     )

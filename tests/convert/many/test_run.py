@@ -15,10 +15,11 @@ from helpers.index_builds import assert_same_index
 
 from octavo import OctavoError
 from octavo.convert.documents import Source
-from octavo.convert.many.job import CannotLoad, Job, Reader, as_message, as_text_message, source_of
+from octavo.convert.many.job import Job, ReadDocuments, Reader, as_message, as_text_message, source_of
 from octavo.convert.many.outcomes import NotIndexed, Outcome, folders_of
-from octavo.convert.many.process import COMMAND, Died, Ended, ReadingProcess
+from octavo.convert.many.process import COMMAND, Died, Ended, WorkProcess
 from octavo.convert.many.run import index_all
+from octavo.convert.many.work import CannotLoad, first_line, name_of
 from octavo.convert.progress import Silent, of_many
 from octavo.convert.readers.document import Document, Place
 from octavo.cpu_kernels.machine import cpu_name
@@ -74,27 +75,27 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
 def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch):
     killed = []
 
-    def kill_once(self, document, hear, read=ReadingProcess.read):
+    def kill_once(self, document, hear, do=WorkProcess.do):
         def heard(message):
             if "advance" in message and not killed:
                 killed.append(self._process.pid)
                 os.kill(self._process.pid, signal.SIGKILL)
             hear(message)
 
-        return read(self, document, heard)
+        return do(self, document, heard)
 
-    monkeypatch.setattr(ReadingProcess, "read", kill_once)
+    monkeypatch.setattr(WorkProcess, "do", kill_once)
     assert all(outcome.folder for outcome in run(documents, job, 2))
     assert len(killed) == 1
 
 
 def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, monkeypatch):
-    def die(self, document, hear, read=ReadingProcess.read):
+    def die(self, document, hear, do=WorkProcess.do):
         if document["path"].endswith("b.txt"):
             raise Died("code -9")
-        return read(self, document, hear)
+        return do(self, document, hear)
 
-    monkeypatch.setattr(ReadingProcess, "read", die)
+    monkeypatch.setattr(WorkProcess, "do", die)
     first, second, third = run(documents, job, 2)
     assert first.folder
     assert third.folder
@@ -104,23 +105,23 @@ def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, m
 
 
 def test_what_was_ended_reads_no_more(documents, job):
-    process, heard = ReadingProcess(job), []
+    process, heard = WorkProcess(name_of(ReadDocuments), job.as_json()), []
 
     def end(message):
         heard.append(message)
         process.end()
 
     with pytest.raises(Ended):
-        process.read(as_message(Source(documents[0])), end)
+        process.do(as_message(Source(documents[0])), end)
     with pytest.raises(Ended):
-        process.read(as_message(Source(documents[0])), heard.append)
+        process.do(as_message(Source(documents[0])), heard.append)
 
 
 def test_a_process_ends_with_the_one_that_started_it(documents, job):
     child = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     long = documents[0]
     long.write_text(SENTENCES * 200)
-    child.stdin.write(f"{json.dumps(job.as_json())}\n{json.dumps(as_message(Source(long)))}\n")
+    child.stdin.write(f"{first_line(name_of(ReadDocuments), job.as_json())}\n{json.dumps(as_message(Source(long)))}\n")
     child.stdin.flush()
     child.stdout.readline()
     child.stdout.close()
@@ -129,9 +130,9 @@ def test_a_process_ends_with_the_one_that_started_it(documents, job):
 
 
 def test_a_process_says_why_it_died(documents, job):
-    process = ReadingProcess(job)
+    process = WorkProcess(name_of(ReadDocuments), job.as_json())
     with pytest.raises(Died, match=r"code 1: .*JSON serializable|code 1: KeyError: 'document'"):
-        process.read({}, [].append)
+        process.do({}, [].append)
 
 
 def test_jobs_are_counted(documents, job):
