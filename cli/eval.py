@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,7 @@ where it stopped, and methods and depths can be added.
     help="What samples are made of: a text; JSON for qa, fixed-context and longbench.  [default: what octavo has]",
 )
 @options.plan
+@options.scheduler
 @options.output_option("md", "json", "csv")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw score over what was read too.")
 def eval(
@@ -123,6 +125,7 @@ def eval(
     seed: int,
     data: Path | None,
     plan: Path | None,
+    scheduler: str | None,
     output: str,
     plot: Path | None,
 ) -> None:
@@ -143,9 +146,9 @@ def eval(
         check_plot(plot)
     library, n_samples = model_options.library(), samples or task.samples
     evaluation: Evaluation | FolderEvaluation
-    with resumable(), TaskProgress() as progress:
+    with resumable(), TaskProgress() as progress, ExitStack() as stack:
         if isinstance(task, FolderTask):
-            _refuse_for_folders()
+            _refuse_for_folders(scheduler)
             llama = model_options.open(attention=DEFAULT_ATTENTION)
             folders = FolderSettings(depths, n_samples, seed, made_of)
             evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
@@ -154,7 +157,17 @@ def eval(
                 attention, budgets, depths, n_samples, seed, made_of, plan_for(attention, plan, library)
             )
             llama = model_options.open(plan=settings.plan)
-            evaluation = Evaluation(llama, library, task, settings, progress, notice)
+            workers = None
+            if scheduler is not None:
+                from ..evaluation.on_cluster import text_workers
+
+                n_threads = model_options.threads if options.is_given("threads") else None  # else each worker's own
+                plan_path = (plan or library.plan_path) if settings.plan else None
+                how, named = model_options.load_arguments(), model_options.named
+                workers = stack.enter_context(
+                    text_workers(scheduler, llama, library, task, how, named, n_threads, plan_path)
+                )
+            evaluation = Evaluation(llama, library, task, settings, progress, notice, workers)
         result = evaluation.run()
     notice(f"The samples are kept in {evaluation.results.path}")
     if plot is not None:
@@ -168,8 +181,10 @@ def eval(
         click.echo(as_csv(result) if output == "csv" else as_markdown(result))
 
 
-def _refuse_for_folders() -> None:
+def _refuse_for_folders(scheduler: str | None) -> None:
     """Refuse options that mean nothing for tasks over folders."""
+    if scheduler is not None:
+        raise click.UsageError("A task over folders runs on this machine: leave out --scheduler.")
     for name in ("attention", "budgets", "plan", "plot"):
         if options.is_on_command_line(name):
             raise click.UsageError(f"A task over folders compares no attentions: leave out --{name}.")

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Documents that are read at once, each by a process of its own; they share the threads.",
 )
-@options.option(
-    "--scheduler",
-    env="SCHEDULER",
-    metavar="ADDRESS",
-    help="Read on a Dask cluster, whose scheduler is at this address, such as tcp://10.0.0.5:8786.",
-)
+@options.scheduler
 @click.option("--watch", is_flag=True, help="Go on: index documents as they appear and change in the folders.")
 @options.attention
 @options.plan

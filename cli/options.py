@@ -68,15 +68,15 @@ class ModelOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the same for the functions of octavo/api.py."""
-        return {"model": self.named, "index_dir": self.index_dir, **self._load_arguments()}
+        return {"model": self.named, "index_dir": self.index_dir, **self.load_arguments()}
 
     def open(self, **how: Any) -> Llama:
         """Load the model, which attends densely unless `how`, more arguments of `Llama`, says otherwise."""
         from ..runtime.models import load_model
 
-        return load_model(model_path(self.named), **self._load_arguments(), **how, notice=notice)
+        return load_model(model_path(self.named), **self.load_arguments(), **how, notice=notice)
 
-    def _load_arguments(self) -> dict[str, Any]:
+    def load_arguments(self) -> dict[str, Any]:
         """Return the same for `load_model`, without the model."""
         if (self.rope_scaling is None) != (self.rope_scale is None):
             raise click.UsageError("--rope-scaling and --rope-scale go together: give both.")
@@ -265,6 +265,12 @@ prefill = option(
     default="sparse",
     show_default=True,
     help="How a document is read, once: sparse leaves out, where it is long, keys that get little attention.",
+)
+scheduler = option(
+    "--scheduler",
+    env="SCHEDULER",
+    metavar="ADDRESS",
+    help="Work on a Dask cluster, whose scheduler is at this address, such as tcp://10.0.0.5:8786.",
 )
 password = option(
     "--password", env="PASSWORD", help="Opens an encrypted PDF.  A variable keeps it out of the shell's history."

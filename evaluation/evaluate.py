@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import __version__
-from ..convert.index import rope_settings
 from ..convert.progress import Progress
 from ..convert.retrieval_heads import source_heads
-from ..cpu_kernels.machine import cpu_name
 from ..errors import OctavoError
-from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
-from ..runtime.methods import DENSE
-from ..runtime.methods.compose import Clustering, parse
-from ..runtime.recorder import Recorder
-from ..runtime.store.library import Library, hash_text
+from ..runtime.methods.compose import parse
+from ..runtime.recorder import QueryHead
+from ..runtime.store.library import Library
 from ..runtime.store.plan import Plan
-from .matching import Unreachable, matched
-from .measures import kl_divergence
-from .probe import Probe
-from .reader import Reader
-from .results import Results, summary
-from .samples import Outcome, Text
-from .tasks.agreement import output_errors
+from .header import head_of, machine_of, results_of
+from .measure import DENSE_RUN, Measurer, NumberedText, Run
+from .results import summary
 from .tasks.task import Task
+
+if TYPE_CHECKING:
+    from .on_cluster import TextWorkers
 
 
 @dataclass(frozen=True)
@@ -64,47 +56,6 @@ class Settings:
     plan: Plan | None = None
 
 
-@dataclass(frozen=True)
-class Run:
-    """A method at a budget.
-
-    Parameters
-    ----------
-    attention : str
-        The method.
-    budget : float
-        Share of the KV bytes to read; 1 for a method without a budget.
-    plan : str
-        Hash of the plan, if the method needs one.
-    """
-
-    attention: str
-    budget: float
-    plan: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name of the method in records."""
-        return f"{self.attention}@{self.plan}" if self.plan else self.attention
-
-    @property
-    def title(self) -> str:
-        """Method and budget, for progress."""
-        return self.attention if self.budget == 1 else f"{self.attention}, budget {self.budget:g},"
-
-
-@dataclass(frozen=True)
-class NumberedText:
-    """A text, its depth, and its number among the texts of one depth."""
-
-    depth: int
-    number: int
-    text: Text
-
-
-_DENSE_RUN = Run(DENSE, 1.0)
-
-
 class Evaluation:
     """One evaluation. It measures what its results file does not hold yet.
 
@@ -122,6 +73,8 @@ class Evaluation:
         Receives the progress.
     notice : callable
         Receives sentences for the user.
+    workers : TextWorkers, optional
+        What measures in place of this process.
     """
 
     def __init__(
@@ -132,39 +85,12 @@ class Evaluation:
         settings: Settings,
         progress: Progress,
         notice: Callable[[str], None],
+        workers: TextWorkers | None = None,
     ) -> None:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
-        self.progress, self.notice = progress, notice
-        self.reader = Reader(llama, progress, llama.context_params.n_threads)
+        self.progress, self.notice, self.workers = progress, notice, workers
         self.runs = runs_of(settings)
-        machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads, "device": llama.context.device.name}
-        self.results = Results(self._path(), {**self.depends_on, "machine": machine})
-
-    @cached_property
-    def depends_on(self) -> dict[str, Any]:
-        """What the figures of a sample depend on, other than the method."""
-        return {
-            "octavo": __version__,
-            "task": {"name": self.task.name, **vars(self.task)},
-            "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
-            "rope": rope_settings(self.llama),
-            "cache_type": self.llama.context.kv_type,
-            "data": {"name": self.settings.data.name, "sha256": hash_text(self.task.content(self.settings.data))},
-            "samples": self.settings.n_samples,
-            "seed": self.settings.seed,
-        }
-
-    @cached_property
-    def recorder(self) -> Recorder | None:
-        """What records the sources of answers, if the task looks for them."""
-        if not self.task.finds_sources:
-            return None
-        context = self.llama.context
-        return Recorder(context.nodes, context.shapes, source_heads(self.llama, self.library, self.notice))
-
-    def _path(self) -> Path:
-        identity = hashlib.sha256(json.dumps(self.depends_on, sort_keys=True).encode()).hexdigest()[:12]
-        return self.library.folder / "eval" / f"{self.task.name}-{identity}.jsonl"
+        self.results = results_of(llama, library, task, settings, workers.machine if workers else machine_of(llama))
 
     def run(self) -> dict[str, Any]:
         """Measure what is missing.
@@ -179,19 +105,28 @@ class Evaluation:
         OctavoError
             If a text does not fit the model's context. Nothing is measured then.
         """
-        texts, _ = self._texts(), self.recorder  # heads are found while the model holds nothing
+        texts, heads = self._texts(), self._heads()
+        if self.workers:
+            self.workers.measure(self, texts, heads)
+        measurer = Measurer(
+            self.llama, self.library, self.task, self.runs, heads, self.results, self.progress, self.notice
+        )
         for each in texts:
-            self._measure(each)
+            measurer.measure(each, self.missing(each))
         depths = list(dict.fromkeys(each.depth for each in texts))
         return {
-            "task": self.task.name,
-            "parameters": self.task.changed,
-            "metric": self.task.metric,
-            "higher_is_better": self.task.higher_is_better,
-            **{name: self.results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
+            **head_of(self.task, self.results),
             "results": [row for run in self.runs for depth in depths for row in self._rows(run, depth, texts)],
             "left_out": self._left_out(depths),
         }
+
+    def missing(self, numbered: NumberedText) -> list[Run]:
+        """Return the runs that a text has no results of."""
+        return [run for run in self.runs if not self._is_done(run, numbered)]
+
+    def _heads(self) -> list[QueryHead]:
+        """Return the heads that tell the sources of answers, if the task looks for these. The model must be empty."""
+        return source_heads(self.llama, self.library, self.notice) if self.task.finds_sources else []
 
     def _texts(self) -> list[NumberedText]:
         """Make the texts of all depths."""
@@ -217,109 +152,11 @@ class Evaluation:
             )
         return made
 
-    def _measure(self, numbered: NumberedText) -> None:
-        """Run every method on one text, unless its results are there."""
-        missing = [run for run in self.runs if not self._is_done(run, numbered)]
-        if not missing:
-            return
-        documents = self._documents(numbered.text, missing)
-        usual = next(iter(documents.values()))
-        self.reader.attend(usual, DENSE, 1.0)
-        dense = self._answers(_DENSE_RUN, numbered, [])
-        probe = Probe(self.reader, numbered.text, dense)
-        for run in missing:
-            if run.attention != DENSE:
-                document = documents.get(self._clustering(run), usual)
-                budget = self._matched_budget(run, numbered.depth, document, probe)
-                if budget is not None:
-                    self.reader.attend(document, run.attention, budget)
-                    self._answers(run, numbered, dense)
-
     def _is_done(self, run: Run, numbered: NumberedText) -> bool:
         depth, number = numbered.depth, numbered.number
         keys = [(run.name, run.budget, depth, number, i) for i in range(len(numbered.text.samples))]
         unreachable = self.results.budgets.get((run.name, run.budget, depth), run.budget) is None
         return unreachable or all(key in self.results.samples for key in keys)
-
-    def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
-        """Read a text densely, or open its indexes: one for each clustering that the missing runs need.
-
-        The first is the same whatever is missing: an evaluation that goes on adds in the same order.
-        """
-        wanted = sorted({each for each in map(self._clustering, self.runs) if each is not None})
-        needed = {self._clustering(run) for run in missing}
-        wanted = [each for each in wanted if each in {*needed, wanted[0]}]
-        if text.document:
-            wanted = wanted or [()]
-            indexes = [self.reader.index(self.library, text.name, text.document, dict(each)) for each in wanted]
-        else:
-            indexes = self.reader.read(text.tokens, [dict(each) for each in wanted])
-        clusterings: list[Clustering] = [*wanted] or [None]
-        return dict(zip(clusterings, indexes, strict=True))
-
-    def _clustering(self, run: Run) -> Clustering:
-        """Return how a run needs documents to be clustered."""
-        return parse(run.attention, self.settings.plan).clustering_key
-
-    def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
-        """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""
-        task, text, outcomes = self.task, numbered.text, []
-        self.progress.start(f"{run.title} at {numbered.depth:,}", len(text.samples), "samples")
-        for i, sample in enumerate(text.samples):
-            outcome = self.reader.answer(sample, task.compares_attention, task.in_batches, self.recorder)
-            if not text.continues:
-                self.reader.back()
-            reference = dense[i] if dense else outcome
-            if (run.name, run.budget, numbered.depth, numbered.number, i) not in self.results.samples:
-                self.results.add_sample(self._record(run, numbered, i, outcome, reference))
-            outcomes.append(outcome)
-            self.progress.advance(1)
-        return outcomes
-
-    def _record(self, run: Run, numbered: NumberedText, i: int, outcome: Outcome, dense: Outcome) -> dict[str, Any]:
-        """Return the record of one sample."""
-        sample = numbered.text.samples[i]
-        steps = outcome.comparable(dense, forced=bool(sample.continuation))
-        n_read = min(len(outcome.bytes_read), len(dense.bytes_read))
-        return {
-            "attention": run.name,
-            "budget": run.budget,
-            "depth": numbered.depth,
-            "text": numbered.number,
-            "sample": i,
-            "position": sample.position,
-            **self.task.score(sample, outcome, dense),
-            "written": outcome.text,
-            "divergence": float(kl_divergence(dense.log_probs[:steps], outcome.log_probs[:steps]).sum()),
-            "steps": steps,
-            "bytes_read": sum(outcome.bytes_read[:n_read]),
-            "dense_bytes": sum(dense.bytes_read[:n_read]),
-            "errors": output_errors(outcome, dense) if self.task.compares_attention else None,
-            "first_token_s": round(outcome.first_token_s, 4),
-            "seconds": round(outcome.seconds, 4),
-        }
-
-    def _matched_budget(self, run: Run, depth: int, document: Index, probe: Probe) -> float | None:
-        """Return the budget with which a method reads the run's share; None if it cannot read so little."""
-        known, key = self.results.budgets, (run.name, run.budget, depth)
-        if key in known or run.budget == 1:
-            return known.get(key, run.budget)
-        ratios = [found / budget for (name, budget, _), found in known.items() if name == run.name and found]
-
-        def share(budget: float) -> float:
-            self.reader.attend(document, run.attention, budget)
-            return probe.share()
-
-        found: float | None = None
-        try:
-            found = matched(share, run.budget, run.budget * (ratios[-1] if ratios else 1.0))
-        except Unreachable as problem:
-            self.notice(
-                f"{run.attention} read {problem.share:.3f} or more with every budget that was tried at {depth:,} "
-                f"tokens: {run.budget:g} is left out there."
-            )
-        self.results.add_budget(run.name, run.budget, depth, found)
-        return found
 
     def _rows(self, run: Run, depth: int, texts: list[NumberedText]) -> list[dict[str, Any]]:
         """Return the row of one run and depth; no row if the run was left out."""
@@ -328,7 +165,7 @@ class Evaluation:
         if (run.name, run.budget, depth, *samples[0]) not in records:
             return []
         own, dense = (
-            [records[each.name, each.budget, depth, number, i] for number, i in samples] for each in (run, _DENSE_RUN)
+            [records[each.name, each.budget, depth, number, i] for number, i in samples] for each in (run, DENSE_RUN)
         )
         budget = self.results.budgets.get((run.name, run.budget, depth), run.budget)
         means = summary(own, dense, self.task.extra_figures)
@@ -357,7 +194,7 @@ def runs_of(settings: Settings) -> list[Run]:
     -------
     list of Run
     """
-    runs = [_DENSE_RUN]
+    runs = [DENSE_RUN]
     for attention in settings.attentions:
         method = parse(attention, settings.plan)
         plan = hashlib.sha256(repr(settings.plan).encode()).hexdigest()[:8] if method.needs_plan else ""

@@ -24,45 +24,20 @@ Key = tuple[str, float, int, int, int]
 _MATCHED, _SAMPLE = "matched", "sample"
 
 
-class Results:
-    """The records of one evaluation.
-
-    Parameters
-    ----------
-    path : Path
-        File of the records; created if it does not exist.
-    header : dict
-        What the records depend on: the first line of a new file.
+class Records:
+    """Records in memory.
 
     Attributes
     ----------
-    header : dict
-        The first line of the file.
     samples : dict
         Record of each measured sample, by `Key`.
     budgets : dict
         Matched budget by method, requested budget and depth; None if the method cannot read so little.
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be read or written.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path, self.header = path, header
+    def __init__(self) -> None:
         self.samples: dict[Key, dict[str, Any]] = {}
         self.budgets: dict[tuple[str, float, int], float | None] = {}
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(path) as file:
-                lines = _whole_lines(file, header)
-        self.header, *records = map(json.loads, lines)
-        for record in records:
-            if record["kind"] == _SAMPLE:
-                self.samples[_key(record)] = record
-            else:
-                self.budgets[record["attention"], record["budget"], record["depth"]] = record["given"]
 
     def add_sample(self, record: dict[str, Any]) -> None:
         """Add the record of a sample.
@@ -71,14 +46,8 @@ class Results:
         ----------
         record : dict
             Figures of the sample, and the values of its `Key` as "attention", "budget", "depth", "text" and "sample".
-
-        Raises
-        ------
-        OctavoError
-            If the file cannot be written.
         """
-        self.samples[_key(record)] = record
-        self._append({"kind": _SAMPLE, **record})
+        self.samples[key_of(record)] = record
 
     def add_budget(self, attention: str, budget: float, depth: int, matched: float | None) -> None:
         """Add the budget with which a method reads a share.
@@ -93,13 +62,65 @@ class Results:
             Tokens of the texts.
         matched : float, optional
             Budget of the method; None if it cannot read so little.
+        """
+        self.budgets[attention, budget, depth] = matched
+
+
+class Results(Records):
+    """The records of one evaluation, which a file keeps.
+
+    Parameters
+    ----------
+    path : Path
+        File of the records; created if it does not exist.
+    header : dict
+        What the records depend on: the first line of a new file.
+
+    Attributes
+    ----------
+    header : dict
+        The first line of the file.
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        super().__init__()
+        self.path = path
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path) as file:
+                lines = _whole_lines(file, header)
+        self.header, *records = map(json.loads, lines)
+        for record in records:
+            if record["kind"] == _SAMPLE:
+                self.samples[key_of(record)] = record
+            else:
+                self.budgets[record["attention"], record["budget"], record["depth"]] = record["given"]
+
+    def add_sample(self, record: dict[str, Any]) -> None:
+        """Add the record of a sample, and write it (see `Records.add_sample`).
 
         Raises
         ------
         OctavoError
             If the file cannot be written.
         """
-        self.budgets[attention, budget, depth] = matched
+        super().add_sample(record)
+        self._append({"kind": _SAMPLE, **record})
+
+    def add_budget(self, attention: str, budget: float, depth: int, matched: float | None) -> None:
+        """Add a matched budget, and write it (see `Records.add_budget`).
+
+        Raises
+        ------
+        OctavoError
+            If the file cannot be written.
+        """
+        super().add_budget(attention, budget, depth, matched)
         self._append({"kind": _MATCHED, "attention": attention, "budget": budget, "depth": depth, "given": matched})
 
     def _append(self, record: dict[str, Any]) -> None:
@@ -131,7 +152,8 @@ def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
-def _key(record: dict[str, Any]) -> Key:
+def key_of(record: dict[str, Any]) -> Key:
+    """Return what identifies the record of a sample."""
     return record["attention"], record["budget"], record["depth"], record["text"], record["sample"]
 
 

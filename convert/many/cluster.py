@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -165,13 +165,33 @@ class Workers:
         self._heard: SimpleQueue[tuple[int, Message]] = SimpleQueue()
         for address, answer in self.ask(on_worker.check).items():
             if answer:
-                why = answer if isinstance(answer, str) else f"octavo fails there, with {answer!r}: install it."
-                raise OctavoError(f"The worker {address} cannot be used: {why}")
+                raise OctavoError(f"The worker {address} cannot be used: {answer}")
         client.subscribe_topic(self._topic, self._hear)
 
-    def ask(self, question: Callable[[Order], Any]) -> Mapping[str, Any]:
-        """Call a function on all workers; returns its result, or an error, by the worker's address."""
-        answers: Mapping[str, Any] = self._client.run(question, self.order, on_error="return")
+    def ask(self, question: Callable[..., Any]) -> dict[str, Any]:
+        """Ask all workers.
+
+        Parameters
+        ----------
+        question : callable
+            Takes the order. If it has a parameter `dask_worker`, it takes the worker as well.
+
+        Returns
+        -------
+        dict
+            The answer of each, by its address.
+
+        Raises
+        ------
+        OctavoError
+            A worker fails to answer.
+        """
+        answers: dict[str, Any] = self._client.run(question, self.order, on_error="return")
+        for address, answer in answers.items():
+            if isinstance(answer, Exception):
+                raise OctavoError(
+                    f"The worker {address} cannot be used: octavo fails there, with {answer!r}: install it."
+                )
         return answers
 
     def call(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:

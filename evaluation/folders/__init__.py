@@ -5,10 +5,9 @@ Importing this package is cheap. What they compare is not attentions but ways to
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..tasks import Entry
+from ..tasks import Entry, imported
 
 if TYPE_CHECKING:
     from .task import FolderTask
@@ -35,6 +34,5 @@ def folder_task_class(name: str) -> type[FolderTask]:
     type
         The task's class, a dataclass whose fields all have defaults.
     """
-    module, class_name = FOLDER_TASKS[name].path.split(".")
-    task: type[FolderTask] = getattr(import_module(f".{module}", __package__), class_name)
+    task: type[FolderTask] = imported(FOLDER_TASKS[name], __package__)
     return task

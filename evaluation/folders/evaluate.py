@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -13,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ... import __version__
 from ...convert.documents import Source
 from ...convert.progress import Progress, of_many
 from ...convert.retrieval_heads import source_heads
 from ...convert.shelf import open_shelf
-from ...cpu_kernels.machine import cpu_name
 from ...runtime.llama import Llama
 from ...runtime.store.files import disk_errors
-from ...runtime.store.library import Library, hash_text
-from ..results import Results
+from ...runtime.store.library import Library
+from ..header import head_of, machine_of, results_of
 from .task import Asked, Folder, FolderTask
 from .ways import WAYS, Reading
 
@@ -84,20 +80,8 @@ class FolderEvaluation:
     ) -> None:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
         self.progress, self.notice = progress, notice
-        depends_on = {
-            "octavo": __version__,
-            "task": {"name": task.name, **vars(task)},
-            "model": {"name": library.model_path.name, "sha256": library.model_hash},
-            "cache_type": llama.context.kv_type,
-            "attention": llama.attention,
-            "data": {"name": settings.data.name, "sha256": hash_text(task.content(settings.data))},
-            "samples": settings.n_samples,
-            "seed": settings.seed,
-        }
-        identity = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:12]
-        self._place = library.folder / "eval" / f"{task.name}-{identity}"
-        machine = {"cpu": cpu_name(), "threads": llama.context_params.n_threads, "device": llama.context.device.name}
-        self.results = Results(self._place.with_suffix(".jsonl"), {**depends_on, "machine": machine})
+        self.results = results_of(llama, library, task, settings, machine_of(llama), attention=llama.attention)
+        self._place = self.results.path.with_suffix("")
 
     def run(self) -> dict[str, Any]:
         """Measure what is missing.
@@ -118,14 +102,7 @@ class FolderEvaluation:
             self._measure(folder, depth)
             rows += [self._row(way, depth) for way in WAYS if (way, 1.0, depth, 0, 0) in self.results.samples]
         shutil.rmtree(self._place, ignore_errors=True)
-        return {
-            "task": self.task.name,
-            "parameters": self.task.changed,
-            "metric": self.task.metric,
-            "higher_is_better": True,
-            **{name: self.results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
-            "results": rows,
-        }
+        return {**head_of(self.task, self.results), "results": rows}
 
     def _measure(self, folder: Folder, depth: int) -> None:
         """Answer the questions in each way, unless the answers are there."""

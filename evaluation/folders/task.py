@@ -72,6 +72,8 @@ class FolderTask(Parameters, ABC):
         Key of the task in the table `FOLDER_TASKS`.
     metric : str
         What a score counts.
+    higher_is_better : bool
+        Whether a higher score is better.
     samples : int
         Default number of questions.
     data : Path
@@ -83,6 +85,7 @@ class FolderTask(Parameters, ABC):
     documents: int = parameter(20, least=2)
 
     metric: ClassVar[str] = "has the answer"
+    higher_is_better: ClassVar[bool] = True
     samples: ClassVar[int] = 60
     data: ClassVar[Path]
     own_depths: ClassVar[bool] = False

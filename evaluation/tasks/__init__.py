@@ -7,7 +7,7 @@ one file with one class (see `task.Task`) and one line here.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .task import Task
@@ -61,6 +61,11 @@ def task_class(name: str) -> type[Task]:
     type
         The task's class, a dataclass whose fields all have defaults.
     """
-    module, class_name = TASKS[name].path.split(".")
-    task: type[Task] = getattr(import_module(f".{module}", __package__), class_name)
+    task: type[Task] = imported(TASKS[name], __package__)
     return task
+
+
+def imported(entry: Entry, package: str) -> Any:
+    """Import the class of a task, whose module is in a package."""
+    module, class_name = entry.path.split(".")
+    return getattr(import_module(f".{module}", package), class_name)

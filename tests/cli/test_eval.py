@@ -63,7 +63,7 @@ def test_help_tells_of_each_task():
     assert usage == "Usage:octavoeval[OPTIONS]TASK[:KEY=VALUE,...]"
     for name, task in {**TASKS, **FOLDER_TASKS}.items():
         assert re.search(rf"^  {name} +{task.summary}$", shown.stdout, re.MULTILINE)
-    for name in ("attention", "budgets", "depths", "samples", "seed", "data", "plan", "output", "plot"):
+    for name in ("attention", "budgets", "depths", "samples", "seed", "data", "plan", "scheduler", "output", "plot"):
         assert f"--{name} " in shown.stdout
     assert "[default: 0.25,0.125]" in shown.stdout
 
@@ -233,12 +233,23 @@ def test_a_text_that_does_not_fit(on_tiny):
         (["qa", "--rope-scaling", "yarn"], "--rope-scaling and --rope-scale go together: give both."),
         (["qa", "--rope-scaling", "yarn", "--rope-scale", "0.5"], "Invalid value for '--rope-scale' (env var: "
          "'OCTAVO_ROPE_SCALE'): 0.5 is not in the range x>=1."),
+        (["folder-qa", "--scheduler", "tcp://127.0.0.1:1"], "A task over folders runs on this machine: leave out "
+         "--scheduler."),
         (["qa", "-o", "xml"], "Invalid value for '-o' / '--output': 'xml' is not one of 'md', 'json', 'csv'."),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_options(on_tiny, arguments, message):
     fails(octavo(*arguments, *on_tiny), 2, message)
+
+
+def test_a_cluster_that_is_not_there_is_told(on_tiny):
+    fails(
+        octavo("perplexity", *on_tiny, *QUICK, "--scheduler", "nonsense://127.0.0.1:1"),
+        1,
+        "There is no Dask scheduler at nonsense://127.0.0.1:1: start one with `dask scheduler`, and its workers with "
+        "`dask worker`.",
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -95,13 +95,18 @@ def documents_of(path, *sizes):
     )
 
 
-def evaluation(llama, folder, task="agreement", progress=None, notice=None, **settings):
-    """Return an evaluation of a model: by default two samples at 300 tokens under dense attention."""
-    chosen = task_class(task)()
+def evaluation(llama, folder, task="agreement", progress=None, notice=None, workers=None, **settings):
+    """Return an evaluation of a model: by default two samples at 300 tokens under dense attention.
+
+    task : its name, or itself
+    """
+    chosen = task_class(task)() if isinstance(task, str) else task
     default = {"attentions": ["dense"], "budgets": [0.8], "depths": [300], "n_samples": 2, "seed": 0}
     settings = Settings(**{**default, "data": chosen.data, **settings})
     library = Library.of(llama.model_path, folder)
-    return Evaluation(llama, library, chosen, settings, progress or Silent(), notice or (lambda sentence: None))
+    return Evaluation(
+        llama, library, chosen, settings, progress or Silent(), notice or (lambda sentence: None), workers
+    )
 
 
 def evaluate(llama, folder, *arguments, **settings):

@@ -1,14 +1,13 @@
 """Documents that a real Dask cluster reads: processes of this machine, on a tiny model."""
 
 import json
-import os
-import signal
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from helpers.command_line import SENTENCES
+from helpers.dask_clusters import distributed, kill_a_worker, two_workers
 
 from octavo import OctavoError
 from octavo.convert.many import cluster, index_on_cluster
@@ -19,15 +18,13 @@ from octavo.convert.many.outcomes import folders_of
 from octavo.convert.progress import Silent, of_many
 from octavo.runtime.store.library import Library
 
-distributed = pytest.importorskip("distributed")
-
 HOW = {"n_ctx": 20000, "n_threads": 1}
 N_DOCUMENTS = 5
 
 
 @pytest.fixture(scope="module")
 def dask_cluster():
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made:
+    with two_workers() as made:
         yield made
 
 
@@ -66,11 +63,7 @@ class Killing:
     def advance(self, amount):
         if self.killed:
             return
-        with distributed.Client(self._dask_cluster, set_as_default=False) as client:
-            pids = client.run(os.getpid)
-            busy = [address for address, keys in client.processing().items() if keys]
-        self.killed.append(pids[busy[0]])
-        os.kill(self.killed[0], signal.SIGKILL)
+        self.killed.append(kill_a_worker(self._dask_cluster))
 
     def end(self):
         pass

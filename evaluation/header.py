@@ -1,0 +1,92 @@
+"""What results depend on: the first line of their file, its name, and the head of what is reported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import __version__
+from ..convert.index import rope_settings
+from ..cpu_kernels.machine import cpu_name
+from ..runtime.llama import Llama
+from ..runtime.store.library import Library, hash_text
+from .results import Results
+
+if TYPE_CHECKING:
+    from .folders.task import FolderTask
+    from .tasks.task import Task
+
+
+class Sampled(Protocol):
+    """Settings that samples are drawn with: how many at each depth, the seed, and the file that they are made of."""
+
+    @property
+    def n_samples(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def data(self) -> Path: ...
+
+
+def machine_of(llama: Llama) -> dict[str, Any]:
+    """Return what measures, where this machine does."""
+    return {"cpu": cpu_name(), "threads": llama.context_params.n_threads, "device": llama.context.device.name}
+
+
+def results_of(
+    llama: Llama,
+    library: Library,
+    task: Task | FolderTask,
+    settings: Sampled,
+    machine: dict[str, Any],
+    **more: Any,
+) -> Results:
+    """Open the results of a task, which a file in the model's library keeps.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    library : Library
+        Its library.
+    task : Task or FolderTask
+        What is measured.
+    settings : Sampled
+        How samples are drawn.
+    machine : dict
+        What measures. If the file is there already, it says what measured first.
+    **more
+        What the figures depend on besides.
+
+    Returns
+    -------
+    Results
+        What was measured already, with the task, the model and the settings in the header.
+    """
+    depends_on = {
+        "octavo": __version__,
+        "task": {"name": task.name, **vars(task)},
+        "model": {"name": library.model_path.name, "sha256": library.model_hash},
+        "rope": rope_settings(llama),
+        "cache_type": llama.context.kv_type,
+        "data": {"name": settings.data.name, "sha256": hash_text(task.content(settings.data))},
+        "samples": settings.n_samples,
+        "seed": settings.seed,
+        **more,
+    }
+    identity = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:12]
+    path = library.folder / "eval" / f"{task.name}-{identity}.jsonl"
+    return Results(path, {**depends_on, "machine": machine})
+
+
+def head_of(task: Task | FolderTask, results: Results) -> dict[str, Any]:
+    """Return how what `octavo eval -o json` prints begins: the task, and what its figures depend on."""
+    return {
+        "task": task.name,
+        "parameters": task.changed,
+        "metric": task.metric,
+        "higher_is_better": task.higher_is_better,
+        **{name: results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
+    }

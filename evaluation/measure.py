@@ -1,0 +1,213 @@
+"""Measure a text: every method answers the same samples, at the budget with which it reads the share it is to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..convert.progress import Progress
+from ..runtime.cache.index import Index
+from ..runtime.llama import Llama
+from ..runtime.methods import DENSE
+from ..runtime.methods.compose import Clustering, parse
+from ..runtime.recorder import QueryHead, Recorder
+from ..runtime.store.library import Library
+from .matching import Unreachable, matched
+from .measures import kl_divergence
+from .probe import Probe
+from .reader import Reader
+from .results import Records
+from .samples import Outcome, Text
+from .tasks.agreement import output_errors
+from .tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method at a budget.
+
+    Parameters
+    ----------
+    attention : str
+        The method.
+    budget : float
+        Share of the KV bytes to read; 1 for a method without a budget.
+    plan : str
+        Hash of the plan, if the method needs one.
+    """
+
+    attention: str
+    budget: float
+    plan: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the method in records."""
+        return f"{self.attention}@{self.plan}" if self.plan else self.attention
+
+    @property
+    def title(self) -> str:
+        """Method and budget, for progress."""
+        return self.attention if self.budget == 1 else f"{self.attention}, budget {self.budget:g},"
+
+
+@dataclass(frozen=True)
+class NumberedText:
+    """A text, its depth, and its number among the texts of one depth."""
+
+    depth: int
+    number: int
+    text: Text
+
+
+DENSE_RUN = Run(DENSE, 1.0)
+
+
+class Measurer:
+    """Measures texts, and adds what it finds to the records.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, with the plan that methods need.
+    library : Library
+        Where indexes of users' documents are kept.
+    task : Task
+        What is measured.
+    runs : list of Run
+        All methods and budgets, dense attention first.
+    heads : sequence of QueryHead
+        Heads whose queries tell the sources of answers, if the task looks for those.
+    records : Records
+        What was measured already.
+    progress : Progress
+        Receives the progress.
+    notice : callable
+        Receives sentences for the user.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        library: Library,
+        task: Task,
+        runs: list[Run],
+        heads: Sequence[QueryHead],
+        records: Records,
+        progress: Progress,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._llama, self._library, self._task, self._runs = llama, library, task, runs
+        self._records, self._progress, self._notice = records, progress, notice
+        self._reader = Reader(llama, progress, llama.context_params.n_threads)
+        context = llama.context
+        self._recorder = Recorder(context.nodes, context.shapes, heads) if task.finds_sources else None
+
+    def measure(self, numbered: NumberedText, missing: list[Run]) -> None:
+        """Measure a text.
+
+        Parameters
+        ----------
+        numbered : NumberedText
+            The text.
+        missing : list of Run
+            Those runs whose records are not there. If there are any, dense attention runs too, to compare with.
+        """
+        if not missing:
+            return
+        documents = self._documents(numbered.text, missing)
+        usual = next(iter(documents.values()))
+        self._reader.attend(usual, DENSE, 1.0)
+        dense = self._answers(DENSE_RUN, numbered, [])
+        probe = Probe(self._reader, numbered.text, dense)
+        for run in missing:
+            if run.attention != DENSE:
+                document = documents.get(self._clustering(run), usual)
+                budget = self._matched_budget(run, numbered.depth, document, probe)
+                if budget is not None:
+                    self._reader.attend(document, run.attention, budget)
+                    self._answers(run, numbered, dense)
+
+    def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
+        """Read a text densely, or open its indexes: one for each clustering that the missing runs need.
+
+        The first is the same whatever is missing: an evaluation that goes on adds in the same order.
+        """
+        wanted = sorted({each for each in map(self._clustering, self._runs) if each is not None})
+        needed = {self._clustering(run) for run in missing}
+        wanted = [each for each in wanted if each in {*needed, wanted[0]}]
+        if text.document:
+            wanted = wanted or [()]
+            indexes = [self._reader.index(self._library, text.name, text.document, dict(each)) for each in wanted]
+        else:
+            indexes = self._reader.read(text.tokens, [dict(each) for each in wanted])
+        clusterings: list[Clustering] = [*wanted] or [None]
+        return dict(zip(clusterings, indexes, strict=True))
+
+    def _clustering(self, run: Run) -> Clustering:
+        """Return how a run needs documents to be clustered."""
+        return parse(run.attention, self._llama.plan).clustering_key
+
+    def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
+        """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""
+        task, text, outcomes = self._task, numbered.text, []
+        self._progress.start(f"{run.title} at {numbered.depth:,}", len(text.samples), "samples")
+        for i, sample in enumerate(text.samples):
+            outcome = self._reader.answer(sample, task.compares_attention, task.in_batches, self._recorder)
+            if not text.continues:
+                self._reader.back()
+            reference = dense[i] if dense else outcome
+            if (run.name, run.budget, numbered.depth, numbered.number, i) not in self._records.samples:
+                self._records.add_sample(self._record(run, numbered, i, outcome, reference))
+            outcomes.append(outcome)
+            self._progress.advance(1)
+        return outcomes
+
+    def _record(self, run: Run, numbered: NumberedText, i: int, outcome: Outcome, dense: Outcome) -> dict[str, Any]:
+        """Return the record of one sample."""
+        sample = numbered.text.samples[i]
+        steps = outcome.comparable(dense, forced=bool(sample.continuation))
+        n_read = min(len(outcome.bytes_read), len(dense.bytes_read))
+        return {
+            "attention": run.name,
+            "budget": run.budget,
+            "depth": numbered.depth,
+            "text": numbered.number,
+            "sample": i,
+            "position": sample.position,
+            **self._task.score(sample, outcome, dense),
+            "written": outcome.text,
+            "divergence": float(kl_divergence(dense.log_probs[:steps], outcome.log_probs[:steps]).sum()),
+            "steps": steps,
+            "bytes_read": sum(outcome.bytes_read[:n_read]),
+            "dense_bytes": sum(dense.bytes_read[:n_read]),
+            "errors": output_errors(outcome, dense) if self._task.compares_attention else None,
+            "first_token_s": round(outcome.first_token_s, 4),
+            "seconds": round(outcome.seconds, 4),
+        }
+
+    def _matched_budget(self, run: Run, depth: int, document: Index, probe: Probe) -> float | None:
+        """Return the budget with which a method reads the run's share; None if it cannot read so little."""
+        known, key = self._records.budgets, (run.name, run.budget, depth)
+        if key in known or run.budget == 1:
+            return known.get(key, run.budget)
+        here = (
+            found / budget for (name, budget, at), found in known.items() if found and (name, at) == (run.name, depth)
+        )
+        start = run.budget * (list(here) or [1.0])[-1]
+
+        def share(budget: float) -> float:
+            self._reader.attend(document, run.attention, budget)
+            return probe.share()
+
+        found: float | None = None
+        try:
+            found = matched(share, run.budget, start)
+        except Unreachable as problem:
+            self._notice(
+                f"{run.attention} read {problem.share:.3f} or more with every budget that was tried at {depth:,} "
+                f"tokens: {run.budget:g} is left out there."
+            )
+        self._records.add_budget(run.name, run.budget, depth, found)
+        return found
