@@ -71,6 +71,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.threads
 @options.device
 @options.index_dir
+@options.scheduler
 def profile(
     output: str,
     plot: Path | None,
@@ -84,6 +85,7 @@ def profile(
     threads: int,
     device: str,
     index_dir: Path | None,
+    scheduler: str | None,
 ) -> None:
     """Measure which layers and heads of a model matter, once.
 
@@ -104,8 +106,13 @@ def profile(
     model_options = options.ModelOptions(model, None, threads, 0, "f16", index_dir, device=device)
     library = model_options.library()
     with resumable(), TaskProgress() as progress:
-        llama = model_options.open()
-        plan = measured_plan(llama, library, settings, progress, notice)
+        llama, workers = model_options.open(), None
+        if scheduler is not None:
+            from ..convert.plan.on_cluster import trial_workers
+
+            n_threads = threads if options.is_given("threads") else None  # else each worker's own
+            workers = trial_workers(scheduler, llama, library, device, model_options.named, n_threads, notice)
+        plan = measured_plan(llama, library, settings, progress, notice, workers)
     notice(f"The plan is {library.plan_path}")
     if plot is not None:
         from ..evaluation.plan_plot import write_plot

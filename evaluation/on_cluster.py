@@ -11,22 +11,19 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..convert.many.cluster import Message, Workers, order_for, workers_of
+from ..convert.many.cluster import Message, Workers, order_for, result_of, workers_of
 from ..convert.many.on_worker import Order, threads_of
-from ..convert.many.work import CannotLoad, Told, Work
+from ..convert.many.work import ModelWork, Told
 from ..convert.passages import TokenText
 from ..cpu_kernels.machine import cpu_name
-from ..errors import OctavoError
 from ..runtime.llama import Llama
-from ..runtime.models import load_model
 from ..runtime.recorder import QueryHead
-from ..runtime.store.library import LIBRARY, Library
+from ..runtime.store.library import Library
 from .measure import Measurer, NumberedText, Run
 from .results import Records, key_of
 from .samples import Sample, Text
@@ -155,12 +152,8 @@ class TextWorkers:
             waiting.extend(own[:n_first])
             del own[:n_first]
         for numbered, outcome in self._workers.results(waiting, message_of, hear):
-            if "failed" in outcome:
-                where = f"Text {numbered.number + 1} at {numbered.depth:,} tokens"
-                raise OctavoError(f"{where} could not be measured: {outcome['failed']}")
-            if "error" in outcome:
-                raise OctavoError(outcome["error"])
-            _add(outcome["result"], evaluation.results)
+            measured = f"Text {numbered.number + 1} at {numbered.depth:,} tokens"
+            _add(result_of(outcome, measured), evaluation.results)
             evaluation.progress.advance(1)
             waiting.extend(by_depth.pop(numbered.depth, ()))
 
@@ -176,33 +169,13 @@ def _machine(order: Order, dask_worker: Any) -> tuple[str, int]:
     return cpu_name(), threads_of(order, dask_worker.address)
 
 
-class MeasureTexts(Work):
-    """Measure texts: what a process beside a worker does.
-
-    The settings are the `task` with its parameters, and `load`, how the model is loaded.
-    """
+class MeasureTexts(ModelWork):
+    """Measure texts: what a process beside a worker does. The settings have the `task` with its parameters."""
 
     def __init__(self, settings: dict[str, Any], told: Told) -> None:
         super().__init__(settings, told)
-        folder, model = Path(settings["folder"]), Path(settings["model"])
-        self._library = Library(model, folder / f"{model.stem}{LIBRARY}")
-        self._plan = folder / settings["plan"] if settings["plan"] else None
         fields = dict(settings["task"])
         self._task = task_class(fields.pop("name"))(**fields)
-
-    @cached_property
-    def _llama(self) -> Llama:
-        """The model."""
-        try:
-            return load_model(
-                self.settings["model"],
-                n_threads=self.settings["n_threads"],
-                **self.settings["load"],
-                plan=self._plan and self._library.plan(self._plan),
-                notice=self.told.notice,
-            )
-        except OctavoError as problem:
-            raise CannotLoad(str(problem)) from problem
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the records of a text (`as_message`), as `samples` and `budgets` (see `Work.do`)."""
@@ -211,15 +184,10 @@ class MeasureTexts(Work):
         for name, budget, found in message["budgets"]:
             records.add_budget(name, budget, numbered.depth, found)
         known, heads = set(records.budgets), [QueryHead(*each) for each in message["heads"]]
-        measurer = Measurer(self._llama, self._library, self._task, runs, heads, records, self.told, self.told.notice)
+        measurer = Measurer(self.llama, self.library, self._task, runs, heads, records, self.told, self.told.notice)
         measurer.measure(numbered, [runs[i] for i in message["missing"]])
         budgets = [[*key, found] for key, found in records.budgets.items() if key not in known]
         return {"samples": list(records.samples.values()), "budgets": budgets}
-
-    def close(self) -> None:
-        """Close the model."""
-        if "_llama" in vars(self):
-            self._llama.close()
 
 
 def as_message(

@@ -293,3 +293,26 @@ def _outcome(future: Future[Any]) -> Message:
     if "fatal" in result:
         raise OctavoError(result["fatal"])
     return result
+
+
+def result_of(outcome: Message, measured: str) -> Message:
+    """Return the result of a task that measures.
+
+    Parameters
+    ----------
+    outcome : dict
+        What `on_worker.do` returned.
+    measured : str
+        What the task measures, for messages.
+
+    Raises
+    ------
+    OctavoError
+        It could not be measured.
+    """
+    if "failed" in outcome:
+        raise OctavoError(f"{measured} could not be measured: {outcome['failed']}")
+    if "error" in outcome:
+        raise OctavoError(outcome["error"])
+    result: Message = outcome["result"]
+    return result

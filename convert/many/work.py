@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TextIO
 
 from ...errors import OctavoError
+from ...runtime.llama import Llama
+from ...runtime.models import load_model
+from ...runtime.store.library import LIBRARY, Library
 
 
 class CannotLoad(OctavoError):
@@ -85,6 +90,40 @@ class Work(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close what was opened."""
+
+
+class ModelWork(Work):
+    """Work on a worker of a cluster, with a model that the first task loads.
+
+    The settings have `load`, how that is done: arguments of `load_model`, without threads.
+    """
+
+    @property
+    def library(self) -> Library:
+        """The model's library on this machine, for as long as the client is there."""
+        model = Path(self.settings["model"])
+        return Library(model, Path(self.settings["folder"]) / f"{model.stem}{LIBRARY}")
+
+    @cached_property
+    def llama(self) -> Llama:
+        """The model, with the client's plan if there is one."""
+        settings = self.settings
+        plan = Path(settings["folder"], settings["plan"]) if settings["plan"] else None
+        try:
+            return load_model(
+                settings["model"],
+                n_threads=settings["n_threads"],
+                **settings["load"],
+                plan=plan and self.library.plan(plan),
+                notice=self.told.notice,
+            )
+        except OctavoError as problem:
+            raise CannotLoad(str(problem)) from problem
+
+    def close(self) -> None:
+        """Close the model, if it was loaded."""
+        if "llama" in vars(self):
+            self.llama.close()
 
 
 def name_of(work: type[Work]) -> str:

@@ -8,7 +8,7 @@ both where the text is repeated and where it goes on as prose; else its layers g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from ..calibrate import calibrate
 from ..clusters import settings_for
 from ..pipeline import cluster, read
 from ..progress import Progress, Silent
-from .heads import HIDDEN, change, recall, streaming
+from .heads import HIDDEN, Head, change, recall, streaming
 from .recall_texts import Haystack, RecallText
 
 #: Powers of the sensitivity that budgets are tried in proportion to. With 0 they are equal.
@@ -71,29 +71,40 @@ class Kept:
 
     Parameters
     ----------
-    path : Path
-        JSON file of the numbers by name.
+    path : Path, optional
+        JSON file of the numbers by name; None to keep them in memory.
     progress : Progress
         Is told of each measured number.
+
+    Attributes
+    ----------
+    values : dict
+        The numbers by name.
     """
 
-    def __init__(self, path: Path, progress: Progress) -> None:
+    def __init__(self, path: Path | None, progress: Progress) -> None:
         self._path, self._progress = path, progress
-        self._values: dict[str, Any] = {}
-        with suppress(DamagedError):  # or not there yet
-            self._values = read_json(path)
+        self.values: dict[str, Any] = {}
+        if path is not None:
+            with suppress(DamagedError):  # or not there yet
+                self.values = read_json(path)
 
-    def count(self, names: Sequence[str]) -> int:
+    def count(self, names: Iterable[str]) -> int:
         """Return how many of these are known."""
-        return sum(name in self._values for name in names)
+        return sum(name in self.values for name in names)
 
     def get(self, name: str, measure: Callable[[], Any]) -> Any:
         """Return a value that is known, or measure it."""
-        if name not in self._values:
-            self._values[name] = measure()
-            write_json(self._path, self._values)
-            self._progress.advance(1)
-        return self._values[name]
+        if name not in self.values:
+            self.put(name, measure())
+        return self.values[name]
+
+    def put(self, name: str, value: Any) -> None:
+        """Keep a value that was measured."""
+        self.values[name] = value
+        if self._path is not None:
+            write_json(self._path, self.values)
+        self._progress.advance(1)
 
 
 def prose_text(haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
@@ -283,6 +294,21 @@ class Checker:
         scale = tuple(factors(self.sensitivity, power, method_class(method).dense_layers))
         self.llama.plan = replace(self.plan, layer_scale={method: scale})
         return self._read[number].check(f"{PLAN}+{method}", budget)
+
+
+def plan_of_heads(heads: Iterable[Head], n_sinks: int, n_recent: int, n_layers: int) -> Plan:
+    """Return a plan that says of the heads what was measured, and of the layers nothing.
+
+    Parameters
+    ----------
+    heads : iterable of Head
+        The heads in the order of their elimination.
+    n_sinks, n_recent : int
+        First and newest rows that streaming heads see.
+    n_layers : int
+        Number of cached layers.
+    """
+    return Plan("", "", 1.0, n_sinks, n_recent, {}, tuple(heads), (None,) * n_layers)
 
 
 def layer_budgets(checks: Mapping[str, Sequence[Check]], sensitivity: Sequence[float | None]) -> dict[str, Any]:

@@ -199,6 +199,32 @@ def recall(llama: Llama, text: RecallText, logits: bool = False) -> dict[str, np
     return {name: np.concatenate(values) for name, values in taken.items() if values}
 
 
+def streaming_loss(llama: Llama, text: RecallText, heads: Collection[Head], n_sinks: int, n_recent: int) -> float:
+    """Measure the loss on the recalled tokens when some heads stream through the whole text.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, which attends densely. It forgets what it holds.
+    text : RecallText
+        The text.
+    heads : collection of Head
+        The heads.
+    n_sinks, n_recent : int
+        First and newest rows that they see.
+
+    Returns
+    -------
+    float
+        The mean cross-entropy of the recalled tokens.
+    """
+    llama.reset()
+    with streaming(llama.context.cache, heads, n_sinks, n_recent):
+        llama.eval(text.tokens[: text.n_read])
+        logits = recall(llama, text, logits=True)[LOGITS]
+        return cross_entropy(logits, np.array(text.tokens)[text.recalled])
+
+
 def change(hidden: np.ndarray, full: np.ndarray) -> float:
     """Compute the mean squared change of hidden states.
 

@@ -12,11 +12,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,37 +24,29 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods import DENSE
 from ...runtime.methods.layer_budgets import importance_groups
-from ...runtime.store.files import (
-    DamagedError,
-    disk_errors,
-    map_arrays,
-    read_json,
-    sha256_of,
-    write_arrays,
-    write_json,
-)
+from ...runtime.store.files import DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
 from ...runtime.store.gates import N_RECENT, N_SINKS
 from ...runtime.store.library import Library
-from ...runtime.store.plan import PLAN_VERSION, Plan
+from ...runtime.store.plan import PLAN_VERSION
 from ..progress import Progress, Silent
 from ..texts import SHIPPED_NOVEL
-from .allocation import Check, Checker, Kept, layer_budgets, layer_change, methods_with_layer_budgets, prose_text
-from .heads import (
-    HIDDEN,
-    LOGITS,
-    Elimination,
-    Head,
-    cross_entropy,
-    eliminate,
-    evaluate,
-    full_heads,
-    recall,
-    round_sizes,
-    streaming,
+from .allocation import (
+    Check,
+    Checker,
+    Kept,
+    layer_budgets,
+    layer_change,
+    methods_with_layer_budgets,
+    plan_of_heads,
+    prose_text,
 )
-from .layers import ResidualChange
+from .heads import Elimination, Head, eliminate, full_heads, round_sizes, streaming_loss
 from .plan_file import Measurements, finished_plan, plan_content, write_plan
+from .reading import Reading, read_text
 from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
+
+if TYPE_CHECKING:
+    from .on_cluster import TrialWorkers
 
 #: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
 LEAST_ACCURACY = 0.5
@@ -123,31 +115,6 @@ class ProfileSettings:
         return fitted
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A text as the model reads it with full attention.
-
-    Parameters
-    ----------
-    text : RecallText
-        The text.
-    rows : list of (float16 array, float16 array)
-        Keys and values of each layer, for the first part of the text.
-    hidden : float32 array, shape (n, n_embd)
-        Hidden states that the recalled tokens are predicted from.
-    right : uint8 array, shape (n,)
-        1 for each recalled token that the model predicts.
-    similarity : float64 array, shape (n_layers,) or (0,)
-        Similarity of the residual stream before and after each attention; empty if the graph does not name the stream.
-    """
-
-    text: RecallText
-    rows: list[tuple[np.ndarray, np.ndarray]]
-    hidden: np.ndarray
-    right: np.ndarray
-    similarity: np.ndarray
-
-
 class Profiler:
     """Measure one model, from where an earlier profile stopped.
 
@@ -199,8 +166,13 @@ class Profiler:
         identity = json.dumps([self.library.model_hash, PLAN_VERSION, self.measured_with], sort_keys=True)
         return self.library.folder / f"plan-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.partial"
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, workers: TrialWorkers | None = None) -> dict[str, Any]:
         """Measure what is missing, and write the plan.
+
+        Parameters
+        ----------
+        workers : TrialWorkers, optional
+            What tries heads, layers and budgets in place of this process, which reads the texts in any case.
 
         Returns
         -------
@@ -217,9 +189,9 @@ class Profiler:
             self.folder.mkdir(exist_ok=True)
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
-        eliminated = self._eliminate(readings)
-        sensitivity = self._weigh_layers(readings)
-        checks = self._check_budgets(task, sensitivity, eliminated)
+        eliminated = self._eliminate(readings, workers)
+        sensitivity = self._weigh_layers(readings, workers)
+        checks = self._check_budgets(task, sensitivity, eliminated, workers)
         measured = self._measurements(task, readings, passkey_accuracy, eliminated, sensitivity, checks)
         plan = plan_content(self.library, measured)
         write_plan(self.library, plan)
@@ -248,64 +220,32 @@ class Profiler:
         try:
             arrays = map_arrays(path, checked=True)
         except DamagedError:  # or not there yet
-            write_arrays(path, self._read_text(text, f"Reading text {number + 1} ({task})"))
+            write_arrays(path, read_text(self.llama, text, f"Reading text {number + 1} ({task})", self.progress))
             arrays = map_arrays(path)
         rows = [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(len(self.llama.context.cache.layers))]
         return Reading(text, rows, arrays["hidden"], arrays["right"], arrays["similarity"])
 
-    def _read_text(self, text: RecallText, task: str) -> dict[str, np.ndarray]:
-        """Read one text with full attention; return the arrays of its file."""
-        llama, residual = self.llama, ResidualChange(len(self.llama.context.nodes))
-        llama.reset()
-        self.progress.start(task, text.n_read, "tokens")
-
-        def take(name: str, values: np.ndarray) -> bool:
-            if residual.wants(name):
-                residual.take(name, values)
-            return name != HIDDEN
-
-        evaluate(
-            llama,
-            text.tokens[: text.n_read],
-            np.ones(text.n_read, bool),
-            lambda name: name == HIDDEN or residual.wants(name),
-            take,
-            self.progress.advance,
-        )
-        recalled = recall(llama, text, logits=True)
-        right = recalled[LOGITS].argmax(axis=1) == np.array(text.tokens)[text.recalled]
-        cache = llama.context.cache
-        rows = {
-            f"{kind}.{i}": array
-            for i in range(len(cache.layers))
-            for kind, array in zip(("keys", "values"), cache.rows(i), strict=True)
-        }
-        measured = {"hidden": recalled[HIDDEN], "right": right.astype(np.uint8), "similarity": residual.means}
-        return {**rows, **measured}
-
-    def _eliminate(self, readings: list[Reading]) -> list[Elimination]:
+    def _eliminate(self, readings: list[Reading], workers: TrialWorkers | None) -> list[Elimination]:
         """Eliminate heads by the loss with which the model recalls as they stream, in each round another text."""
         heads = full_heads(self.llama.context.cache)
-        path = self.folder / "losses.json"
-        losses: dict[str, float] = {}
-        with suppress(DamagedError):  # or not there yet
-            losses = read_json(path)
+        kept = Kept(self.folder / "losses.json", self.progress)
         n_trials = sum(round_sizes(len(heads), self.settings.rounds))
-        self.progress.start("Letting heads stream", n_trials, "trials", len(losses))
+        self.progress.start("Letting heads stream", n_trials, "trials", len(kept.values))
+        n_sinks, n_recent = self.settings.sinks, self.settings.recent
 
         def measure(number: int, eliminated: list[Head], candidates: list[Head]) -> list[float]:
-            reading = readings[number % len(readings)]
-            names = [f"round {number}, layer {layer}, head {head}" for layer, head in candidates]
-            for name, candidate in zip(names, candidates, strict=True):
-                if name not in losses:
-                    losses[name] = self._loss(reading, [*eliminated, candidate])
-                    write_json(path, losses)
-                    self.progress.advance(1)
-            return [losses[name] for name in names]
+            text = readings[number % len(readings)].text
+            trials = {f"round {number}, layer {head[0]}, head {head[1]}": [*eliminated, head] for head in candidates}
+            if workers:
+                workers.measure_losses(text, trials, n_sinks, n_recent, kept)
+            return [
+                kept.get(name, partial(streaming_loss, self.llama, text, streaming, n_sinks, n_recent))
+                for name, streaming in trials.items()
+            ]
 
         return eliminate(heads, self.settings.rounds, measure)
 
-    def _weigh_layers(self, readings: list[Reading]) -> list[float | None]:
+    def _weigh_layers(self, readings: list[Reading], workers: TrialWorkers | None) -> list[float | None]:
         """Measure each layer's share of the change that all layers make alone, on repeated text and on prose."""
         layers = self.llama.context.cache.layers
         own = [i for i, layer in enumerate(layers) if not layer.window]
@@ -317,6 +257,8 @@ class Profiler:
         self.progress.start("Weighing layers", 2 * len(own), "trials", n_known)
         shares = np.zeros(len(own))
         for task, reading in texts.items():
+            if workers:
+                workers.measure_layers(reading.text, dict(zip(names[task], own, strict=True)), kept)
             if kept.count(names[task]) < len(own):
                 self._load(reading)
             changes = [
@@ -328,38 +270,33 @@ class Profiler:
         return [found.get(i) for i in range(len(layers))]
 
     def _check_budgets(
-        self, task: str, sensitivity: list[float | None], eliminated: list[Elimination]
+        self,
+        task: str,
+        sensitivity: list[float | None],
+        eliminated: list[Elimination],
+        workers: TrialWorkers | None,
     ) -> dict[str, list[Check]]:
         """Check on other texts, for each method, whether budgets by sensitivity are better than equal ones."""
         layers, seed, n_tokens = self.llama.context.cache.layers, self.settings.seed, self.settings.tokens
         other = seed + self.settings.texts
         texts = [recall_text(task, self.novel, n_tokens, other), prose_text(self.novel, n_tokens, other)]
         heads = tuple(each.head for each in eliminated)
-        groups = (None,) * len(layers)
-        plan = Plan("", "", 1.0, self.settings.sinks, self.settings.recent, {}, heads, groups)
+        plan = plan_of_heads(heads, self.settings.sinks, self.settings.recent, len(layers))
         kept, methods = Kept(self.folder / "checks.json", Silent()), methods_with_layer_budgets()
         self.progress.start("Checking budgets", len(methods), "methods")
         checker = Checker(self.llama, texts, sensitivity, plan, kept)
         checks = {}
-        for method in methods:
+        for method in workers.check(checker, methods) if workers else methods:
             checks[method] = checker.best(method)
             self.progress.advance(1)
         self.llama.reset()
         self.llama.set_attention(DENSE)
-        return checks
+        return {method: checks[method] for method in methods}
 
     def _load(self, reading: Reading) -> None:
         """Fill the cache with the first part of a text."""
         self.llama.reset()
         self.llama.extend(reading.text.tokens[: reading.text.n_read], reading.rows)
-
-    def _loss(self, reading: Reading, heads: list[Head]) -> float:
-        """Measure the loss on the recalled tokens when some heads stream through the whole text."""
-        self.llama.reset()
-        with streaming(self.llama.context.cache, heads, self.settings.sinks, self.settings.recent):
-            self.llama.eval(reading.text.tokens[: reading.text.n_read])
-            logits = recall(self.llama, reading.text, logits=True)[LOGITS]
-            return cross_entropy(logits, np.array(reading.text.tokens)[reading.text.recalled])
 
     def _measurements(
         self,
@@ -402,6 +339,7 @@ def profile(
     settings: ProfileSettings,
     progress: Progress,
     notice: Callable[[str], None],
+    workers: AbstractContextManager[TrialWorkers] | None = None,
 ) -> dict[str, Any]:
     """Return the plan of a model: the one that is there if it was measured with these settings, or a new one.
 
@@ -417,6 +355,8 @@ def profile(
         Receives the progress.
     notice : callable
         Receives sentences for the user.
+    workers : context manager, optional
+        Connects to the workers of a cluster (`trial_workers`), if a new one is measured on them.
 
     Returns
     -------
@@ -426,11 +366,13 @@ def profile(
     Raises
     ------
     OctavoError
-        If the texts are too short for the settings, a file cannot be written, or the texts do not fit in memory.
+        If the texts are too short for the settings, a file cannot be written, the texts do not fit in memory, or the
+        cluster cannot be used.
     """
     profiler = Profiler(llama, library, settings, progress, notice)
     plan = finished_plan(library, profiler.measured_with)
     if plan is None:
-        return profiler.measure()
+        with workers or nullcontext() as connected:
+            return profiler.measure(connected)
     notice(f"The model was measured with these settings on {plan['created'][:10]}: nothing is measured again.")
     return plan

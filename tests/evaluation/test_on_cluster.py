@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from helpers.dask_clusters import kill_a_worker, two_workers
+from helpers.dask_clusters import Killer, two_workers
 from helpers.evaluation_runs import TIMES, documents_of, evaluation, timeless
 from helpers.index_builds import Recorded
 
@@ -76,16 +76,17 @@ def records_of(folder):
 
 
 def test_a_worker_that_is_killed_changes_nothing(dask_cluster, llama, alone, tmp_path):
-    killed, notices = [], []
+    notices = []
 
     def run(progress):
         library, address = Library.of(llama.model_path, tmp_path), dask_cluster.scheduler_address
         with text_workers(address, llama, library, TASK, LOAD, None, 1, None) as workers:
             return evaluation(llama, tmp_path, TASK, progress, notices.append, workers, **GRID).run()
 
-    progress = Counted(lambda: killed.append(kill_a_worker(dask_cluster)))
-    result = run(progress)
-    assert killed
+    with Killer(dask_cluster) as killer:
+        progress = Counted(killer.kill)
+        result = run(progress)
+    assert killer.killed
     assert (progress.total, progress.done) == (6, 6)
     assert notices[0] == "2 workers measure 2 texts at once."
     assert any(notice.endswith(": 0.4 is left out there.") for notice in notices)

@@ -16,10 +16,29 @@ def two_workers():
         yield made
 
 
-def kill_a_worker(dask_cluster):
-    """Kill a worker that has a task; returns its process id."""
-    with distributed.Client(dask_cluster, set_as_default=False) as client:
-        pids = client.run(os.getpid)
-        busy = [address for address, keys in client.processing().items() if keys]
-    os.kill(pids[busy[0]], signal.SIGKILL)
-    return pids[busy[0]]
+class Killer:
+    """Kills a worker of a cluster in the midst of a task, once. It connects before, so that tasks do not end meanwhile.
+
+    Attributes
+    ----------
+    killed : int or None
+        The worker's process id.
+    """
+
+    def __init__(self, dask_cluster):
+        self.killed = None
+        self._client = distributed.Client(dask_cluster, set_as_default=False)
+        self._pids = self._client.run(os.getpid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        self._client.close()
+
+    def kill(self):
+        """Kill a worker that has a task."""
+        if self.killed is None:
+            busy = [address for address, keys in self._client.processing().items() if keys]
+            self.killed = self._pids[busy[0]]
+            os.kill(self.killed, signal.SIGKILL)

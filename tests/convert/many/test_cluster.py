@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.command_line import SENTENCES
-from helpers.dask_clusters import distributed, kill_a_worker, two_workers
+from helpers.dask_clusters import Killer, distributed, two_workers
 
 from octavo import OctavoError
 from octavo.convert.many import cluster, index_on_cluster
@@ -46,10 +46,10 @@ def alone(folder, tiny_model, tmp_path_factory):
 
 
 class Killing:
-    """A progress that kills a worker in the midst of its document."""
+    """A progress that has a worker killed in the midst of its document."""
 
-    def __init__(self, dask_cluster):
-        self._dask_cluster, self.killed = dask_cluster, []
+    def __init__(self, killer):
+        self._killer = killer
 
     def begin(self, n_documents):
         assert n_documents == N_DOCUMENTS
@@ -61,9 +61,7 @@ class Killing:
         pass
 
     def advance(self, amount):
-        if self.killed:
-            return
-        self.killed.append(kill_a_worker(self._dask_cluster))
+        self._killer.kill()
 
     def end(self):
         pass
@@ -91,15 +89,16 @@ def test_a_worker_that_is_killed_costs_nothing(
     """All indexes are there at the end, byte for byte those that are made without a cluster."""
     if not is_shared:
         monkeypatch.setattr(index_on_cluster, "_probe", hidden)
-    progress, notices = Killing(dask_cluster), []
+    notices = []
     address = dask_cluster.scheduler_address
 
     def index(progress):
         made = index_collection([folder], tiny_model, tmp_path, progress, notices.append, scheduler=address, **HOW)
         return folders_of(made)
 
-    made = index(progress)
-    assert progress.killed
+    with Killer(dask_cluster) as killer:
+        made = index(Killing(killer))
+    assert killer.killed
     where = "Indexes are written into" if is_shared else "Workers do not see"
     assert notices[0].startswith(f"2 workers read 2 documents at once. {where} {tmp_path}")
     assert_same(made, alone)
