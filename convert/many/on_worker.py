@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -138,8 +139,7 @@ def do(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
     if problem := check(order):
         return {"fatal": f"The worker {worker.address} cannot be used: {problem}"}
     tell({"begins": True})
-    folder = Path(worker.local_directory, f"octavo-{order.topic}")
-    settings = _settings(order, folder, worker.address)
+    settings = _settings(order, _folder(worker, order.topic), worker.address)
     return {**_done(order, settings, message, tell), "worker": worker.address}
 
 
@@ -212,6 +212,12 @@ class _Processes:
 _processes = _Processes()
 
 
-def end(topic: str) -> None:
-    """End the processes that work for a client."""
+def end(topic: str, dask_worker: Any) -> None:
+    """End the processes that work for a client, and remove what they left."""
     _processes.end(topic)
+    shutil.rmtree(_folder(dask_worker, topic), ignore_errors=True)
+
+
+def _folder(worker: Any, topic: str) -> Path:
+    """Return where a worker keeps what belongs to a client."""
+    return Path(worker.local_directory, topic)

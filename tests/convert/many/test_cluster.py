@@ -12,7 +12,7 @@ from helpers.dask_clusters import Killer, distributed, two_workers
 from octavo import OctavoError
 from octavo.convert.many import cluster, index_on_cluster
 from octavo.convert.many.collection import index_collection
-from octavo.convert.many.job import Job
+from octavo.convert.many.job import Job, ReadDocuments
 from octavo.convert.many.on_worker import Order, check
 from octavo.convert.many.outcomes import folders_of
 from octavo.convert.progress import Silent, of_many
@@ -148,6 +148,20 @@ def test_where_a_worker_finds_the_model(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("OCTAVO_MODEL", str(other))
     assert check(order) == f"its {other} is another model than this machine's: copy it there."
     assert "install the same" in check(replace(order, version="0.0.1"))
+
+
+def test_a_plan_is_sent_with_what_belongs_to_it(tiny_model, tmp_path):
+    library = Library.of(tiny_model, tmp_path)
+    for name in ("plan.json", "gates.tsv", "config.json"):
+        (tmp_path / name).write_text(name)
+    for plan, sent in {
+        "plan.json": {"plan.json": b"plan.json"},
+        "gates.tsv": {"gates.tsv": b"gates.tsv", "config.json": b"config.json"},
+        "missing.json": {},
+    }.items():
+        order = cluster.order_for(ReadDocuments, {}, library, tiny_model, None, 1, tmp_path / plan)
+        assert order.files == sent
+        assert order.settings["plan"] == (plan if sent else None)
 
 
 def test_a_scheduler_that_goes_is_told(folder, tiny_model, tmp_path):
