@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from .allocation import Checker, Kept, layer_change, plan_of_heads
 from .heads import Head, streaming_loss
 from .reading import read_text
 from .recall_texts import RecallText
-
-Trial = TypeVar("Trial")
 
 
 @contextmanager
@@ -109,10 +107,7 @@ class TrialWorkers:
             A trial failed, a worker cannot use the model, or the scheduler is gone.
         """
         shared = {"text": text_as_json(text), "n_sinks": n_sinks, "n_recent": n_recent}
-        for _ in self._done(
-            {name: {**shared, "name": name, "heads": heads} for name, heads in missing(trials, kept).items()}, kept
-        ):
-            pass
+        self._fill(kept, shared, "heads", trials)
 
     def measure_layers(self, text: RecallText, layers: Mapping[str, int], kept: Kept) -> None:
         """Measure the change that single layers make, where it is not known (see `measure_losses`).
@@ -126,10 +121,13 @@ class TrialWorkers:
         kept : Kept
             What is known. What is measured is added.
         """
-        shared = {"text": text_as_json(text)}
-        for _ in self._done(
-            {name: {**shared, "name": name, "layer": layer} for name, layer in missing(layers, kept).items()}, kept
-        ):
+        self._fill(kept, {"text": text_as_json(text)}, "layer", layers)
+
+    def _fill(self, kept: Kept, shared: Message, field: str, trials: Mapping[str, Any]) -> None:
+        """Do the trials whose results are not known; `field` is what tells them apart."""
+        known = kept.values
+        tasks = {name: {**shared, "name": name, field: trial} for name, trial in trials.items() if name not in known}
+        for _ in self._done(tasks, kept):
             pass
 
     def check(self, checker: Checker, methods: Sequence[str]) -> Iterator[str]:
@@ -211,11 +209,6 @@ class MeasureTrials(ModelWork):
         kept.values.update(known)
         self._checker.best(message["method"])
         return {name: value for name, value in kept.values.items() if name not in known}
-
-
-def missing(trials: Mapping[str, Trial], kept: Kept) -> dict[str, Trial]:
-    """Return the trials whose results are not known."""
-    return {name: trial for name, trial in trials.items() if name not in kept.values}
 
 
 def text_as_json(text: RecallText) -> dict[str, Any]:
