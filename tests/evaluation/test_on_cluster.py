@@ -51,7 +51,7 @@ def alone(llama, tmp_path_factory):
 
 
 class Counted(Silent):
-    """A progress that counts texts, and does something after the first."""
+    """A progress that counts texts, and does something after each."""
 
     def __init__(self, then=lambda: None):
         self.total, self.done, self._then = None, 0, then
@@ -63,8 +63,7 @@ class Counted(Silent):
     def advance(self, amount):
         if self.total is not None:
             self.done += amount
-            if self.done == 1:
-                self._then()
+            self._then()
 
 
 def records_of(folder):

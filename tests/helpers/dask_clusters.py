@@ -17,7 +17,7 @@ def two_workers():
 
 
 class Killer:
-    """Kills a worker of a cluster in the midst of a task, once. It connects before, so that tasks do not end meanwhile.
+    """Kills a worker of a cluster in the midst of a task, once. It connects before, so that few tasks end meanwhile.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class Killer:
         self._client.close()
 
     def kill(self):
-        """Kill a worker that has a task."""
-        if self.killed is None:
-            busy = [address for address, keys in self._client.processing().items() if keys]
+        """Kill a worker that has a task, if there is one at this moment."""
+        busy = [address for address, keys in self._client.processing().items() if keys]
+        if busy and self.killed is None:
             self.killed = self._pids[busy[0]]
             os.kill(self.killed, signal.SIGKILL)
