@@ -20,6 +20,7 @@ from .head import HEAD, head_at
 from .memory import barrier, call_native, fetch_add, read_int64, write_int64
 from .partials import partial_of
 from .prefill import attend_tile, tile_scratch_size
+from .read_ahead import ask_for_rows
 from .scores import rest_address
 from .spans import SPAN, spans_at
 from .tile_scratch import tile_queries
@@ -185,6 +186,8 @@ def _select(shape, n_tokens, i, heads, work):
     write_int64(work.n_spans + i * 8, n_spans)
     write_int64(work.n_rows + i * 8, n_rows)
     head.bytes_read += n_rows * 2 * shape.row_bytes
+    if n_tokens == 1 and head.document_pages != 0:
+        ask_for_rows(shape, head.document_pages, spans_address, n_spans)
 
 
 @kernel

@@ -71,6 +71,7 @@ struct Head {
     device const uchar *document_values;
     long n_document;
     long document_position;
+    long document_pages;
     device const Chunk *tail_chunks;
     long tail_position;
     long n_tail;

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...cpu_kernels.head import ANY_ORDER
 from .cluster_means import ClusterMeans, cluster_means
+from .mapped_pages import MappedPages
 from .rows import kv_type_of
 
 
@@ -241,6 +242,11 @@ class Index:
     queries: Sequence[LastQueries] = ()
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
     check: Callable[[], None] = _in_memory
+
+    @cached_property
+    def pages(self) -> MappedPages:
+        """Return the pages of the files that the rows lie in."""
+        return MappedPages(self.layers)
 
     @cached_property
     def n_exact(self) -> int:

@@ -151,6 +151,7 @@ class CpuExecutor:
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
         """Begin with the first node."""
         self._make_room_to_select(self._cache)
+        _prepare_document(self._cache, n_tokens)
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
@@ -164,6 +165,7 @@ class CpuExecutor:
         self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
             self._make_room_to_select(cache)
+            _prepare_document(cache, 1)
         self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
         self._layers["sequences"] = (
             self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
@@ -226,3 +228,9 @@ class CpuExecutor:
         """Copy the scaled queries into these arrays; None stops that."""
         addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
         self._layers["captured_queries"] = addresses or 0
+
+
+def _prepare_document(cache: KVCache, n_tokens: int) -> None:
+    """Prepare the files of the document that a cache attends for a step."""
+    if cache.document is not None:
+        cache.document.pages.prepare(cache, n_tokens)
