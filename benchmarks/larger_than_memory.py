@@ -124,6 +124,8 @@ def _measure(arguments: argparse.Namespace) -> tuple[list[str], list[int]]:
     with octavo.open_document(arguments.document, arguments.model, **settings) as document:
         llama, index = document.llama, document.llama.context.cache.document
         assert index is not None
+        next(llama.generate(document.prompt.first_question(_QUESTION), reset=False, temp=0.0))  # takes its memory now
+        document.clear()
         room = int(index.n_bytes / times) if times else 0
         if times:
             taken = arguments.limit - room - private_bytes() - arguments.model.stat().st_size - _MARGIN
