@@ -418,12 +418,12 @@ def index_documents(
     Returns
     -------
     list of Path
-        The folder of each document's index, in the order of the documents.
+        The folder of each index, in the order of the documents: of one longer than the context, those of its parts.
 
     Raises
     ------
     NotIndexed
-        Some documents cannot be indexed; the others are. Its `outcomes` have the sentence or the folder of each.
+        Some documents cannot be indexed; the others are. Its `outcomes` have the sentence or the folders of each.
     OctavoError
         The model cannot be used, a setting is out of range, or a folder has no documents.
     """

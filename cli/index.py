@@ -47,8 +47,9 @@ def index(
     """Read documents once, so that later questions start at once.
 
     Each DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input. A folder stands for all documents
-    in it and in its folders. One that cannot be read does not stop the others. Interrupted, the same command goes on
-    where it stopped. Most values of --attention take the same index; give the one that you will ask with.
+    in it and in its folders. One that is longer than the model's context is read in parts. One that cannot be read does
+    not stop the others. Interrupted, the same command goes on where it stopped. Most values of --attention take the
+    same index; give the one that you will ask with.
     """
     options.refuse_llama_cpp(how["attention"])
     if how["scheduler"] is not None and not options.is_given("threads"):
@@ -86,6 +87,9 @@ def _watch(folders: list[Path], model_options: options.ModelOptions, how: dict[s
 
 def _described(outcome: Outcome) -> dict[str, Any]:
     """What became of a document, for programs."""
-    if outcome.folder is None:
+    if outcome.problem:
         return {"document": outcome.name, "path": None, "problem": outcome.problem}
-    return {"document": outcome.name, "path": str(outcome.folder)}
+    paths = [str(folder) for folder in outcome.folders]
+    if len(paths) > 1:
+        return {"document": outcome.name, "path": None, "parts": paths}
+    return {"document": outcome.name, "path": paths[0]}

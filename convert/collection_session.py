@@ -6,8 +6,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import OctavoError
 from ..runtime.conversation import Conversation
 from ..runtime.llama import Llama
@@ -15,10 +13,11 @@ from ..runtime.recorder import QueryHead
 from ..runtime.session import Sampling
 from ..runtime.store.library import Library
 from .document_session import Document
-from .excerpts import EXCERPT_TOKENS, lay_out
-from .look import Excerpt, Found
-from .passages import Passage, passages
-from .reads import EXCERPTS, WHOLE
+from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
+from .look import Found, Look
+from .passages import Passage, TokenText
+from .readers.document import Place
+from .reads import WHOLE
 from .shelf import Shelf, Shelved
 
 
@@ -70,14 +69,14 @@ class Collection(Document):
         super().__init__(llama, sampling, Path(first.source.path), system, described, heads, library)
         self.found: list[Found] = []
         self._shelf, self._reads = shelf, reads
-        self._current: Shelved | list[Excerpt] = first
+        self._current: Shelved | LaidOut = first
 
     @property
     def read_from(self) -> list[Path]:
         """Return the files that the last answer was given from, the likeliest first: of a whole document, one."""
-        if not isinstance(self._current, list):
+        if not isinstance(self._current, LaidOut):
             return [self.path]
-        return list(dict.fromkeys(Path(each.document.source.path) for each in reversed(self._current)))
+        return [Path(document.source.path) for document in self._current.documents]
 
     @property
     def documents(self) -> list[Path]:
@@ -95,24 +94,15 @@ class Collection(Document):
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages that the last answer comes from, as `Document.sources` does. Each names its document."""
-        if not isinstance(self._current, list):
+        if not isinstance(self._current, LaidOut):
             return [replace(each, document=str(self.path)) for each in super().sources(most)]
-        attended, start = self._attended()[:, self._shelf.n_head :], 0
-        of_documents: dict[Shelved, np.ndarray] = {}
-        for excerpt in self._current:
-            stop = start + excerpt.stop - excerpt.start
-            if excerpt.document not in of_documents:
-                n_tokens = len(self._shelf.open(excerpt.document)[0].tokens) - self._shelf.n_head
-                of_documents[excerpt.document] = np.zeros((len(attended), n_tokens), np.float32)
-            of_documents[excerpt.document][:, excerpt.start : excerpt.stop] = attended[:, start:stop]
-            start = stop
-        found: list[Passage] = []
-        for document, own in of_documents.items():
-            index, described = self._shelf.open(document)
-            text, places = self._text_of(index.tokens, described)
-            named = str(document.source.path)
-            found += [replace(each, document=named) for each in passages(text, places, own, most)]
-        return sorted(found, key=lambda each: -each.share)[:most]
+        found = self._current.passages(self._attended(), self._text_on_shelf, most)
+        return [replace(each, document=str(document.source.path)) for document, each in found]
+
+    def _text_on_shelf(self, document: Shelved) -> tuple[TokenText, list[Place]]:
+        """Text and places of a document."""
+        index, described = self._shelf.open(document)
+        return self._text_of(index.tokens, described)
 
     def _find(self, question: str) -> None:
         """Attach what a question is about. If that fails, the conversation stays as it is."""
@@ -122,28 +112,35 @@ class Collection(Document):
         with self.llama.context.unrecorded():  # what is read to find it is no answer
             try:
                 look = self._shelf.look(question)
-                self._attach(
-                    look.excerpts(EXCERPT_TOKENS) if self._reads == EXCERPTS else look.found[0].document, before
-                )
+                self._attach(self._place(look), before)
             except BaseException:
                 self._attach(self._current, before)
                 self._last = last
                 raise
         self.found = look.found
 
-    def _attach(self, place: Shelved | list[Excerpt], conversation: Conversation) -> None:
+    def _place(self, look: Look) -> Shelved | LaidOut:
+        """What is to be read: the likeliest document, or the likeliest excerpts."""
+        if self._reads == WHOLE:
+            return look.found[0].document
+        excerpts, current = look.excerpts(EXCERPT_TOKENS), self._current
+        if isinstance(current, LaidOut) and current.excerpts == excerpts:
+            return current
+        return lay_out(self.llama, self._shelf, excerpts)
+
+    def _attach(self, place: Shelved | LaidOut, conversation: Conversation) -> None:
         """Go on with a conversation after a document, or after excerpts."""
-        llama, likeliest = self.llama, place[-1].document if isinstance(place, list) else place
+        llama, likeliest = self.llama, place.documents[0] if isinstance(place, LaidOut) else place
         index, described = self._shelf.open(likeliest)
-        if isinstance(place, list):
-            index = lay_out(llama, self._shelf, place)
+        if isinstance(place, LaidOut):
+            index = place.index
         llama.reset()
         llama.attach(index)
-        if place == self._current:
+        if place is self._current:
             conversation.resume(llama, llama.n_tokens)
             return
         if llama.n_tokens + len(conversation.tokens) >= llama.longest:
-            what = "the excerpts" if isinstance(place, list) else likeliest.name
+            what = "the excerpts" if isinstance(place, LaidOut) else likeliest.name
             raise OctavoError(
                 f"The conversation does not fit after {what}, which the question is about: /clear forgets it."
             )

@@ -7,7 +7,8 @@ are as if they had been read there. What they hold of the text before them in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +19,77 @@ from ..runtime.llama import Llama
 from .clusters import whole_layer
 from .known_rows import KnownRows, keep_all_rows
 from .look import Excerpt
-from .shelf import Shelf
+from .passages import Passage, TokenText, passages
+from .readers.document import Place
+from .shelf import Shelf, Shelved
 
 #: Tokens of the excerpts that an answer is given from.
 EXCERPT_TOKENS = 1024
 
 
-def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> Index:
+class CannotLayOut(OctavoError):
+    """The keys of documents were not kept, or cannot be moved."""
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOut:
+    """Excerpts that are one context.
+
+    Parameters
+    ----------
+    excerpts : sequence of Excerpt
+        The excerpts, at least one.
+    index : Index
+        The prompt's head and the excerpts, in this order.
+    n_head : int
+        Tokens of the prompt's head.
+    """
+
+    excerpts: Sequence[Excerpt]
+    index: Index
+    n_head: int
+
+    @property
+    def documents(self) -> list[Shelved]:
+        """Return the documents that the excerpts are of, the likeliest first."""
+        return list(dict.fromkeys(excerpt.document for excerpt in reversed(self.excerpts)))
+
+    def passages(
+        self, attended: np.ndarray, text_of: Callable[[Shelved], tuple[TokenText, list[Place]]], most: int
+    ) -> list[tuple[Shelved, Passage]]:
+        """Find the passages of the documents that were attended most.
+
+        Parameters
+        ----------
+        attended : float32 array, shape (n_parts, n_tokens)
+            Attention that each part of an answer paid to the index's tokens (`runtime.recorder.Recorder.attended`).
+        text_of : callable
+            Returns the text of a document, and where its pages and headings begin.
+        most : int
+            Most passages to return.
+
+        Returns
+        -------
+        list of (Shelved, Passage)
+            Those with the largest shares first, each with its document.
+        """
+        texts = {document: text_of(document) for document in self.documents}
+        own = {
+            document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
+        }
+        at = self.n_head
+        for document, start, stop in self.excerpts:
+            own[document][:, start:stop] = attended[:, at : at + stop - start]
+            at += stop - start
+        found = [
+            (document, passage)
+            for document, (text, places) in texts.items()
+            for passage in passages(text, places, own[document], most)
+        ]
+        return sorted(found, key=lambda each: -each[1].share)[:most]
+
+
+def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:
     """Lay excerpts out, and read none of their tokens again.
 
     Parameters
@@ -38,13 +103,15 @@ def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> Index:
 
     Returns
     -------
-    Index
-        The prompt's head and the excerpts, in this order.
+    LaidOut
+        The excerpts as one context.
 
     Raises
     ------
+    CannotLayOut
+        Keys were not kept, or cannot be moved.
     OctavoError
-        An index cannot be opened, or keys were not kept or cannot be moved.
+        An index cannot be opened.
     """
     n_head, layers = shelf.n_head, llama.context.cache.layers
     parts: list[list[Rows]] = []
@@ -53,9 +120,9 @@ def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> Index:
     for number, (document, start, stop) in enumerate(excerpts):
         index, _ = shelf.open(document)
         if not keep_all_rows(index.layers):
-            raise OctavoError(
+            raise CannotLayOut(
                 "Excerpts need all keys and values of the documents, and this model or attention does not keep them: "
-                "use --read document."
+                'read "document" in place of "excerpts".'
             )
         known = KnownRows(index.layers, len(index.tokens))
         if number == 0:
@@ -64,8 +131,9 @@ def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> Index:
         own = known.rows(n_head + start, n_head + stop)
         for (keys, _), layer in zip(own, layers, strict=True):
             if layer.rope is None:
-                raise OctavoError(
-                    "Excerpts move keys, and octavo does not know this model's RoPE: use --read document."
+                raise CannotLayOut(
+                    "Excerpts move keys, and octavo does not know this model's RoPE: "
+                    'read "document" in place of "excerpts".'
                 )
             layer.rope.turn(keys, n_tokens - n_head - start)
         parts.append(own)
@@ -75,4 +143,4 @@ def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> Index:
     for layer, *rows in zip(layers, *parts, strict=True):
         keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*rows, strict=True))
         joined.append(whole_layer(keys, values, layer.window))
-    return Index(np.concatenate(tokens), joined)
+    return LaidOut(excerpts, Index(np.concatenate(tokens), joined), n_head)

@@ -30,10 +30,9 @@ from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.library import Library
 from ..runtime.threads import one_thread
-from .documents import Source, index_document, locate, refuse_early
+from .documents import Source, index_document, refuse_early
 from .look import PIECE, Look
-from .parts import parts_of
-from .pipeline import TooLongError, document_tokens
+from .parts import fitting
 from .progress import ProgressOfMany, Silent
 from .word_scores import WordScores
 
@@ -41,9 +40,6 @@ _Read = TypeVar("_Read")
 
 #: Documents whose keys are looked at.
 _LOOKED_AT = 32
-
-#: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
-_ROOM, _MOST_PARTS = 1536, 100
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 4
@@ -222,7 +218,7 @@ def open_shelf(
     for source in sources:
         try:
             refuse_early(source, library, notice)
-            for each, folder in _fitting(llama, library, source, notice, prefill):
+            for each, folder in fitting(llama, library, source, notice, prefill):
                 if folder.exists():
                     shelved.setdefault(folder, Shelved(each, folder))
                 else:
@@ -250,28 +246,3 @@ def open_shelf(
         index_document(llama, library, document.source, Silent(), n_jobs, notice, prefill)
 
     return Shelf(llama, library, list(shelved.values()), heads, heal)
-
-
-def _fitting(
-    llama: Llama, library: Library, source: Source, notice: Callable[[str], None], prefill: str
-) -> list[tuple[Source, Path]]:
-    """Return a document, or its parts if it is longer than the context, which is said, and where their indexes lie."""
-    folder, _ = locate(llama, library, source, prefill)
-    if folder.exists():
-        return [(source, folder)]
-    document, prompt = source.document, Prompt(llama)
-    most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
-    try:
-        document_tokens(llama, document.name, document.text)
-        return [(source, folder)]
-    except TooLongError as problem:
-        if problem.n_tokens > _MOST_PARTS * max(most, 0):
-            raise
-        parts = parts_of(document, most, lambda text: len(prompt.document(text)))
-        notice(
-            f"{document.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
-            f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
-            "(-m) reads it whole."
-        )
-        own = [Source(part.name, document=part) for part in parts]
-        return [(each, locate(llama, library, each, prefill)[0]) for each in own]

@@ -101,7 +101,7 @@ def open_server(
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
     documents.when_removed = engine.forget
     embeddings = Embeddings(engine)
-    finder, template = Finder(engine, library, heads), ChatTemplate(llama)
+    finder, template = Finder(engine, documents, library, heads), ChatTemplate(llama)
     return Server(engine, documents, finder, template, embeddings, kept, sampling, attention, int(time.time()))
 
 

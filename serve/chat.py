@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..convert.reads import WHOLE
 from .errors import RequestError
 from .generation import End, Request, TokenLogprob
 from .server import Server
@@ -25,8 +26,10 @@ class Ask:
     request : Request
         How the answer is drawn; its tokens are filled in here.
     documents : sequence of str
-        Ids, names or patterns of the documents that the conversation is over: of several the answer comes from the one
-        that the question is about.
+        Ids, names or patterns of the documents that the conversation is over.
+    reads : str
+        What the answer is given from: the document that the question is about, or excerpts of all, one of READS
+        (convert/reads.py).
     tools : sequence of dict
         Functions that the model may call, in OpenAI's form.
     choice : str
@@ -42,6 +45,7 @@ class Ask:
     messages: Sequence[Message]
     request: Request
     documents: Sequence[str] = ()
+    reads: str = WHOLE
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True
@@ -83,8 +87,8 @@ async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
     Raises
     ------
     RequestError
-        The document is unknown, the template refuses the messages, a form cannot be turned into a grammar, or the
-        engine would refuse the request.
+        The document is unknown, excerpts cannot be laid out, the template refuses the messages, a form cannot be turned
+        into a grammar, or the engine would refuse the request.
     """
     if not ask.messages:
         raise RequestError("There are no messages.", param="messages")
@@ -99,8 +103,7 @@ async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
     if not ask.documents:
         made = replace(made, tokens=server.template.tokens(ask.messages, tools, ask.options))
     else:
-        question = _question(ask.messages)
-        document = await server.documents.open_for(ask.documents, lambda paths: server.finder.find(paths, question))
+        document = await server.finder.open(ask.documents, ask.reads, _question(ask.messages))
         made = replace(made, document=document, tokens=server.template.after_document(ask.messages, tools))
     if checked:
         server.engine.check(made)

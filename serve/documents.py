@@ -7,12 +7,10 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatch
-from functools import cached_property
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,19 +20,16 @@ import numpy as np
 from ..convert import catalogue
 from ..convert.clusters import settings_for
 from ..convert.index import identity
-from ..convert.passages import Passage, TokenText, passages
 from ..convert.pipeline import PREFILLS, covers_by
-from ..convert.readers.document import Place
 from ..errors import OctavoError
-from ..runtime.cache.index import Index
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
-from ..runtime.recorder import Recorder
 from ..runtime.store.files import PARTIAL, make_private
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library import Library, folder_name
 from .errors import RequestError
 from .kept_prompts import n_common
+from .opened import OpenDocument
 from .reading import Reading
 
 if TYPE_CHECKING:
@@ -45,64 +40,6 @@ _LONGEST_NAME = 120
 
 #: File beside an upload until it is read: its reading goes on when the server is started again.
 _UNREAD = ".unread"
-
-#: Passages that are named as sources of an answer.
-_MOST_SOURCES = 3
-
-
-@dataclass(frozen=True, eq=False)
-class OpenDocument:
-    """A document that was read.
-
-    Parameters
-    ----------
-    id : str
-        What clients call it.
-    path : Path
-        Folder of its index.
-    index : Index
-        The index, which all conversations share.
-    described : dict
-        What the index's manifest says of the document.
-    n_head : int
-        Tokens of the prompt before its text.
-    """
-
-    id: str
-    path: Path
-    index: Index
-    described: dict[str, Any]
-    n_head: int
-
-    @property
-    def name(self) -> str:
-        """Return the name of its file."""
-        return str(self.described["name"])
-
-    @property
-    def n_tokens(self) -> int:
-        """Return how many tokens it has, with the prompt's head before it."""
-        return len(self.index.tokens)
-
-    def text(self, llama: Llama) -> TokenText:
-        """Return its text, as it was read."""
-        if not self._texts:
-            own = self.index.tokens[self.n_head :]
-            tokens, numbers = np.unique(own, return_inverse=True)
-            pieces = [llama.piece(token) for token in tokens.tolist()]
-            made = [pieces[number] for number in numbers.tolist()]
-            self._texts.append(TokenText.of(made, self.described["sha256"]))
-        return self._texts[0]
-
-    @cached_property
-    def _texts(self) -> list[TokenText]:
-        return []
-
-    def passages(self, llama: Llama, recorder: Recorder) -> list[Passage]:
-        """Return the passages that the answer comes from whose queries were recorded."""
-        attended = recorder.attended(self.index)[:, self.n_head :]
-        places = [Place(*place) for place in self.described.get("places", ())]
-        return passages(self.text(llama), places, attended, _MOST_SOURCES)
 
 
 #: The id, the folder and the manifest of an index.
@@ -168,29 +105,39 @@ class Documents:
         RequestError
             There is none, it is still being read, it could not be read, or its index is damaged.
         """
-        return await self._open_first(self._named(reference, list(self._finished())))
+        document_id, path, _ = self._named(reference, list(self._finished()))[0]
+        return await self.open_at(path, document_id)
 
-    async def open_for(
-        self, references: Sequence[str], choose: Callable[[list[Path]], Awaitable[Path]]
-    ) -> OpenDocument:
-        """Open the one of several documents that is chosen.
+    def find(self, references: Sequence[str]) -> dict[Path, str]:
+        """Find documents by what a request calls them.
 
         Parameters
         ----------
         references : sequence of str
             Ids and names as in `open`, and patterns of names, such as "*.pdf".
-        choose : coroutine function
-            Takes the indexes of several documents, and returns one of them.
+
+        Returns
+        -------
+        dict
+            The folder of each document's index, and its id.
 
         Raises
         ------
         RequestError
-            As in `open`, or a pattern fits no name.
+            There is none of a name, or none that fits a pattern; one is still being read, or could not be read.
         """
         finished = list(self._finished())
-        known = {each[1]: each for name in references for each in self._named(name, finished)}
-        chosen = next(iter(known)) if len(known) == 1 else await choose(list(known))
-        return await self._open_first([known[chosen]])
+        return {path: known for name in references for known, path, _ in self._named(name, finished)}
+
+    async def open_at(self, path: Path, document_id: str) -> OpenDocument:
+        """Open a document whose index was found.
+
+        Raises
+        ------
+        OctavoError
+            Its index is damaged.
+        """
+        return await asyncio.to_thread(self._open, document_id, path)
 
     def _named(self, reference: str, finished: list[_Finished]) -> list[_Finished]:
         """Return the documents that have an id, else those that have a name, else those whose names fit a pattern."""
@@ -205,10 +152,6 @@ class Documents:
         if not own:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return own
-
-    async def _open_first(self, found: list[_Finished]) -> OpenDocument:
-        document_id, path, _ = found[0]
-        return await asyncio.to_thread(self._open, document_id, path)
 
     def _open(self, document_id: str, path: Path) -> OpenDocument:
         with self._lock:

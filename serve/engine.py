@@ -29,7 +29,7 @@ from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 
 if TYPE_CHECKING:
-    from ..convert.passages import Passage
+    from .opened import Source
 
 _log = logging.getLogger(__name__)
 
@@ -432,9 +432,9 @@ class Engine:
             setattr(self.totals, name, getattr(self.totals, name) + value)
         running.tell(end)
 
-    def _sources(self, running: Running) -> list[Passage]:
+    def _sources(self, running: Running) -> list[Source]:
         """The passages that an answer comes from, if they were asked for."""
         document, held = running.request.document, running.held
         if document is None or held is None or held.sequence.recorder is None:
             return []
-        return document.passages(self.llama, held.sequence.recorder)
+        return document.sources(self.llama, held.sequence.recorder)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ..runtime.session import Sampling
 
 if TYPE_CHECKING:
-    from ..convert.passages import Passage
-    from .documents import OpenDocument
+    from .opened import Opened, Source
 
 #: Why an answer ended: the model ended it or a stop text came, as many tokens as were allowed, or the context is full.
 Reason = Literal["stop", "length", "context"]
@@ -24,8 +23,8 @@ class Request:
     ----------
     tokens : sequence of int
         The prompt: after the document, if there is one.
-    document : OpenDocument, optional
-        The document that comes before the prompt.
+    document : OpenDocument or OpenExcerpts, optional
+        What comes before the prompt.
     sampling : Sampling
         How tokens are drawn; `max_tokens` None for as many as fit the context.
     frequency_penalty, presence_penalty : float
@@ -51,7 +50,7 @@ class Request:
     """
 
     tokens: Sequence[int]
-    document: OpenDocument | None = None
+    document: Opened | None = None
     sampling: Sampling = field(default_factory=Sampling)
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -139,6 +138,6 @@ class End:
 
     reason: Reason
     usage: Usage
-    sources: Sequence[Passage] = ()
+    sources: Sequence[Source] = ()
     prompt_logprobs: Sequence[TokenLogprob] = ()
     stopped_by: str | None = None

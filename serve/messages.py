@@ -57,6 +57,7 @@ class MessagesBody(BaseModel):
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
     document: str | list[str] | None = None
+    reads: Literal["document", "excerpts"] = "document"
     attention: str | None = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -121,6 +122,7 @@ async def _ask(server: Server, body: MessagesBody, client: str) -> tuple[Ask, bo
         messages=messages,
         request=request,
         documents=attachments.documents,
+        reads=body.reads,
         tools=[{"type": "function", "function": tool} for tool in tools],
         choice=named[choice.type],
         parallel=not choice.disable_parallel_tool_use,
@@ -289,18 +291,18 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
 
 def _citations(end: End, request: Request) -> list[dict[str, Any]]:
     """Return the sources of an answer as citations."""
-    document = request.document
-    if document is None:
-        return []
-    known = {"type": "char_location", "document_index": 0, "document_title": document.name, "file_id": document.id}
+    documents = request.document.documents if request.document else []
     return [
         {
-            **known,
-            "cited_text": source.quote,
-            "start_char_index": source.start,
-            "end_char_index": source.stop,
+            "type": "char_location",
+            "document_index": documents.index(document),
+            "document_title": document.name,
+            "file_id": document.id,
+            "cited_text": passage.quote,
+            "start_char_index": passage.start,
+            "end_char_index": passage.stop,
         }
-        for source in end.sources
+        for document, passage in end.sources
     ]
 
 

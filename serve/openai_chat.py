@@ -20,6 +20,7 @@ from .chat import Ask, Finished, Text, answer, prepared
 from .errors import RequestError
 from .generation import End, Request, TokenLogprob, Usage
 from .http import client_of, connected, parsed, sse
+from .opened import Opened, OpenExcerpts
 from .server import Server, server_of
 from .tools import ToolCall
 
@@ -106,6 +107,7 @@ class ChatBody(BaseModel):
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     document: str | list[str] | None = None
+    reads: Literal["document", "excerpts"] = "document"
     attention: str | None = None
     sources: bool = False
     max_tokens: int | None = Field(None, ge=1)
@@ -139,7 +141,7 @@ async def complete(http_request: HttpRequest) -> Response:
     request = await prepared(server, ask)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     if request.document is not None:
-        head["document"] = {"file_id": request.document.id, "filename": request.document.name}
+        head["document"] = _document_as_json(request.document)
     requests = [_numbered(request, number) for number in range(body.n)]
     if body.stream:
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
@@ -183,6 +185,7 @@ async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
         messages=messages,
         request=request,
         documents=attachments.documents,
+        reads=body.reads,
         tools=[tool.model_dump(exclude_none=True) for tool in body.tools or ()],
         choice=choice if isinstance(choice, str) else choice.function.name,
         parallel=body.parallel_tool_calls,
@@ -252,7 +255,7 @@ async def _choice(http_request: HttpRequest, server: Server, ask: Ask, request: 
                 finished = event
     assert finished is not None
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
-    message["annotations"] = annotations_of(finished.end, request)
+    message["annotations"] = annotations_of(finished.end)
     if calls:
         message["tool_calls"] = calls
     told = {"content": logprobs, "refusal": None} if request.n_logprobs is not None else None
@@ -283,7 +286,7 @@ async def _stream(
                     n_calls += 1
                 else:
                     if request.sources:
-                        yield chunk(index, {"annotations": annotations_of(event.end, request)})
+                        yield chunk(index, {"annotations": annotations_of(event.end)})
                     ends.append(event.end)
                     more = {} if with_usage else {"timings": timings_of(event.end.usage)}
                     yield chunk(index, {}, event.reason, **more)
@@ -306,13 +309,21 @@ def logprob_as_json(known: TokenLogprob) -> dict[str, Any]:
     return {**one(known.text, known.logprob), "top_logprobs": [one(text, value) for _, text, value in known.top]}
 
 
-def annotations_of(end: End, request: Request) -> list[dict[str, Any]]:
+def _document_as_json(opened: Opened) -> Any:
+    """Return what an answer is given from: a document, or those that excerpts are of, the likeliest first."""
+    known = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
+    return known if isinstance(opened, OpenExcerpts) else known[0]
+
+
+def annotations_of(end: End) -> list[dict[str, Any]]:
     """Return the sources of an answer as annotations."""
-    document = request.document
-    if document is None:
-        return []
-    known = {"file_id": document.id, "filename": document.name}
-    return [{"type": "file_citation", "file_citation": {**known, **source.as_json()}} for source in end.sources]
+    return [
+        {
+            "type": "file_citation",
+            "file_citation": {"file_id": document.id, "filename": document.name, **passage.as_json()},
+        }
+        for document, passage in end.sources
+    ]
 
 
 def usage_of(ends: Sequence[End]) -> dict[str, Any]:

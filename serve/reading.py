@@ -75,7 +75,7 @@ class Reading:
     """
 
     def __init__(self, file: Path, job: dict[str, Any]) -> None:
-        self.file, self._job = file, {**job, "nice": _NICE}
+        self.file, self._job = file, {**job, "nice": _NICE, "whole": True}  # answers are over one document
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
         self._process: asyncio.subprocess.Process | None = None

@@ -65,6 +65,7 @@ class ResponseBody(BaseModel):
     input: str | list[dict[str, Any]] = Field(min_length=1)
     instructions: str | None = None
     document: str | list[str] | None = None
+    reads: Literal["document", "excerpts"] = "document"
     attention: str | None = None
     sources: bool = False
     max_output_tokens: int | None = Field(None, ge=1)
@@ -106,6 +107,7 @@ async def respond(http_request: HttpRequest) -> Response:
             client=client_of(http_request),
         ),
         documents=attachments.documents,
+        reads=body.reads,
         tools=[_as_tool(tool) for tool in body.tools or ()],
         choice=choice if isinstance(choice, str) else choice.name,
         parallel=body.parallel_tool_calls,
@@ -253,7 +255,7 @@ class _Writer:
         message, place, part = self._open, self._place(), self._open["content"][0]
         told = []
         if finished is not None:
-            for number, annotation in enumerate(_citations(finished.end, self._request, len(part["text"]))):
+            for number, annotation in enumerate(_citations(finished.end, len(part["text"]))):
                 part["annotations"].append(annotation)
                 kind = "response.output_text.annotation.added"
                 told.append(self._told(kind, **place, annotation_index=number, annotation=annotation))
@@ -353,9 +355,9 @@ def _dump(value: Any) -> Any:
     return value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
 
 
-def _citations(end: End, request: Request, index: int) -> list[dict[str, Any]]:
+def _citations(end: End, index: int) -> list[dict[str, Any]]:
     """Return the sources of an answer, after whose text they stand."""
-    return [{"type": each["type"], "index": index, **each["file_citation"]} for each in annotations_of(end, request)]
+    return [{"type": each["type"], "index": index, **each["file_citation"]} for each in annotations_of(end)]
 
 
 routes = [Route("/v1/responses", respond, methods=["POST"])]

@@ -17,7 +17,7 @@ from .sampler import TokenSampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..convert.passages import Passage
+    from .opened import Source
 
 
 class Running:
@@ -125,7 +125,7 @@ class Running:
         self._first = self._last = time.perf_counter()
         self._end("length", "")
 
-    def end(self, sources: Sequence[Passage]) -> End:
+    def end(self, sources: Sequence[Source]) -> End:
         """Return what is told of an answer that has ended."""
         return End(self._reason, self._usage(), sources, self.prompt_logprobs, self._text.stopped_by)
 

@@ -16,9 +16,10 @@ from ..runtime.cache.tail import Rows
 from ..runtime.conversation import Conversation, hash_tokens
 from ..runtime.held import Held, HeldSequences
 from ..runtime.llama import Llama
-from .documents import Documents, OpenDocument
+from .documents import Documents
 from .errors import RequestError
 from .kept_prompts import KeptPrompts, n_common
+from .opened import Opened
 from .running import Running
 
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Sequences:
         self._attention, self._budget = llama.attention, llama.budget
         self._idle: list[Held] = [self._held.current]  # those used last at the end
         self._running: list[Held] = []
-        self._documents_of: dict[Held, OpenDocument | None] = {self._held.current: None}
+        self._documents_of: dict[Held, Opened | None] = {self._held.current: None}
 
     def warm_up(self) -> None:
         """Compile what steps of one and of several sequences need, so that no request waits for it."""
@@ -154,11 +155,13 @@ class Sequences:
             self._kept.keep(Conversation.of(self._llama, n_document, [], None))
 
     def forget(self, document_id: str) -> None:
-        """Forget idle sequences over a document that is removed."""
-        for held in [held for held in self._idle if (own := self._documents_of[held]) and own.id == document_id]:
-            self._held.take(held)
-            self._llama.reset()
-            self._documents_of[held] = None
+        """Forget idle sequences over a document that is removed, or over excerpts of it."""
+        for held in self._idle:
+            own = self._documents_of[held]
+            if own is not None and any(each.id == document_id for each in own.documents):
+                self._held.take(held)
+                self._llama.reset()
+                self._documents_of[held] = None
 
     def close(self) -> None:
         """Keep the long prompts of idle sequences."""
@@ -169,7 +172,7 @@ class Sequences:
         document = self._documents_of[held]
         return document.n_tokens if document else 0
 
-    def _with_most(self, tokens: np.ndarray, attention: str, document: OpenDocument | None) -> Held:
+    def _with_most(self, tokens: np.ndarray, attention: str, document: Opened | None) -> Held:
         """Find or make a sequence that holds the most of a prompt's first tokens. It is the current one."""
         document = document or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
@@ -215,7 +218,7 @@ class Sequences:
         n, held = max(shared, key=lambda each: each[0], default=(0, None))
         return (n, held) if n >= FEWEST else (0, None)
 
-    def _elsewhere(self, tokens: np.ndarray, document: OpenDocument | None) -> Iterator[_Known]:
+    def _elsewhere(self, tokens: np.ndarray, document: Opened | None) -> Iterator[_Known]:
         """Find where on disk rows of a prompt's first tokens lie, for a sequence that begins with the document."""
         n_document = document.n_tokens if document else 0
         yield _Known(n_document, list)
@@ -228,7 +231,7 @@ class Sequences:
             if index is not None and n >= least and keep_all_rows(index.index.layers):
                 yield _Known(n, lambda: KnownRows(index.index.layers, n).rows(0, n))
 
-    def _fresh(self, attention: str, document: OpenDocument | None) -> Held:
+    def _fresh(self, attention: str, document: Opened | None) -> Held:
         """A sequence that holds the document, and nothing after it. It is the current one."""
         held = next((held for held in self._idle if held.n_tokens == 0), None)
         if held is None:
@@ -255,7 +258,7 @@ class Sequences:
 
     def _free_idle(self) -> None:
         """Free the idle sequences that were not used for longest, as far as they take too much memory."""
-        while len(self._idle) > 1 and (len(self._idle) > _MOST_IDLE or _bytes_of(self._idle) > self._idle_bytes):
+        while len(self._idle) > 1 and (len(self._idle) > _MOST_IDLE or self._bytes_of_idle() > self._idle_bytes):
             held = self._idle[0]
             self.keep(held)
             self._idle.remove(held)
@@ -263,12 +266,12 @@ class Sequences:
                 self._held.take(self._idle[-1])
             del self._documents_of[held]
 
-
-def _bytes_of(many: list[Held]) -> int:
-    """Memory of sequences' keys and values, but for those of documents that are mapped; what is shared counts once."""
-    tails = [tail for held in many for tail in held.sequence.cache.tails]
-    chunks = {id(chunk): chunk.nbytes for tail in tails for chunk in tail.chunks if chunk is not None}
-    return sum(chunks.values())
+    def _bytes_of_idle(self) -> int:
+        """Memory of idle sequences' keys and values, but for those that are mapped; what is shared counts once."""
+        tails = [tail for held in self._idle for tail in held.sequence.cache.tails]
+        chunks = {id(chunk): chunk.nbytes for tail in tails for chunk in tail.chunks if chunk is not None}
+        opened = {own for held in self._idle if (own := self._documents_of[held]) is not None}
+        return sum(chunks.values()) + sum(own.n_bytes for own in opened)
 
 
 def _keeps_rows(cache: KVCache) -> bool:

@@ -28,7 +28,7 @@ class Server:
     documents : Documents
         The documents that are read, and those that are being read.
     finder : Finder
-        Finds the document that a question is about.
+        Finds the document that a question is about, or excerpts of several.
     template : ChatTemplate
         The model's chat template.
     embeddings : Embeddings

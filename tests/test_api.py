@@ -196,7 +196,7 @@ def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
         f"- The document {tmp_path}/missing.txt cannot be opened: No such file or directory.",
     ]
     assert [outcome.name for outcome in raised.value.outcomes] == ["binary.txt", "island.txt", "missing.txt"]
-    [folder] = [outcome.folder for outcome in raised.value.outcomes if outcome.folder]
+    [folder] = [folder for outcome in raised.value.outcomes for folder in outcome.folders]
     assert octavo.index_documents([path], how["model"], index_dir=how["index_dir"]) == [folder]
 
 

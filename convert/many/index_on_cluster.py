@@ -141,7 +141,7 @@ class _Documents:
         try:
             message = as_text_message(source)
         except OctavoError as problem:
-            self._finish(number, Outcome(source.name, None, str(problem)))
+            self._finish(number, Outcome(source.name, (), str(problem)))
             return None
         vars(source).pop("document", None)
         self._begun[number] += 1
@@ -158,31 +158,41 @@ class _Documents:
         """Take what has become of a document."""
         name = self._sources[number].name
         if "failed" in outcome:
-            self._finish(number, Outcome(name, None, f"{name} could not be read: {outcome['failed']}"))
+            self._finish(number, Outcome(name, (), f"{name} could not be read: {outcome['failed']}"))
             return
         if "error" in outcome:
-            self._finish(number, Outcome(name, None, outcome["error"]))
+            self._finish(number, Outcome(name, (), outcome["error"]))
             return
         made = outcome["result"]
-        path = Path(made["folder"])
-        if made.get("known"):
-            path = self._library.folder / path.name
-            self._notice(f"{name} is indexed already: {path}")
-            self._finish(number, told(name, path, self._notice))
-        elif "files" not in made:
-            self._finish(number, told(name, path, self._notice))
-        elif (fetched := self._fetched(path, made["files"], outcome["worker"])) is not None:
-            self._finish(number, told(name, fetched, self._notice))
+        folders = [Path(folder) for folder in made["folders"]]
+        if "files" in made:
+            folders = self._brought(name, folders, made["files"], outcome["worker"])
+        if folders:
+            self._finish(number, told(name, folders, self._notice))
         elif self._begun[number] < _ATTEMPTS:
             self._notice(f"The index of {name} was lost with its worker: it is read again.")
             self._waiting.appendleft(number)
         else:
             problem = f"The index of {name} was lost {_ATTEMPTS} times with its worker."
-            self._finish(number, Outcome(name, None, problem))
+            self._finish(number, Outcome(name, (), problem))
 
     def _finish(self, number: int, outcome: Outcome) -> None:
         self._outcomes[number] = outcome
         (self._shown.pop(number, None) or self._progress.document(outcome.name)).end()
+
+    def _brought(self, name: str, made: list[Path], files: list[dict[str, int] | None], worker: str) -> list[Path]:
+        """Return where a document's indexes are here, after those are fetched that were not; none if one is lost."""
+        brought = []
+        for folder, own in zip(made, files, strict=True):
+            path: Path | None = self._library.folder / folder.name
+            if own is None:
+                self._notice(f"{name} is indexed already: {path}")
+            else:
+                path = self._fetched(folder, own, worker)
+            if path is None:
+                return []
+            brought.append(path)
+        return brought
 
     def _fetched(self, made: Path, files: dict[str, int], worker: str) -> Path | None:
         """Fetch an index from the worker that made it; None if that is gone."""

@@ -32,18 +32,19 @@ class ReadForClient(ReadDocuments):
         super().__init__({**job, **own}, told)
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the folder of a document's index, as `folder` (see `Work.do`).
+        """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`).
 
-        If the client does not see that, `files` says what to fetch; `known` stands in its place if the client has the
-        index.
+        If the client does not see them, `files` says of each what to fetch; None if the client has the index.
         """
         result = super().do(message)
-        path = Path(result["folder"])
         if self._is_shared:
             return result
-        if not path.exists():
-            return {**result, "known": True}
-        return {**result, "files": {file.name: file.stat().st_size for file in path.iterdir()}}
+        return {**result, "files": [_files(Path(folder)) for folder in result["folders"]]}
+
+
+def _files(folder: Path) -> dict[str, int] | None:
+    """Return the files of an index and their sizes; None if it is not here."""
+    return {file.name: file.stat().st_size for file in folder.iterdir()} if folder.exists() else None
 
 
 def is_shared(settings: dict[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.models import default_threads
 from ...runtime.store.library import Library
 from ..documents import Source, index_document, refuse_early
+from ..parts import fitting
 from ..pipeline import PREFILL_SPARSE
 from ..progress import Progress
 from ..readers.document import Document, Place
@@ -38,6 +39,8 @@ class Job:
         Names of indexes that are elsewhere already: they are not made.
     nice : int
         How much other processes come before one that reads.
+    whole : bool
+        Whether a document that is longer than the context is refused: else its parts are read.
     attention, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, prefill
         As in `octavo.index_documents`.
     """
@@ -47,6 +50,7 @@ class Job:
     library: str | None = None
     known: tuple[str, ...] = ()
     nice: int = 0
+    whole: bool = False
     attention: str = DEFAULT_ATTENTION
     plan: str | None = None
     retrieval_heads: float | None = None
@@ -109,8 +113,8 @@ class Reader:
         except OctavoError as problem:
             raise CannotLoad(str(problem)) from problem
 
-    def index(self, source: Source, progress: Progress) -> Path:
-        """Make the index of a document, unless it is there already or known.
+    def index(self, source: Source, progress: Progress) -> list[Path]:
+        """Make the index of a document, or those of its parts, unless they are there already or known.
 
         Parameters
         ----------
@@ -121,8 +125,8 @@ class Reader:
 
         Returns
         -------
-        Path
-            The folder of the index.
+        list of Path
+            The folder of the index; if the document is longer than the context, those of its parts in order.
 
         Raises
         ------
@@ -131,10 +135,15 @@ class Reader:
         OctavoError
             The document cannot be read or is too long, or disk or memory do not suffice.
         """
-        refuse_early(source, self.library, self.notice)
-        return index_document(
-            self.llama, self.library, source, progress, self.n_threads, self.notice, self.job.prefill, self.job.known
-        )
+        library, job, notice = self.library, self.job, self.notice
+        refuse_early(source, library, notice)
+        llama, own = self.llama, [source]
+        if not job.whole:
+            own = [each for each, _ in fitting(llama, library, source, notice, job.prefill)]
+        return [
+            index_document(llama, library, each, progress, self.n_threads, notice, job.prefill, job.known)
+            for each in own
+        ]
 
     def close(self) -> None:
         """Close the model, if it was loaded."""
@@ -152,8 +161,8 @@ class ReadDocuments(Work):
         self._reader = Reader(job, told.notice)
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the folder of a document's index, as `folder` (see `Work.do`)."""
-        return {"folder": str(self._reader.index(source_of(message), self.told))}
+        """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`)."""
+        return {"folders": [str(folder) for folder in self._reader.index(source_of(message), self.told)]}
 
     def close(self) -> None:
         """Close the model."""

@@ -17,14 +17,14 @@ class Outcome:
     ----------
     name : str
         What the document is called.
-    folder : Path or None
-        Its index.
+    folders : sequence of Path
+        Its index; those of its parts in order, if it is longer than the context; none if it could not be indexed.
     problem : str
         A sentence that says why there is none; "" if there is one.
     """
 
     name: str
-    folder: Path | None
+    folders: Sequence[Path]
     problem: str = ""
 
 
@@ -52,14 +52,13 @@ class NotIndexed(OctavoError):
 
 
 def folders_of(outcomes: Sequence[Outcome]) -> list[Path]:
-    """Return the index of each document.
+    """Return the indexes of all documents, in order.
 
     Raises
     ------
     NotIndexed
         Some have none.
     """
-    folders = [outcome.folder for outcome in outcomes if outcome.folder is not None]
-    if len(folders) < len(outcomes):
+    if any(outcome.problem for outcome in outcomes):
         raise NotIndexed(outcomes)
-    return folders
+    return [folder for outcome in outcomes for folder in outcome.folders]

@@ -60,10 +60,13 @@ def index_all(
     return _Jobs(sources, replace(job, n_threads=max(1, n_threads // n_jobs)), progress, notice).run(n_jobs)
 
 
-def told(name: str, folder: Path, notice: Callable[[str], None]) -> Outcome:
-    """Say where a document's index is, and return that."""
-    notice(f"The index of {name} is {folder}")
-    return Outcome(name, folder)
+def told(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> Outcome:
+    """Say where a document's index is, or those of its parts, and return that."""
+    if len(folders) == 1:
+        notice(f"The index of {name} is {folders[0]}")
+    else:
+        notice(f"The indexes of the {len(folders)} parts of {name} are in {folders[0].parent}")
+    return Outcome(name, folders)
 
 
 def hear(message: dict[str, Any], progress: DocumentProgress, notice: Callable[[str], None]) -> None:
@@ -116,7 +119,7 @@ def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: 
     except CannotLoad:
         raise
     except OctavoError as problem:
-        outcome = Outcome(source.name, None, str(problem))
+        outcome = Outcome(source.name, (), str(problem))
     of_document.end()
     vars(source).pop("document", None)
     return outcome
@@ -206,9 +209,10 @@ class _Jobs:
             elif "result" in message or "error" in message:
                 name = self._sources[number].name
                 if "result" in message:
-                    self._outcomes[number] = told(name, Path(message["result"]["folder"]), self._notice)
+                    folders = [Path(folder) for folder in message["result"]["folders"]]
+                    self._outcomes[number] = told(name, folders, self._notice)
                 else:
-                    self._outcomes[number] = Outcome(name, None, message["error"])
+                    self._outcomes[number] = Outcome(name, (), message["error"])
                 shown.pop(number).end()
                 left -= 1
             else:

@@ -46,7 +46,7 @@ class Reading:
     def excerpts(self, asked: Asked) -> bool:
         """Lay excerpts of all documents out, as `--read excerpts` does."""
         excerpts = self._shelf.look(asked.question).excerpts(EXCERPT_TOKENS)
-        index = lay_out(self.llama, self._shelf, excerpts)
+        index = lay_out(self.llama, self._shelf, excerpts).index
         self.llama.reset()
         self.llama.attach(index)
         return self._has(index.tokens[self._shelf.n_head :].tolist(), asked)

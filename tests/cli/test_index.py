@@ -66,7 +66,7 @@ def test_a_folder_is_indexed(folder_of_documents, on_tiny, jobs):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_documents_that_fail_do_not_stop_the_others(document, on_tiny, tmp_path, jobs):
-    (tmp_path / "long.txt").write_text(SENTENCES * 60)
+    (tmp_path / "long.txt").write_text(SENTENCES * 6000)  # too long for a hundred parts
     result = octavo(
         "index", tmp_path / "missing.txt", tmp_path / "long.txt", document, *on_tiny, "-j", jobs, "-o", "json"
     )
@@ -79,9 +79,33 @@ def test_documents_that_fail_do_not_stop_the_others(document, on_tiny, tmp_path,
     assert result.stderr.splitlines()[-3:] == [
         "Error: 2 of 3 documents could not be indexed, the others are:",
         f"- The document {tmp_path}/missing.txt cannot be opened: No such file or directory.",
-        "- long.txt has 5,028 tokens but this context holds 4,096: split it, or give a long-context model with -m.",
+        "- long.txt has about 498,049 tokens but this context holds 4,096: split it, or give a long-context model "
+        "with -m.",
     ]
     assert octavo("ask", document, "Why?", *on_tiny, "-n", "3").exit_code == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_document_that_is_longer_than_the_context_is_indexed_in_the_parts_that_ask_looks_for(
+    document, on_tiny, tmp_path, jobs
+):
+    long = tmp_path / "long.txt"
+    long.write_text("".join(f"{i} {SENTENCES}" for i in range(30)))
+    on_small = [*on_tiny, "-c", "1024"]
+    result = octavo("index", long, document, *on_small, "-j", jobs, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    made, other = json.loads(result.stdout)
+    assert (made["document"], made["path"], "parts" in other) == ("long.txt", None, False)
+    parts = [Path(part) for part in made["parts"]]
+    names = [json.loads((part / "manifest.json").read_text())["document"]["name"] for part in parts]
+    assert names == [f"long.txt, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)]
+    assert "more than the context of 1,024. So it is read in" in result.stderr
+    assert f"The indexes of the {len(parts)} parts of long.txt are in {parts[0].parent}" in result.stderr.splitlines()
+
+    asked = octavo("ask", long, document, "Which ship?", *on_small, "-n", "3")
+    assert asked.exit_code == 0, asked.stderr
+    assert "Indexing" not in asked.stderr
+    assert octavo("index", long, document, *on_small, "-j", jobs, "-o", "json").stdout == result.stdout
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

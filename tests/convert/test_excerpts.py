@@ -5,11 +5,11 @@ import pytest
 from helpers.index_builds import Recorded
 
 from octavo.convert.documents import Source
-from octavo.convert.excerpts import lay_out
+from octavo.convert.excerpts import CannotLayOut, lay_out
 from octavo.convert.look import Excerpt
+from octavo.convert.passages import TokenText
 from octavo.convert.progress import of_many
 from octavo.convert.shelf import open_shelf
-from octavo.errors import OctavoError
 from octavo.runtime.cache.rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.recorder import QueryHead
@@ -45,7 +45,7 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
     llama, shelf = opened(type_k=type_kv, type_v=type_kv)
     a, b = shelf.documents
     excerpts = [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 33)]
-    index = lay_out(llama, shelf, excerpts)
+    index = lay_out(llama, shelf, excerpts).index
     own = {each: shelf.open(each)[0].tokens[shelf.n_head :] for each in (a, b)}
     expected = [own[document][start:stop] for document, start, stop in excerpts]
     np.testing.assert_array_equal(index.tokens[shelf.n_head :], np.concatenate(expected))
@@ -60,7 +60,7 @@ def test_a_whole_document_is_laid_out_as_it_was_read(opened):
     llama, shelf = opened()
     document = shelf.documents[0]
     n_tokens = len(shelf.open(document)[0].tokens)
-    index = lay_out(llama, shelf, [Excerpt(document, 0, n_tokens - shelf.n_head)])
+    index = lay_out(llama, shelf, [Excerpt(document, 0, n_tokens - shelf.n_head)]).index
     llama.reset()
     llama.attach(shelf.open(document)[0])
     llama.eval([65])
@@ -74,5 +74,23 @@ def test_a_whole_document_is_laid_out_as_it_was_read(opened):
 def test_an_attention_that_does_not_keep_all_keys_is_refused(opened, monkeypatch):
     llama, shelf = opened()
     monkeypatch.setattr("octavo.convert.excerpts.keep_all_rows", lambda layers: False)
-    with pytest.raises(OctavoError, match="use --read document"):
+    with pytest.raises(CannotLayOut, match='read "document" in place of "excerpts"'):
         lay_out(llama, shelf, [Excerpt(shelf.documents[0], 0, 20)])
+
+
+def test_what_is_attended_in_excerpts_is_a_passage_of_its_document(opened):
+    llama, shelf = opened()
+    a, b = shelf.documents
+    laid_out = lay_out(llama, shelf, [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 60)])
+    assert laid_out.documents == [b, a]
+    texts = {each: TokenText.of([llama.piece(token) for token in own.tolist()]) for each, own in shelf.texts.items()}
+    attended = np.zeros((1, len(laid_out.index.tokens)), np.float32)
+    at = shelf.n_head + 110 + 200  # token 217 of a
+    attended[0, at : at + 3] = 0.1
+    attended[0, shelf.n_head + 110 + 383 + 20] = 0.2  # token 20 of b
+    found = laid_out.passages(attended, lambda document: (texts[document], []), 5)
+    assert [(document.name, round(passage.share, 1)) for document, passage in found] == [("a.txt", 0.3), ("b.txt", 0.2)]
+    for (document, passage), token in zip(found, (217, 20), strict=True):
+        assert passage.start <= texts[document].starts[token] < passage.stop
+        assert passage.quote == TEXTS[document.name][passage.start : passage.stop].strip()
+    assert laid_out.passages(attended, lambda document: (texts[document], []), 1) == found[:1]

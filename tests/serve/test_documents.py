@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers.served import serving
 
+import octavo
 from octavo.serve.http import connected
 
 QUESTION = "What did the keeper write?"
@@ -272,6 +273,18 @@ def test_a_document_among_several_that_is_not_there_is_refused(served, three):
     for named in (["ships.log", "gone.log"], "*.gone"):
         status, error = served.refused("/v1/chat/completions", model="x", messages=messages, document=named)
         assert (status, "There is no document" in error["message"]) == (404, True)
+
+
+def test_parts_of_a_long_document_that_were_indexed_are_documents(served, tiny_model, tmp_path):
+    (tmp_path / "long.txt").write_text("".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(60)))
+    index_dir = served.server.documents._library.folder.parent
+    parts = octavo.index_documents([tmp_path / "long.txt"], tiny_model, index_dir=index_dir, n_ctx=1024, n_threads=2)
+    messages = [{"role": "user", "content": "What happened in year 59?"}]
+    found = served.post("/v1/chat/completions", model="x", messages=messages, max_tokens=2, document="long.txt, part *")
+    named = [f"long.txt, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)]
+    assert len(parts) > 1
+    assert found["document"]["filename"] in named
+    assert set(named) <= {file["filename"] for file in served.client.get("/v1/files").json()["data"]}
 
 
 def test_a_document_inside_a_message_is_read_first(served):

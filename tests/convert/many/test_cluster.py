@@ -119,13 +119,31 @@ def hidden(library):
 
 
 def test_documents_that_fail_do_not_stop_the_others(dask_cluster, folder, tiny_model, tmp_path):
-    (tmp_path / "long.txt").write_text(SENTENCES * 400)
+    (tmp_path / "long.txt").write_text(SENTENCES * 30_000)  # too long for a hundred parts
     named = [tmp_path / "missing.txt", tmp_path / "long.txt", folder / "report-0.txt"]
     address = dask_cluster.scheduler_address
     made = index_collection(named, tiny_model, tmp_path, Silent(), print, scheduler=address, **HOW)
-    assert [bool(outcome.folder) for outcome in made] == [False, False, True]
+    assert [bool(outcome.folders) for outcome in made] == [False, False, True]
     assert "missing.txt cannot be opened" in made[0].problem
     assert "but this context holds 20,000" in made[1].problem
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "fetched"])
+def test_parts_of_a_long_document_are_those_that_are_made_without_a_cluster(
+    dask_cluster, folder, tiny_model, tmp_path, monkeypatch, is_shared
+):
+    if not is_shared:
+        monkeypatch.setattr(index_on_cluster, "_probe", hidden)
+    how, address = {"n_ctx": 2048, "n_threads": 1}, dask_cluster.scheduler_address
+    paths, notices = [folder / "report-1.txt"], []
+    alone = folders_of(index_collection(paths, tiny_model, tmp_path / "alone", Silent(), print, **how))
+    for _ in range(2):
+        made = index_collection(paths, tiny_model, tmp_path, Silent(), notices.append, scheduler=address, **how)
+        assert [(outcome.name, len(outcome.folders)) for outcome in made] == [("report-1.txt", len(alone))]
+        assert_same(folders_of(made), alone)
+        assert all(folder.parent == tmp_path / "tiny.octavo" for folder in folders_of(made))
+    assert len(alone) > 1
+    assert len([notice for notice in notices if notice.startswith("Indexing")]) == len(alone)
 
 
 def test_a_worker_that_lacks_the_model_is_told(dask_cluster, folder, tiny_model, tmp_path, monkeypatch):

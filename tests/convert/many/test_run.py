@@ -48,12 +48,12 @@ def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
     at_once = run(documents, job, 2)
     assert [outcome.name for outcome in at_once] == ["a.txt", "b.txt", "c.txt"]
     for one, other in zip(alone, at_once, strict=True):
-        assert_same_index(other.folder, one.folder)
+        assert_same_index(other.folders[0], one.folders[0])
 
 
 def test_indexes_open_on_another_machine(documents, job, tmp_path):
     """Nothing in them says where they were made, but for the path by which an unchanged file is known."""
-    [made] = [outcome.folder for outcome in run(documents[:1], job, 1)]
+    [made] = folders_of(run(documents[:1], job, 1))
     manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["document"].pop("path") == str(documents[0])
     told = json.dumps(manifest)
@@ -68,7 +68,7 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
     elsewhere = Job(**{**job.as_json(), "model": str(model), "index_dir": str(library.parent), "n_threads": 1})
     notices = []
     [outcome] = index_all([Source(document)], elsewhere, of_many(Silent(), 1), notices.append)
-    assert outcome.folder == copied
+    assert outcome.folders == [copied]
     assert f"a.txt is indexed already: {copied}" in notices
 
 
@@ -85,7 +85,7 @@ def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch)
         return do(self, document, heard)
 
     monkeypatch.setattr(WorkProcess, "do", kill_once)
-    assert all(outcome.folder for outcome in run(documents, job, 2))
+    assert all(outcome.folders for outcome in run(documents, job, 2))
     assert len(killed) == 1
 
 
@@ -97,8 +97,8 @@ def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, m
 
     monkeypatch.setattr(WorkProcess, "do", die)
     first, second, third = run(documents, job, 2)
-    assert first.folder
-    assert third.folder
+    assert first.folders
+    assert third.folders
     assert second.problem.startswith(
         "b.txt could not be read: the process that reads it ended 2 times, lastly with code"
     )
@@ -159,7 +159,7 @@ def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job, tmp
 
 
 def test_what_could_not_be_indexed_is_told_in_one_message(tmp_path):
-    done, failed = Outcome("a", tmp_path), Outcome("b", None, "b is empty.")
+    done, failed = Outcome("a", [tmp_path]), Outcome("b", (), "b is empty.")
     assert folders_of([done, done]) == [tmp_path, tmp_path]
     for outcomes, message in (
         ([failed], "b is empty."),

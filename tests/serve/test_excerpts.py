@@ -1,0 +1,173 @@
+"""Answers that are given from excerpts of several documents."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from octavo.convert.look import Excerpt, Look
+from octavo.runtime.recorder import Recorder
+
+TEXTS = {
+    "ships.log": "The Petrel passed the lighthouse at noon. ",
+    "bread.log": "Bakers knead dough before dawn. ",
+    "stars.log": "Jupiter has many moons. ",
+}
+QUESTION = "When do bakers knead dough?"
+
+
+@pytest.fixture(scope="module")
+def three(served):
+    """Ids of three documents of different words, by name."""
+    return {name: served.read(name, (text * 14).encode())["id"] for name, text in TEXTS.items()}
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """Have excerpts of two of the documents be chosen, whatever is asked: (name, start, stop)."""
+    chosen = [("ships.log", 100, 300), ("bread.log", 17, 200), ("ships.log", 0, 40)]
+
+    def excerpts(self, n_tokens):
+        by_name = {document.name.rpartition("-")[0]: document for document in self.documents}
+        return [Excerpt(by_name[name.partition(".")[0]], start, stop) for name, start, stop in chosen]
+
+    monkeypatch.setattr(Look, "excerpts", excerpts)
+    return chosen
+
+
+@pytest.fixture
+def attended(monkeypatch, served):
+    """attended(token): have a token of what is read be attended, and no other."""
+
+    def attend(token):
+        def paid(self, index):
+            made = np.zeros((1, len(index.tokens)), np.float32)
+            made[0, token] = 0.5
+            return made
+
+        monkeypatch.setattr(Recorder, "attended", paid)
+
+    return attend
+
+
+def ask(served, messages=QUESTION, **more):
+    messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    body = {"model": "x", "messages": messages, "max_tokens": 6, "reads": "excerpts", **more}
+    return served.post("/v1/chat/completions", **body)
+
+
+def n_head_of(served):
+    return served.server.documents._n_head
+
+
+def test_the_likeliest_document_is_told_first(served, three):
+    for question, name in ((QUESTION, "bread.log"), ("Which moons has Jupiter?", "stars.log")):
+        found = ask(served, question, document="*.log")
+        files = [(each["file_id"], each["filename"]) for each in found["document"]]
+        assert files[0] == (three[name], name)
+        assert set(files) <= {(file_id, name) for name, file_id in three.items()}
+        usage = found["usage"]
+        assert 1024 + n_head_of(served) <= usage["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"]
+
+
+def test_excerpts_are_laid_out_in_the_place_of_a_document(served, three, chosen):
+    found = ask(served, document=list(three))
+    assert [each["filename"] for each in found["document"]] == ["ships.log", "bread.log"]
+    opened = asyncio.run(served.server.finder.open(list(three), "excerpts", QUESTION))
+    n_head = n_head_of(served)
+    own = {each.name: each.index.tokens for each in opened.documents}
+    tokens = [own[name][n_head + start : n_head + stop] for name, start, stop in chosen]
+    np.testing.assert_array_equal(opened.index.tokens, np.concatenate([own["ships.log"][:n_head], *tokens]))
+    after = served.server.template.after_document([{"role": "user", "content": QUESTION}], ())
+    assert found["usage"]["prompt_tokens"] == opened.n_tokens + len(after)
+
+
+def test_excerpts_of_one_short_document_are_the_document(served):
+    file = served.read("one.txt", b"The keeper of the island wrote down each ship. " * 12)
+    settings = {"document": file["id"], "logprobs": True}
+    excerpts = ask(served, **settings, attention="dense")
+    assert excerpts["document"] == [{"file_id": file["id"], "filename": "one.txt"}]
+    whole = ask(served, **settings, reads="document")
+    assert excerpts["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+    one, other = (
+        [(token["token"], token["logprob"]) for token in answer["choices"][0]["logprobs"]["content"]]
+        for answer in (excerpts, whole)
+    )
+    assert [token for token, _ in one] == [token for token, _ in other]
+    np.testing.assert_allclose([value for _, value in one], [value for _, value in other], atol=2e-2)
+
+
+def test_a_conversation_over_the_same_excerpts_goes_on(served, three, chosen):
+    first = ask(served, document="*.log")
+    messages = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": first["choices"][0]["message"]["content"]},
+        {"role": "user", "content": "And then?"},
+    ]
+    again = ask(served, messages, document="*.log")
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"]
+    alone = ask(served, messages, document="*.log", attention="dense")
+    assert again["choices"][0]["message"]["content"] == alone["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize(("token", "name"), [(150, "ships.log"), (250, "bread.log"), (200 + 183 + 20, "ships.log")])
+def test_sources_name_their_document_in_all_apis(served, three, chosen, attended, token, name):
+    attended(n_head_of(served) + token)
+    quotes = []
+    message = ask(served, document="*.log", sources=True)["choices"][0]["message"]
+    [source] = [each["file_citation"] for each in message["annotations"]]
+    quotes.append((source["file_id"], source["filename"], source["quote"]))
+    text = TEXTS[name] * 14
+    assert source["quote"] == " ".join(text[source["start"] : source["stop"]].split())
+    assert (source["line"], source["page"]) == (1, None)
+
+    settings = {"model": "x", "reads": "excerpts"}
+    response = served.post("/v1/responses", input=QUESTION, document="*.log", sources=True, **settings)
+    [source] = response["output"][0]["content"][0]["annotations"]
+    quotes.append((source["file_id"], source["filename"], source["quote"]))
+
+    blocks = [
+        {"type": "document", "source": {"type": "file", "file_id": file_id}, "citations": {"enabled": True}}
+        for file_id in three.values()
+    ]
+    messages = [{"role": "user", "content": [*blocks, {"type": "text", "text": QUESTION}]}]
+    answer = served.post("/v1/messages", messages=messages, max_tokens=6, **settings)
+    [source] = answer["content"][0]["citations"]
+    quotes.append((source["file_id"], source["document_title"], source["cited_text"]))
+    assert source["document_index"] == ["ships.log", "bread.log"].index(name)
+    assert quotes == [(three[name], name, quotes[0][2])] * 3
+
+
+def test_a_removed_document_leaves_no_excerpts(served, monkeypatch):
+    files = {name: served.read(name, (name * 40).encode()) for name in ("a.tmp", "b.tmp")}
+    ask(served, document="*.tmp")
+    sequences, removed = served.server.engine.sequences, files["a.tmp"]["id"]
+
+    def over_it():
+        opened = [own for own in sequences._documents_of.values() if own is not None]
+        return [own for own in opened if any(each.id == removed for each in own.documents)]
+
+    served.wait_until_idle()
+    [own] = over_it()
+    assert sequences._bytes_of_idle() >= own.index.n_bytes > 0
+    assert served.client.delete(f"/v1/files/{removed}").status_code == 200
+    found = ask(served, document="*.tmp")
+    assert [each["filename"] for each in found["document"]] == ["b.tmp"]
+    assert over_it() == []
+
+
+def test_documents_that_cannot_be_laid_out_are_refused(served, three, monkeypatch):
+    monkeypatch.setattr("octavo.convert.excerpts.keep_all_rows", lambda layers: False)
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.log"}
+    status, error = served.refused("/v1/chat/completions", **body, reads="excerpts")
+    assert (status, error["param"]) == (400, "reads")
+    assert 'read "document" in place of "excerpts"' in error["message"]
+    assert ask(served, document="*.log", reads="document")["document"]["filename"] == "bread.log"
+
+
+def test_answers_are_given_from_what_there_is(served, three):
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.log"}
+    status, error = served.refused("/v1/chat/completions", **body, reads="pages")
+    assert (status, "reads" in error["message"]) == (400, True)
+    status, error = served.refused("/v1/chat/completions", **{**body, "document": "*.gone"}, reads="excerpts")
+    assert status == 404
