@@ -180,9 +180,10 @@ def test_architectures_that_octavo_cannot_run(architecture, document, tmp_path):
     assert json.loads(described.stdout)["octavo_attention"] is False
 
 
-def test_document_longer_than_the_context(document, on_tiny):
-    fails(octavo("index", document, *on_tiny, "-c", "200"), 1, "but this context holds 200: split it")
-    fails(octavo("ask", document, "Why?", *on_tiny, "-c", "50"), 1, "but this context holds 50: split it")
+@pytest.mark.parametrize("arguments", [("index",), ("ask", "Why?")], ids=lambda arguments: arguments[0])
+def test_document_longer_than_a_hundred_contexts(arguments, document, on_tiny):
+    command, *question = arguments
+    fails(octavo(command, document, *question, *on_tiny, "-c", "50"), 1, "but this context holds 50: split it")
 
 
 def test_question_longer_than_the_context(document, on_tiny):
