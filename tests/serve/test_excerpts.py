@@ -8,10 +8,11 @@ import pytest
 from octavo.convert.look import Excerpt, Look
 from octavo.runtime.recorder import Recorder
 
+# No other test of the shared server reads files of these names.
 TEXTS = {
-    "ships.log": "The Petrel passed the lighthouse at noon. ",
-    "bread.log": "Bakers knead dough before dawn. ",
-    "stars.log": "Jupiter has many moons. ",
+    "ships.notes": "The Petrel passed the lighthouse at noon. ",
+    "bread.notes": "Bakers knead dough before dawn. ",
+    "stars.notes": "Jupiter has many moons. ",
 }
 QUESTION = "When do bakers knead dough?"
 
@@ -25,7 +26,7 @@ def three(served):
 @pytest.fixture
 def chosen(monkeypatch):
     """Have excerpts of two of the documents be chosen, whatever is asked: (name, start, stop)."""
-    chosen = [("ships.log", 100, 300), ("bread.log", 17, 200), ("ships.log", 0, 40)]
+    chosen = [("ships.notes", 100, 300), ("bread.notes", 17, 200), ("ships.notes", 0, 40)]
 
     def excerpts(self, n_tokens):
         by_name = {document.name.rpartition("-")[0]: document for document in self.documents}
@@ -61,8 +62,8 @@ def n_head_of(served):
 
 
 def test_the_likeliest_document_is_told_first(served, three):
-    for question, name in ((QUESTION, "bread.log"), ("Which moons has Jupiter?", "stars.log")):
-        found = ask(served, question, document="*.log")
+    for question, name in ((QUESTION, "bread.notes"), ("Which moons has Jupiter?", "stars.notes")):
+        found = ask(served, question, document="*.notes")
         files = [(each["file_id"], each["filename"]) for each in found["document"]]
         assert files[0] == (three[name], name)
         assert set(files) <= {(file_id, name) for name, file_id in three.items()}
@@ -72,12 +73,12 @@ def test_the_likeliest_document_is_told_first(served, three):
 
 def test_excerpts_are_laid_out_in_the_place_of_a_document(served, three, chosen):
     found = ask(served, document=list(three))
-    assert [each["filename"] for each in found["document"]] == ["ships.log", "bread.log"]
+    assert [each["filename"] for each in found["document"]] == ["ships.notes", "bread.notes"]
     opened = asyncio.run(served.server.finder.open(list(three), "excerpts", QUESTION))
     n_head = n_head_of(served)
     own = {each.name: each.index.tokens for each in opened.documents}
     tokens = [own[name][n_head + start : n_head + stop] for name, start, stop in chosen]
-    np.testing.assert_array_equal(opened.index.tokens, np.concatenate([own["ships.log"][:n_head], *tokens]))
+    np.testing.assert_array_equal(opened.index.tokens, np.concatenate([own["ships.notes"][:n_head], *tokens]))
     after = served.server.template.after_document([{"role": "user", "content": QUESTION}], ())
     assert found["usage"]["prompt_tokens"] == opened.n_tokens + len(after)
 
@@ -98,23 +99,23 @@ def test_excerpts_of_one_short_document_are_the_document(served):
 
 
 def test_a_conversation_over_the_same_excerpts_goes_on(served, three, chosen):
-    first = ask(served, document="*.log")
+    first = ask(served, document="*.notes")
     messages = [
         {"role": "user", "content": QUESTION},
         {"role": "assistant", "content": first["choices"][0]["message"]["content"]},
         {"role": "user", "content": "And then?"},
     ]
-    again = ask(served, messages, document="*.log")
+    again = ask(served, messages, document="*.notes")
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"]
-    alone = ask(served, messages, document="*.log", attention="dense")
+    alone = ask(served, messages, document="*.notes", attention="dense")
     assert again["choices"][0]["message"]["content"] == alone["choices"][0]["message"]["content"]
 
 
-@pytest.mark.parametrize(("token", "name"), [(150, "ships.log"), (250, "bread.log"), (200 + 183 + 20, "ships.log")])
+@pytest.mark.parametrize(("token", "name"), [(150, "ships.notes"), (250, "bread.notes"), (200 + 183 + 20, "ships.notes")])
 def test_sources_name_their_document_in_all_apis(served, three, chosen, attended, token, name):
     attended(n_head_of(served) + token)
     quotes = []
-    message = ask(served, document="*.log", sources=True)["choices"][0]["message"]
+    message = ask(served, document="*.notes", sources=True)["choices"][0]["message"]
     [source] = [each["file_citation"] for each in message["annotations"]]
     quotes.append((source["file_id"], source["filename"], source["quote"]))
     text = TEXTS[name] * 14
@@ -122,7 +123,7 @@ def test_sources_name_their_document_in_all_apis(served, three, chosen, attended
     assert (source["line"], source["page"]) == (1, None)
 
     settings = {"model": "x", "reads": "excerpts"}
-    response = served.post("/v1/responses", input=QUESTION, document="*.log", sources=True, **settings)
+    response = served.post("/v1/responses", input=QUESTION, document="*.notes", sources=True, **settings)
     [source] = response["output"][0]["content"][0]["annotations"]
     quotes.append((source["file_id"], source["filename"], source["quote"]))
 
@@ -134,7 +135,7 @@ def test_sources_name_their_document_in_all_apis(served, three, chosen, attended
     answer = served.post("/v1/messages", messages=messages, max_tokens=6, **settings)
     [source] = answer["content"][0]["citations"]
     quotes.append((source["file_id"], source["document_title"], source["cited_text"]))
-    assert source["document_index"] == ["ships.log", "bread.log"].index(name)
+    assert source["document_index"] == ["ships.notes", "bread.notes"].index(name)
     assert quotes == [(three[name], name, quotes[0][2])] * 3
 
 
@@ -158,15 +159,15 @@ def test_a_removed_document_leaves_no_excerpts(served, monkeypatch):
 
 def test_documents_that_cannot_be_laid_out_are_refused(served, three, monkeypatch):
     monkeypatch.setattr("octavo.convert.excerpts.keep_all_rows", lambda layers: False)
-    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.log"}
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.notes"}
     status, error = served.refused("/v1/chat/completions", **body, reads="excerpts")
     assert (status, error["param"]) == (400, "reads")
     assert 'read "document" in place of "excerpts"' in error["message"]
-    assert ask(served, document="*.log", reads="document")["document"]["filename"] == "bread.log"
+    assert ask(served, document="*.notes", reads="document")["document"]["filename"] == "bread.notes"
 
 
 def test_answers_are_given_from_what_there_is(served, three):
-    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.log"}
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.notes"}
     status, error = served.refused("/v1/chat/completions", **body, reads="pages")
     assert (status, "reads" in error["message"]) == (400, True)
     status, error = served.refused("/v1/chat/completions", **{**body, "document": "*.gone"}, reads="excerpts")
