@@ -17,16 +17,20 @@ from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .look import Found, Look
 from .passages import Passage, TokenText
 from .readers.document import Place
-from .reads import WHOLE
+from .reads import EXCERPTS, WHOLE
 from .shelf import Shelf, Shelved
+from .together import AtOnce, attend_at_once
+
+#: What follows the prompt's head: a document, or several.
+_Place = Shelved | LaidOut | AtOnce
 
 
 class Collection(Document):
     """Documents that are open for questions. `open_collection` returns one.
 
     For each question the document is found that it is about, and the model answers from it; or the excerpts of all
-    documents are, which are then one text. When that is another one than before, the conversation so far is read again
-    after it.
+    documents are, which are then one text; or all that it may be about are attended at once. When that is something
+    else than before, the conversation so far is read again after it.
 
     Parameters
     ----------
@@ -48,7 +52,7 @@ class Collection(Document):
     Attributes
     ----------
     path : Path
-        The file of the document that the last question was answered from; of excerpts, that of the likeliest one.
+        The file of the document that the last question was answered from; of several, that of the likeliest one.
     found : list of Found
         The documents that the last question may be about, the likeliest first.
     """
@@ -69,12 +73,12 @@ class Collection(Document):
         super().__init__(llama, sampling, Path(first.source.path), system, described, heads, library)
         self.found: list[Found] = []
         self._shelf, self._reads = shelf, reads
-        self._current: Shelved | LaidOut = first
+        self._current: _Place = first
 
     @property
     def read_from(self) -> list[Path]:
         """Return the files that the last answer was given from, the likeliest first: of a whole document, one."""
-        if not isinstance(self._current, LaidOut):
+        if isinstance(self._current, Shelved):
             return [self.path]
         return [Path(document.source.path) for document in self._current.documents]
 
@@ -94,7 +98,7 @@ class Collection(Document):
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages that the last answer comes from, as `Document.sources` does. Each names its document."""
-        if not isinstance(self._current, LaidOut):
+        if isinstance(self._current, Shelved):
             return [replace(each, document=str(self.path)) for each in super().sources(most)]
         found = self._current.passages(self._attended(), self._text_on_shelf, most)
         return [replace(each, document=str(document.source.path)) for document, each in found]
@@ -119,20 +123,22 @@ class Collection(Document):
                 raise
         self.found = look.found
 
-    def _place(self, look: Look) -> Shelved | LaidOut:
-        """What is to be read: the likeliest document, or the likeliest excerpts."""
+    def _place(self, look: Look) -> _Place:
+        """What is to be read: the likeliest document, the likeliest excerpts, or all likely documents."""
         if self._reads == WHOLE:
             return look.found[0].document
+        if self._reads != EXCERPTS:
+            return attend_at_once(self._shelf, look)
         excerpts, current = look.excerpts(EXCERPT_TOKENS), self._current
         if isinstance(current, LaidOut) and current.excerpts == excerpts:
             return current
         return lay_out(self.llama, self._shelf, excerpts)
 
-    def _attach(self, place: Shelved | LaidOut, conversation: Conversation) -> None:
-        """Go on with a conversation after a document, or after excerpts."""
-        llama, likeliest = self.llama, place.documents[0] if isinstance(place, LaidOut) else place
+    def _attach(self, place: _Place, conversation: Conversation) -> None:
+        """Go on with a conversation after a document, or after several."""
+        llama, likeliest = self.llama, place if isinstance(place, Shelved) else place.documents[0]
         index, described = self._shelf.open(likeliest)
-        if isinstance(place, LaidOut):
+        if not isinstance(place, Shelved):
             index = place.index
         llama.reset()
         llama.attach(index)
@@ -140,7 +146,7 @@ class Collection(Document):
             conversation.resume(llama, llama.n_tokens)
             return
         if llama.n_tokens + len(conversation.tokens) >= llama.longest:
-            what = "the excerpts" if isinstance(place, LaidOut) else likeliest.name
+            what = likeliest.name if isinstance(place, Shelved) else "the documents"
             raise OctavoError(
                 f"The conversation does not fit after {what}, which the question is about: /clear forgets it."
             )

@@ -19,7 +19,7 @@ from ..runtime.llama import Llama
 from .clusters import whole_layer
 from .known_rows import KnownRows, keep_all_rows
 from .look import Excerpt
-from .passages import Passage, TokenText, passages
+from .passages import Passage, TokenText, passages_of_all
 from .readers.document import Place
 from .shelf import Shelf, Shelved
 
@@ -73,20 +73,15 @@ class LaidOut:
         list of (Shelved, Passage)
             Those with the largest shares first, each with its document.
         """
-        texts = {document: text_of(document) for document in self.documents}
         own = {
-            document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
+            document: np.zeros((len(attended), len(text_of(document)[0].starts)), np.float32)
+            for document in self.documents
         }
         at = self.n_head
         for document, start, stop in self.excerpts:
             own[document][:, start:stop] = attended[:, at : at + stop - start]
             at += stop - start
-        found = [
-            (document, passage)
-            for document, (text, places) in texts.items()
-            for passage in passages(text, places, own[document], most)
-        ]
-        return sorted(found, key=lambda each: -each[1].share)[:most]
+        return passages_of_all(own, text_of, most)
 
 
 def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:

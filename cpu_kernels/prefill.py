@@ -20,7 +20,7 @@ from .blocks import any_chosen, group_of, reads_all
 from .compile import Shape, kernel
 from .head import ANY_ORDER
 from .memory import read_float
-from .scores import cap_scores
+from .scores import add_to_scores, cap_scores
 from .strips import (
     add_values,
     load_keys,
@@ -145,6 +145,8 @@ def attend_tile(
                     continue
                 score_strip_of(shape, strip, n, rough, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
+                if span.bias != 0:
+                    add_to_scores(room.scores, n * strip_queries(shape), float32(span.bias))
                 if masked:
                     mask_strip(shape, strip, n, span.position + row, window, room)
                 if weigh_strip(shape, strip, n, rough, room):

@@ -119,7 +119,15 @@ class Context(internals.LlamaContext):
         self._executor.follow(sequence.cache)
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document's keys and values, or with nothing."""
+        """Start over with a document's keys and values, or with nothing.
+
+        Raises
+        ------
+        OctavoError
+            If there are several documents, and the device, the methods or the model cannot attend to them at once.
+        """
+        if document is not None and len(document.parts) > 1 and not self._executor.together:
+            raise OctavoError("Metal attends to one document at a time: use the CPU (--device cpu).")
         try:
             self.cache.attach(document)
         except BaseException:

@@ -145,6 +145,26 @@ class HeadTable:
         row_bytes = np.array([2 * layer.shape.row_bytes for layer in self.layers])
         return int(row_bytes[self._layer_of][self.counted].sum())
 
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes that one token takes in all layers if all of it is kept."""
+        return sum(layer.row_bytes for layer in self.layers)
+
+    @property
+    def follows_prompt(self) -> bool:
+        """Return whether a prompt decides the layers' budgets."""
+        return any(assignment.by_prompt for assignment in self.assignments)
+
+    def has_replaced_rows(self) -> bool:
+        """Return whether a method kept late rows in the place of others."""
+        chosen = [each.heads for each in self.served if each.method.keeps is Keeps.CHOSEN]
+        return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
+
+    def attend_others(self, others: np.ndarray) -> None:
+        """Have each head attend the rows of others with its own: OTHER records, shape (n_heads, n_others)."""
+        self.heads["n_others"] = others.shape[1]
+        self.heads["others"] = others.ctypes.data + np.arange(len(self.heads)) * others.strides[0]
+
     def layer_heads(self, layer: int) -> np.ndarray:
         """View the HEAD records of a layer."""
         return self._layer_heads[layer]
