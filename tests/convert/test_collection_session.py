@@ -190,10 +190,11 @@ def test_an_answer_from_documents_at_once(together, folder, how, route_to, monke
 
     def look(self, question):
         seen = usual(self, question)
-        seen.found[:] = [found._replace(score=-4.0 * number) for number, found in enumerate(seen.found)]
+        seen.found[:] = [found._replace(score=-16.0 * number) for number, found in enumerate(seen.found)]
         return seen
 
     monkeypatch.setattr(Shelf, "look", look)
+    monkeypatch.setattr("octavo.convert.together._LEAST_WEIGHT", 1e-9)
     answers = [together.ask(question).text for question in ("Who built it?", "Why?")]
     assert [path.name for path in together.read_from] == ["tower.txt", "ship.txt"]
     assert answers == alone(folder, how, "tower.txt", ["Who built it?", "Why?"])
