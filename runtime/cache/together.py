@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .kv_cache import KVCache
     from .tail import CacheLayer
 
+#: Words of what is refused.
+_AT_ONCE, _INSTEAD = "attend to several documents at once", 'read "document" in place of "together"'
+
 
 @dataclass(frozen=True)
 class Together(Index):
@@ -45,7 +48,12 @@ class Together(Index):
         """Return the index of documents, at least one, with weights of any sum."""
         longest = max(documents, key=lambda document: len(document.tokens))
         shares = [weight / sum(weights) for weight in weights]
-        return cls(longest.tokens, longest.layers, check=longest.check, documents=documents, weights=shares)
+
+        def check() -> None:
+            for document in documents:
+                document.check()
+
+        return cls(longest.tokens, longest.layers, check=check, documents=documents, weights=shares)
 
     @property
     def parts(self) -> Sequence[tuple[Index, float]]:
@@ -114,7 +122,7 @@ def _turn(layer: CacheLayer, n_back: int) -> np.ndarray:
     """Return the cosines and sines that turn a layer's queries back by so many positions."""
     if layer.rope is None:
         if n_back:
-            raise OctavoError("octavo does not know this model's RoPE, so it attends to one document at a time.")
+            raise OctavoError(f"octavo does not know this model's RoPE, so it cannot {_AT_ONCE}: {_INSTEAD}.")
         return np.zeros((2, 0), np.float32)
     angles = -n_back * layer.rope.frequencies
     return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
@@ -124,6 +132,6 @@ def _check(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> N
     """Check that methods and layers can attend to several documents at once."""
     for method in (assignment.method for assignment in assignments):
         if method.hooks.finish is not None or method.keeps is Keeps.CHOSEN or method.turns:
-            raise OctavoError(f"{method.name} cannot attend to several documents at once: choose another attention.")
+            raise OctavoError(f"{method.name} cannot {_AT_ONCE}: choose another attention, or {_INSTEAD}.")
     if any(layer.window for layer in layers):
-        raise OctavoError("A model whose windows slide cannot attend to several documents at once.")
+        raise OctavoError(f"A model whose windows slide cannot {_AT_ONCE}: {_INSTEAD}.")

@@ -1,5 +1,6 @@
 """Documents that are attended at once: by what must hold for any model, and against one document alone."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -102,6 +103,34 @@ def test_bytes_read_are_those_of_all_documents(llama, document, longer):
     one, other, both = read(document), read(longer), read(Together.of([document, longer], [1, 1]))
     assert both == pytest.approx(one + other, rel=0.1)
     assert both > other
+
+
+def test_documents_whose_files_have_changed_are_refused(document, longer):
+    together = Together.of([document, longer], [1, 1])
+    together.check()
+
+    def changed():
+        raise OctavoError("changed")
+
+    for each in (document, longer):
+        others = [replace(own, check=changed) if own is each else own for own in (document, longer)]
+        with pytest.raises(OctavoError, match="changed"):
+            Together.of(others, [1, 1]).check()
+
+
+def test_a_model_whose_windows_slide_is_refused(llama, document, monkeypatch):
+    layers = [replace(layer, window=99) for layer in llama.context.cache.layers]
+    monkeypatch.setattr(llama.context.cache, "layers", layers)
+    with pytest.raises(OctavoError, match="windows slide"):
+        llama.context.attach(Together.of([document, document], [1, 1]))
+
+
+def test_documents_of_two_lengths_need_the_rope(llama, document, longer, monkeypatch):
+    layers = [replace(layer, rope=None) for layer in llama.context.cache.layers]
+    monkeypatch.setattr(llama.context.cache, "layers", layers)
+    llama.context.attach(Together.of([document, document], [1, 1]))
+    with pytest.raises(OctavoError, match="RoPE"):
+        llama.context.attach(Together.of([document, longer], [1, 1]))
 
 
 @pytest.mark.parametrize("attention", ["sparq", "h2o", "streaming"])
