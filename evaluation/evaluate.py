@@ -173,12 +173,13 @@ class Evaluation:
         return [{**row, "given_budget": round(budget, 5) if budget else None}]
 
     def _left_out(self, depths: list[int]) -> list[dict[str, Any]]:
-        """Return the runs and depths whose share could not be reached."""
+        """Return the runs and depths whose share could not be reached, whichever came first."""
+        budgets = self.results.budgets
         return [
             {"attention": run.attention, "budget": run.budget, "depth": depth}
             for run in self.runs
-            for (attention, budget, depth), found in self.results.budgets.items()
-            if (attention, budget) == (run.name, run.budget) and depth in depths and found is None
+            for depth in dict.fromkeys(depths)
+            if budgets.get((run.name, run.budget, depth), run.budget) is None
         ]
 
 
