@@ -115,7 +115,9 @@ class Others:
 
     def copy(self) -> Others:
         """Return the same for the heads of another cache."""
-        return replace(self, heads=self.heads.copy())
+        heads = self.heads.copy()
+        heads["queries"] = 0  # room of its own
+        return replace(self, heads=heads)
 
 
 def _turn(layer: CacheLayer, n_back: int) -> np.ndarray:

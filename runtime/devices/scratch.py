@@ -59,12 +59,15 @@ class Scratch:
     def make_room_to_turn(self, cache: KVCache, n_tokens: int) -> None:
         """Make room for the queries of n_tokens tokens, turned for each of a cache's others (together.py)."""
         others = cache.others.heads
-        if not others["turn"].any():
+        if not others.size:
             return
         n_bytes = 4 * n_tokens * self._group * max(node.head_dim for node in self._nodes)
+        is_turned = others["turn"] != 0
         if self._turned.shape[1] != others.shape[1] or self._turned.shape[2] < n_bytes:
             n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
             self._turned = np.empty((self._n_kv_head, others.shape[1], n_bytes), np.uint8)
+        elif others["queries"][is_turned].all():  # of most steps, which must not wait for this
+            return
         for first, layer in zip(cache.first_heads, cache.layers, strict=True):
             own = others[first : first + layer.n_kv_head]
             rooms = self._turned.ctypes.data + np.arange(layer.n_kv_head)[:, None] * self._turned.strides[0]
