@@ -17,7 +17,7 @@ from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .look import Found, Look
 from .passages import Passage, TokenText
 from .readers.document import Place
-from .reads import EXCERPTS, WHOLE
+from .reads import TOGETHER, WHOLE
 from .shelf import Shelf, Shelved
 from .together import AtOnce, attend_at_once
 
@@ -127,7 +127,7 @@ class Collection(Document):
         """What is to be read: the likeliest document, the likeliest excerpts, or all likely documents."""
         if self._reads == WHOLE:
             return look.found[0].document
-        if self._reads != EXCERPTS:
+        if self._reads == TOGETHER:
             return attend_at_once(self._shelf, look)
         excerpts, current = look.excerpts(EXCERPT_TOKENS), self._current
         if isinstance(current, LaidOut) and current.excerpts == excerpts:

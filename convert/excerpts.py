@@ -73,15 +73,15 @@ class LaidOut:
         list of (Shelved, Passage)
             Those with the largest shares first, each with its document.
         """
+        texts = {document: text_of(document) for document in self.documents}
         own = {
-            document: np.zeros((len(attended), len(text_of(document)[0].starts)), np.float32)
-            for document in self.documents
+            document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
         }
         at = self.n_head
         for document, start, stop in self.excerpts:
             own[document][:, start:stop] = attended[:, at : at + stop - start]
             at += stop - start
-        return passages_of_all(own, text_of, most)
+        return passages_of_all(own, texts, most)
 
 
 def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:

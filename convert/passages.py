@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -204,7 +204,7 @@ def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int
 
 
 def passages_of_all(
-    attended: Mapping[Key, np.ndarray], text_of: Callable[[Key], tuple[TokenText, list[Place]]], most: int
+    attended: Mapping[Key, np.ndarray], texts: Mapping[Key, tuple[TokenText, list[Place]]], most: int
 ) -> list[tuple[Key, Passage]]:
     """Find the passages of several documents that were attended most.
 
@@ -212,8 +212,8 @@ def passages_of_all(
     ----------
     attended : mapping of float32 arrays, shape (n_parts, n_tokens)
         As in `passages`, for each document.
-    text_of : callable
-        Returns the text of a document, and where its pages and headings begin.
+    texts : mapping of (TokenText, list of Place)
+        The text of each, and where its pages and headings begin.
     most : int
         Most passages to return.
 
@@ -223,6 +223,6 @@ def passages_of_all(
         Those with the largest shares first, each with its document.
     """
     found = [
-        (document, passage) for document, own in attended.items() for passage in passages(*text_of(document), own, most)
+        (document, passage) for document, own in attended.items() for passage in passages(*texts[document], own, most)
     ]
     return sorted(found, key=lambda each: -each[1].share)[:most]

@@ -44,7 +44,7 @@ class AtOnce:
         for document, (part, _) in zip(self.documents, self.index.parts, strict=True):
             own[document] = attended[:, at + self.n_head : at + len(part.tokens)]
             at += len(part.tokens)
-        return passages_of_all(own, text_of, most)
+        return passages_of_all(own, {document: text_of(document) for document in self.documents}, most)
 
 
 def attend_at_once(shelf: Shelf, look: Look) -> AtOnce:

@@ -122,20 +122,20 @@ class Recorder:
         for number in used:
             with one_thread():
                 of_parts = self._of_parts(number, document)
-            for (rows, weights, share), part, at in zip(of_parts, parts, np.cumsum([0, *lengths]), strict=False):
-                layer, kv_head = part.layers[self._nodes[self.heads[number].node].kv_layer], self.heads[number].kv_head
-                place = layer.heads.index(kv_head)
+            for (layer, place, rows, weights, share), at in zip(of_parts, np.cumsum([0, *lengths[:-1]]), strict=True):
                 mass = layer.mass[place]
                 usual = mass[rows] / max(float(mass.sum()), 1e-30)
                 mean = np.stack([(share[own, None] * (weights[own] - usual)).mean(axis=0) for own in steps])
                 paid[:, at + layer.positions(place)[rows]] += mean / len(used)
         return paid
 
-    def _of_parts(self, number: int, document: Index) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def _of_parts(
+        self, number: int, document: Index
+    ) -> list[tuple[IndexLayer, int, np.ndarray, np.ndarray, np.ndarray]]:
         """What a head's queries paid each of the documents that were attended at once.
 
-        Returns rows of each that get most attention, which share of that to the document each query pays them, and its
-        share of the attention to all documents.
+        Returns of each its layer, the head's place there, rows that get most attention, which share of that to the
+        document each query pays them, and the document's share of the attention to all.
         """
         head, node = self.heads[number], self._nodes[self.heads[number].node]
         queries = np.stack([step[number] for step in self._recorded])
@@ -143,8 +143,9 @@ class Recorder:
         for part, weight in document.parts:
             layer, n_back = part.layers[node.kv_layer], len(document.tokens) - len(part.tokens)
             own = node.rope.turned(queries, -n_back) if n_back and node.rope else queries
-            rows, weights, total = _weights(layer, layer.heads.index(head.kv_head), own, node.softcap)
-            found.append((rows, weights))
+            place = layer.heads.index(head.kv_head)
+            rows, weights, total = _weights(layer, place, own, node.softcap)
+            found.append((layer, place, rows, weights))
             totals.append(total + np.log(weight))
         shares = np.exp(np.array(totals) - np.logaddexp.reduce(totals, axis=0))
         return [(*own, share.astype(np.float32)) for own, share in zip(found, shares, strict=True)]
