@@ -16,6 +16,7 @@ from .cache.index import Index
 from .cache.kv_cache import KVCache
 from .cache.layers import cache_layers, check_methods
 from .cache.tail import Rows
+from .cache.together import Together
 from .devices.protocol import Device
 from .graph import ggml, hook
 from .graph.nodes import AttentionNode, silent_llama_cpp
@@ -126,7 +127,7 @@ class Context(internals.LlamaContext):
         OctavoError
             If there are several documents, and the device, the methods or the model cannot attend to them at once.
         """
-        if document is not None and len(document.parts) > 1 and not self._executor.together:
+        if isinstance(document, Together) and not self._executor.together:
             raise OctavoError("Metal attends to one document at a time: use the CPU (--device cpu).")
         try:
             self.cache.attach(document)
