@@ -451,7 +451,9 @@ function showConversation() {
   byId("show-text").hidden = file?.status !== "processed";
   showLead(conversation, file);
   const running = Boolean(conversation.running);
-  const ready = !selected || file?.status === "processed";
+  // Whoever chose a document asks about it: the question waits until it is here.
+  const sending = [...files.values()].some((one) => one.local && one.status === "processing");
+  const ready = selected ? file?.status === "processed" : !sending;
   const focused = document.activeElement === byId(running ? "send" : "stop");
   byId("send").hidden = running;
   byId("stop").hidden = !running;

@@ -39,7 +39,7 @@ def main() -> None:
         window.open()
         if not window.all("#documents .open"):
             window.send_file(DOCUMENT)
-        window.click("#documents .open")
+        window.click("#documents .open:enabled")
         window.until(lambda: window.find("#send").is_enabled(), "it is not read", 600)
         for _ in range(9):  # answers are drawn, and some come from memory
             if window.all("#new"):

@@ -79,8 +79,8 @@ class PageServer:
         Seconds that reading a document takes.
     first_s, token_s : float
         Seconds before an answer's first token, and before each other.
-    list_s : float
-        Seconds that the list of documents is on its way.
+    list_s, send_s : float
+        Seconds that the list of documents, and a document, are on their way.
     key : str or None
         The key that requests need.
     answer : str
@@ -95,6 +95,7 @@ class PageServer:
     first_s: float = 0.0
     token_s: float = 0.0
     list_s: float = 0.0
+    send_s: float = 0.0
     key: str | None = None
     answer: str = "The answer."
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
@@ -192,6 +193,7 @@ def application(server: PageServer) -> Starlette:
             assert form["purpose"] == "user_data"
             content = (await form["file"].read()).decode()
             filename = form["file"].filename
+        await asyncio.sleep(server.send_s)
         if failure := server.failure("fail_upload"):
             return refusal(failure)
         stored = server.store(filename, content)

@@ -93,6 +93,19 @@ def test_a_dropped_document_is_read(window, server, file):
     assert [stored.text for stored in server.documents.values()] == [REPORT]
 
 
+def test_a_question_waits_for_a_document_that_is_on_its_way(window, server, file):
+    server.send_s = 0.5
+    window.open()
+    window.send_file(file)
+    window.ask("What happened?", wait=False)
+    window.sees("#status", "You can ask once it is read")
+    window.sees("#about", "tokens")
+    assert server.chats == []
+    window.press(ENTER)
+    window.until(lambda: server.chats)
+    assert server.chats[0]["messages"][0]["content"][1]["text"] == "What happened?"
+
+
 def test_reading_can_be_cancelled(window, server, file):
     server.read_s = 60
     window.open()
