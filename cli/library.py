@@ -106,8 +106,8 @@ def _named(names: tuple[str, ...], found: list[Entry]) -> list[Entry]:
     """Those of some indexes that have one of these names."""
     chosen: list[Entry] = []
     for name in names:
-        own = [entry for entry in found if name in (entry.document, entry.folder.name, str(entry.folder))]
-        own = own or [entry for entry in found if Path(name).name == entry.document]
+        own = [entry for entry in found if name in (entry.document, entry.file, entry.folder.name, str(entry.folder))]
+        own = own or [entry for entry in found if Path(name).name in (entry.document, entry.file)]
         if not own:
             raise click.UsageError(f"There is no index of {name}: `octavo list` shows what there is.")
         chosen += [entry for entry in own if entry not in chosen]

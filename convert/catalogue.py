@@ -36,6 +36,8 @@ class Entry:
         Its folder.
     document, model : str
         What they are called.
+    file : str
+        What the document's file is called, which may be one of several parts of it.
     tokens : int
         Tokens of the document; 0 if that is not known.
     kv_type : str
@@ -51,6 +53,7 @@ class Entry:
 
     folder: Path
     document: str
+    file: str
     model: str
     tokens: int
     kv_type: str
@@ -84,13 +87,15 @@ def _entries_of(library: Path) -> Iterator[Entry]:
             manifest = None if unfinished else read_manifest(folder)
         n_bytes = folder_bytes(folder)
         if manifest is None:
-            yield Entry(folder, name, model, 0, "", n_bytes, made, made, state)
+            yield Entry(folder, name, name, model, 0, "", n_bytes, made, made, state)
             continue
         document, created = manifest["document"], datetime.fromisoformat(manifest["created"])
         used = _time(folder / _USED) if (folder / _USED).exists() else created
         model = manifest["model"]["name"]
-        size = document["name"], model, document["tokens"], manifest["dtype"], n_bytes
-        yield Entry(folder, *size, created, used, _state(document))
+        name = document["name"]
+        file = Path(document["path"]).name if "part" in document and "path" in document else name
+        size = document["tokens"], manifest["dtype"], n_bytes
+        yield Entry(folder, name, file, model, *size, created, used, _state(document))
 
 
 def _state(document: dict[str, Any]) -> str:
@@ -104,7 +109,9 @@ def _state(document: dict[str, Any]) -> str:
             return ""
         if not stat.S_ISREG(status.st_mode):
             return GONE
-        return "" if hash_text(read_document(path).text) == document["sha256"] else CHANGED
+        text = read_document(path).text
+        start, stop = document.get("part", (0, len(text)))
+        return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
     except FileNotFoundError:
         return GONE
     except (OctavoError, OSError):

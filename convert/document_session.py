@@ -103,5 +103,7 @@ class Document(Session):
         """Text and places of a document with these tokens, of which its index says this."""
         own, numbers = np.unique(tokens[len(self.prompt.head()) :], return_inverse=True)
         pieces = [self.llama.piece(token) for token in own.tolist()]
-        text = TokenText.of([pieces[number] for number in numbers.tolist()], described["sha256"])
+        text = TokenText.of(
+            [pieces[number] for number in numbers.tolist()], described["sha256"], described.get("first_line", 1)
+        )
         return text, [Place(*place) for place in described.get("places", ())]

@@ -78,7 +78,7 @@ class Source:
         file = where, status.st_mtime_ns, status.st_size
         for _, manifest in library.indexes():
             known = manifest["document"]
-            if (known.get("path"), known.get("mtime_ns"), known.get("bytes")) == file:
+            if (known.get("path"), known.get("mtime_ns"), known.get("bytes")) == file and "part" not in known:
                 return str(known["sha256"])
         return hash_text(self.document.text)
 
@@ -264,7 +264,8 @@ def _build(
 ) -> None:
     """Make an index. Meanwhile all heads attend densely, but those that stream by `duo`."""
     known = [manifest["document"] for _, manifest in library.indexes()]
-    indexed = {each["sha256"] for each in known if document.path and each.get("path") == document.path}
+    this = document.name, document.path
+    indexed = {each["sha256"] for each in known if document.path and (each["name"], each.get("path")) == this}
     changed = indexed and hash_text(document.text) not in indexed  # another cache type or model is no change
     name = document.name
     attention, budget, duo = llama.attention, llama.budget, llama.composition.duo

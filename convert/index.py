@@ -384,12 +384,14 @@ class IndexBuilder:
         where: dict[str, Any] = {}
         if document.path is not None:
             where = {"path": document.path, "mtime_ns": document.mtime_ns, "bytes": document.n_bytes}
+        part = {"part": list(document.part), "first_line": document.first_line} if document.part else {}
         places = {"places": [list(place) for place in document.places]} if document.places else {}
         return {
             "name": document.name,
             "sha256": hash_text(document.text),
             "tokens": len(self.tokens),
             **where,
+            **part,
             **places,
         }
 

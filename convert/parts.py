@@ -82,7 +82,7 @@ def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list
     -------
     list of Document
         The parts in order, which together are the whole text. Each knows its headings and pages, and is named after the
-        document: "novel.txt, part 2 of 5". They have no path, as no file holds one of them alone.
+        document: "novel.txt, part 2 of 5".
     """
     headings = [
         place.offset
@@ -130,4 +130,12 @@ def _part(document: Document, start: int, stop: int, name: str) -> Document:
     first = place_at(document.places, start)
     inside = [place._replace(offset=place.offset - start) for place in document.places if start < place.offset < stop]
     places = ([first._replace(offset=0)] if first else []) + inside
-    return replace(document, text=document.text[start:stop], places=tuple(places), name=name, path=None, notices=())
+    return replace(
+        document,
+        text=document.text[start:stop],
+        places=tuple(places),
+        name=name,
+        notices=(),
+        part=(start, stop),
+        first_line=document.text.count("\n", 0, start) + 1,
+    )

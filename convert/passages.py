@@ -51,7 +51,7 @@ class Passage:
     start, stop : int
         Characters of the document's text where the quote starts and stops.
     line : int
-        Line of the text in which the quote starts, from 1.
+        Line in which the quote starts, from 1: of the text of the whole file, also where the document is a part of it.
     page : str or None
         Label of the page, in a document that has pages.
     heading : str or None
@@ -85,13 +85,16 @@ class TokenText:
         The text.
     starts : int64 array, shape (n_tokens,)
         Character at which each token begins; of one that begins within a character, that character.
+    first_line : int
+        Number of the text's first line.
     """
 
     text: str
     starts: np.ndarray
+    first_line: int = 1
 
     @classmethod
-    def of(cls, pieces: Sequence[bytes], sha256: str = "") -> TokenText:
+    def of(cls, pieces: Sequence[bytes], sha256: str = "", first_line: int = 1) -> TokenText:
         """Join the pieces of a text.
 
         Parameters
@@ -100,14 +103,16 @@ class TokenText:
             Text of each token.
         sha256 : str
             Hash of the text that was tokenized, in hexadecimal digits: some tokenizers put a blank before it.
+        first_line : int
+            Number of the text's first line.
         """
         content = b"".join(pieces)
         begins = (np.frombuffer(content + b" ", np.uint8) & 0xC0) != 0x80  # bytes that begin a character
         starts = (np.cumsum(begins) - 1)[np.cumsum([0, *map(len, pieces)])[:-1]]
         text = content.decode("utf-8", "replace")
         if text.startswith(" ") and hash_text(text[1:]) == sha256:
-            return cls(text[1:], np.maximum(starts - 1, 0))
-        return cls(text, starts)
+            return cls(text[1:], np.maximum(starts - 1, 0), first_line)
+        return cls(text, starts, first_line)
 
     @cached_property
     def borders(self) -> np.ndarray:
@@ -187,7 +192,7 @@ def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, mos
         start += len(quote) - len(quote.lstrip())
         place = place_at(places, start)
         page, heading = (place.page, place.heading) if place else (None, None)
-        line = text.text.count("\n", 0, start) + 1
+        line = text.text.count("\n", 0, start) + text.first_line
         made.append(Passage(" ".join(quote.split()), share, start, stop, line, page, heading))
     return made
 

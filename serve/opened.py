@@ -73,7 +73,7 @@ class OpenDocument:
             tokens, numbers = np.unique(own, return_inverse=True)
             pieces = [llama.piece(token) for token in tokens.tolist()]
             made = [pieces[number] for number in numbers.tolist()]
-            self._texts.append(TokenText.of(made, self.described["sha256"]))
+            self._texts.append(TokenText.of(made, self.described["sha256"], self.described.get("first_line", 1)))
         return self._texts[0]
 
     @cached_property

@@ -44,6 +44,10 @@ class Document:
         Where its file lies, if it has one that can be read again.
     mtime_ns, n_bytes : int
         When that file was changed last, as `os.stat` says it, and its size.
+    part : (int, int) or None
+        Which characters of the file's text these are, if the document is a part of a long one.
+    first_line : int
+        The line of the file's text that it begins in, from 1.
     """
 
     text: str
@@ -53,6 +57,8 @@ class Document:
     path: str | None = None
     mtime_ns: int = 0
     n_bytes: int = 0
+    part: tuple[int, int] | None = None
+    first_line: int = 1
 
     def place(self, offset: int) -> Place | None:
         """Return where a character lies; None if it lies before all places, or there are none."""

@@ -4,10 +4,11 @@
 2. The folder is written under another name, synced, and renamed when everything is in it.
 3. The manifest names the format version, the hashes of model and document, where the document's file lay and where its
    pages and headings begin ("places": first character of its text, page, headings), the settings, and the type of keys
-   and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows.py). For each
-   file it has the size and the BLAKE3 checksum that the file itself names (files.py), and for itself that of its JSON
-   without the entry `blake3`. Indexes from before have SHA-256 checksums of whole files in their place, and none of the
-   manifest.
+   and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows.py). Of a part
+   of a long document it says which characters of the file's text ("part") it is, and which line it begins in
+   ("first_line"). For each file it has the size and the BLAKE3 checksum that the file itself names (files.py), and for
+   itself that of its JSON without the entry `blake3`. Indexes from before have SHA-256 checksums of whole files in
+   their place, and none of the manifest.
 4. Whoever opens an index checks what its arrays say (index_check.py), and the size of each file; its checksum too,
    when check_marks.py says so. Names of files that rule 1 and 8 do not know, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/cache/index.py) under their names, `position` as one I64,

@@ -102,6 +102,8 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     texts += [manifest["dtype"], *([document["path"]] if "path" in document else [])]
     numbers = [document["tokens"], *(document[name] for name in ("mtime_ns", "bytes") if name in document)]
     numbers += [described["size"] for described in files.values()]
+    start, stop = part = document.get("part", (0, 0))
+    numbers += [*part, document.get("first_line", 1)]
     sums = [described.get(_CHECKSUM, described.get("sha256")) for described in files.values()]
     places = document.get("places", [])
     n_layers = sum(name.startswith("layer-") for name in files)
@@ -109,6 +111,7 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     if not (
         all(isinstance(text, str) for text in [*texts, *sums])
         and all(type(number) is int and number >= 0 for number in numbers)
+        and start <= stop
         and manifest["format_version"] == INDEX_VERSION
         and isinstance(manifest.get("seconds", 0), (int, float))
         and datetime.fromisoformat(manifest["created"]).tzinfo

@@ -103,6 +103,28 @@ def test_remove_asks_and_removes_a_document(document, indexed):
     fails(octavo("remove", "island.txt", *indexed), 2, "There is no index of island.txt: `octavo list` shows what")
 
 
+def test_parts_of_a_long_document_follow_its_file(tmp_path, on_tiny):
+    path, settings = tmp_path / "long.txt", [*on_tiny, "-c", "1024"]
+    text = "".join(f"The keeper wrote down ship {number} that passed.\n\n" for number in range(80))
+    path.write_text(text)
+    assert octavo("index", path, *settings).exit_code == 0
+    parts = sorted(listed(*on_tiny[:4]))
+    assert len(parts) > 1
+    assert parts == [f"long.txt, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)]
+    assert "is indexed already" in octavo("index", path, *settings).stderr
+
+    path.write_text(text.replace("ship 79 ", "boat 79 "))  # of the last part
+    states = {name: row["state"] for name, row in listed(*on_tiny[:4]).items()}
+    assert states == dict.fromkeys(parts, "") | {parts[-1]: "changed"}
+    assert f"{parts[-1]} has changed since it was indexed" in octavo("index", path, *settings).stderr
+    assert octavo("prune", *on_tiny[:4], "--yes").stderr.count("Removed ") == 1
+    assert octavo("verify", "long.txt", *on_tiny[:4]).stderr.startswith(f"Compared {len(parts)} indexes")
+    path.unlink()
+    assert {row["state"] for row in listed(*on_tiny[:4]).values()} == {"gone"}
+    assert octavo("remove", "long.txt", "--yes", *on_tiny[:4]).stderr.count("Removed ") == len(parts)
+    assert listed(*on_tiny[:4]) == {}
+
+
 def test_prune_removes_what_is_of_no_use(document, report, indexed, on_tiny):
     assert octavo("prune", *indexed, "--yes").stderr == "There is nothing to remove.\n"
     folder = listed(*indexed)["report.md"]["path"]

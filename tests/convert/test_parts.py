@@ -29,7 +29,11 @@ def test_parts_begin_at_headings():
     assert all(part.text.startswith("# Chapter") for part in parts)
     assert all(n_words(part.text) <= 420 for part in parts)
     assert [part.name for part in parts] == [f"novel.txt, part {i} of {len(parts)}" for i in range(1, len(parts) + 1)]
-    assert {(part.path, part.notices) for part in parts} == {(None, ())}
+    assert {(part.path, part.notices) for part in parts} == {("/novel.txt", ())}
+    for part in parts:
+        start, stop = part.part
+        assert document.text[start:stop] == part.text
+        assert document.text.splitlines()[part.first_line - 1] == part.text.splitlines()[0]
 
 
 def test_a_part_knows_its_pages_and_headings():

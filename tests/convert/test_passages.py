@@ -61,6 +61,11 @@ def test_the_passage_that_was_attended_most_comes_first():
     assert len(passages(of_text(LONG), places, attention(LONG, {"coal": 0.1, "Leith": 0.3}), 1)) == 1
 
 
+def test_lines_are_those_of_the_file_that_a_text_is_a_part_of():
+    text = TokenText.of([character.encode() for character in LONG], first_line=100)
+    assert [each.line for each in passages(text, (), attention(LONG, {"Leith": 0.3}), 1)] == [107]
+
+
 def test_neighbours_are_one_passage_and_two_sentences_are_quoted():
     paid = {"Mr. Hale": 0.1, "carried": 0.05, "Did it sink": 0.2}
     (found,) = passages(of_text(LONG), (), attention(LONG, paid), 3)
