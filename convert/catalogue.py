@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,19 @@ def _state(document: dict[str, Any]) -> str:
             return ""
         if not stat.S_ISREG(status.st_mode):
             return GONE
-        text = read_document(path).text
+        text = _text(path, status.st_mtime_ns)
         start, stop = document.get("part", (0, len(text)))
         return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
     except FileNotFoundError:
         return GONE
     except (OctavoError, OSError):
         return CHANGED
+
+
+@lru_cache(maxsize=4)
+def _text(path: Path, as_of: int) -> str:
+    """The text of a document's file, which is read once for all its parts."""
+    return read_document(path).text
 
 
 def _time(path: Path) -> datetime:
