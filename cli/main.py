@@ -84,6 +84,13 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt as interrupt:
             click.echo(str(interrupt) or "Interrupted.", err=True)
             raise click.exceptions.Exit(130) from None
+        except Exception:
+            if not any(timer.is_alive() for timer in _interrupts):
+                raise
+            for timer in _interrupts:
+                timer.cancel()
+            click.echo("Interrupted.", err=True)  # what the callback left undone has failed
+            raise click.exceptions.Exit(130) from None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -112,8 +119,12 @@ def main() -> None:
         raise
 
 
+#: What raises a Ctrl-C that a callback swallowed.
+_interrupts: list[Any] = []
+
+
 def _interrupt_later(problem: Any) -> None:
-    """Keep a Ctrl-C that arrived in a callback of llama.cpp, where ctypes swallows it: raise it a moment later."""
+    """Keep a Ctrl-C that arrived in a callback of llama.cpp or LLVM, where ctypes swallows it: raise it a bit later."""
     if not issubclass(problem.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(problem)
         return
@@ -123,3 +134,4 @@ def _interrupt_later(problem: Any) -> None:
     timer = threading.Timer(0.05, _thread.interrupt_main)
     timer.daemon = True
     timer.start()
+    _interrupts.append(timer)

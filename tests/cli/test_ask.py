@@ -1,7 +1,6 @@
 """`octavo ask`, by its output and exit codes, on a tiny model whose answers are random bytes."""
 
 import json
-import os
 import re
 import time
 
@@ -202,15 +201,21 @@ def test_interrupted_answer(document, on_tiny, monkeypatch):
 
 def test_ctrl_c_while_a_question_is_read(document, on_tiny, tmp_path):
     question = tmp_path / "question.txt"
-    question.write_text(SENTENCES * 1000)
+    question.write_text(SENTENCES * 2000)
     octavo("index", document, *on_tiny)
+
+    def is_read() -> bool:
+        """Whether the document is open: the question comes next."""
+        is_open = any((tmp_path / "indexes").glob("*/*/used"))
+        time.sleep(2 * is_open)
+        return is_open
+
     with question.open() as stdin:
-        process = start("ask", document, "-", *on_tiny, "-c", "200000", stdin=stdin)
-        noted = os.read(process.stderr.fileno(), 4096).decode()  # the model is loaded
-        time.sleep(1)
-        _, errors = interrupt_when(process, lambda: True)
+        process = start("ask", document, "-", *on_tiny, "-c", "400000", stdin=stdin)
+        _, errors = interrupt_when(process, is_read)
+    noted, interrupted = errors.splitlines()
     assert noted.startswith("Note: this model was trained on 4,096 tokens")
-    assert (process.returncode, errors) == (130, "Interrupted.\n")
+    assert (process.returncode, interrupted) == (130, "Interrupted.")
 
 
 def test_closed_pipe_is_quiet(document, on_tiny):

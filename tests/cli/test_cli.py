@@ -50,6 +50,27 @@ def test_python_runs_the_package_as_the_command():
     assert done.stdout == octavo("--version").stdout
 
 
+#: A command that fails because its callback did not run: Ctrl-C came, and ctypes swallowed it.
+SWALLOWED = """
+import ctypes, os, signal, click
+from octavo.cli.main import main
+def run(group, context):
+    ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), {number}))()
+    raise RuntimeError("It is half built.")
+click.Group.invoke = run
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code", "said"), [("signal.SIGINT", 130, "Interrupted."), ("0", 1, "RuntimeError")])
+def test_what_fails_for_a_ctrl_c_is_interrupted(number, code, said):
+    script = SWALLOWED.format(number=number)
+    result = subprocess.run([sys.executable, "-c", script, "models"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.splitlines()[-1].startswith(said)
+    assert ("Traceback" in result.stderr) == (code == 1)
+
+
 def test_version():
     assert octavo("--version").stdout == "octavo, version 0.1.0\n"
 
