@@ -21,6 +21,9 @@ _PREFERRED = ("Q4_K_M", "Q4_0")
 #: Files that are no language models of their own.
 _OTHERS = re.compile(r"mmproj|imatrix|^mtp-", re.IGNORECASE)
 
+#: How long to wait for the list of a repository's files.
+_SECONDS = 10
+
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
@@ -106,7 +109,8 @@ def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     try:
-        files = HfApi().list_repo_files(repo)
+        # without the retries of `list_repo_files`: who is offline would wait for half a minute
+        files = [file.rfilename for file in HfApi().model_info(repo, timeout=_SECONDS).siblings or ()]
         chosen = _chosen(files, wanted)
         if chosen is None:
             raise OctavoError(_nothing(repo, wanted, files))
