@@ -101,9 +101,5 @@ class Document(Session):
 
     def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
         """Text and places of a document with these tokens, of which its index says this."""
-        own, numbers = np.unique(tokens[len(self.prompt.head()) :], return_inverse=True)
-        pieces = [self.llama.piece(token) for token in own.tolist()]
-        text = TokenText.of(
-            [pieces[number] for number in numbers.tolist()], described["sha256"], described.get("first_line", 1)
-        )
+        text = TokenText.of_document(self.llama, tokens[len(self.prompt.head()) :], described)
         return text, [Place(*place) for place in described.get("places", ())]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..runtime.llama import Llama
 from ..runtime.store.library import hash_text
 from .readers.document import Place, place_at
 
@@ -113,6 +114,24 @@ class TokenText:
         if text.startswith(" ") and hash_text(text[1:]) == sha256:
             return cls(text[1:], np.maximum(starts - 1, 0), first_line)
         return cls(text, starts, first_line)
+
+    @classmethod
+    def of_document(cls, llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> TokenText:
+        """Join the pieces of a document's tokens.
+
+        Parameters
+        ----------
+        llama : Llama
+            The model whose tokens they are.
+        tokens : int32 array, shape (n_tokens,)
+            The document's tokens, without the head of the prompt.
+        described : dict
+            What its index's manifest says of it.
+        """
+        own, numbers = np.unique(tokens, return_inverse=True)
+        pieces = [llama.piece(token) for token in own.tolist()]
+        joined = [pieces[number] for number in numbers.tolist()]
+        return cls.of(joined, described["sha256"], described.get("first_line", 1))
 
     @cached_property
     def borders(self) -> np.ndarray:

@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..convert.excerpts import LaidOut
 from ..convert.passages import Passage, TokenText, passages
 from ..convert.readers.document import Place
@@ -69,11 +67,7 @@ class OpenDocument:
     def text(self, llama: Llama) -> TokenText:
         """Return its text, as it was read."""
         if not self._texts:
-            own = self.index.tokens[self.n_head :]
-            tokens, numbers = np.unique(own, return_inverse=True)
-            pieces = [llama.piece(token) for token in tokens.tolist()]
-            made = [pieces[number] for number in numbers.tolist()]
-            self._texts.append(TokenText.of(made, self.described["sha256"], self.described.get("first_line", 1)))
+            self._texts.append(TokenText.of_document(llama, self.index.tokens[self.n_head :], self.described))
         return self._texts[0]
 
     @cached_property
