@@ -264,8 +264,9 @@ def _build(
 ) -> None:
     """Make an index. Meanwhile all heads attend densely, but those that stream by `duo`."""
     known = [manifest["document"] for _, manifest in library.indexes()]
-    this = document.name, document.path
-    indexed = {each["sha256"] for each in known if document.path and (each["name"], each.get("path")) == this}
+    of_file = [each for each in known if document.path and each.get("path") == document.path]
+    part = document.name if document.part else None
+    indexed = {each["sha256"] for each in of_file if (each["name"] if "part" in each else None) == part}
     changed = indexed and hash_text(document.text) not in indexed  # another cache type or model is no change
     name = document.name
     attention, budget, duo = llama.attention, llama.budget, llama.composition.duo

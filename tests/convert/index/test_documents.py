@@ -71,6 +71,16 @@ def test_a_document_that_has_changed_is_indexed_again(llama, tmp_path):
     assert len(said(notices)) == 2  # the first index is still there
 
 
+def test_a_document_that_has_changed_is_known_by_a_link_too(llama, tmp_path):
+    document, link, notices = tmp_path / NAME, tmp_path / "link to it.txt", []
+    link.symlink_to(document)
+    document.write_text(TEXT)
+    open_file(llama, tmp_path, document, notices)
+    document.write_text(TEXT + " And one more sentence.")
+    open_file(llama, tmp_path, link, notices)
+    assert said(notices)[1] == "link to it.txt has changed since it was indexed, so it is indexed again."
+
+
 def test_a_renamed_copy_is_not_read_again(llama, tmp_path):
     document, copy, notices = tmp_path / NAME, tmp_path / "copy of it.txt", []
     document.write_text(TEXT)
