@@ -62,26 +62,13 @@ def playing():
             elif repo in hub.gated and self.headers.get("Authorization") != "Bearer hf_secret":
                 self.answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"}, b"{}")
             elif is_api:
-                self.answer_api(repo, parts[4:])
+                self.answer_api(repo)
             else:
                 self.answer_file(repo, "/".join(parts[4:]))
 
-        def answer_api(self, repo, rest):
-            files = hub.repos[repo]
-            if rest[:1] == ["tree"]:
-                told = [
-                    {
-                        "type": "file",
-                        "path": name,
-                        "size": len(data),
-                        "oid": "0" * 40,
-                        "lfs": {"oid": hub.sha256(data), "size": len(data), "pointerSize": 130},
-                    }
-                    for name, data in files.items()
-                ]
-            else:
-                siblings = [{"rfilename": name} for name in files]
-                told = {"id": repo, "modelId": repo, "sha": COMMIT, "private": False, "siblings": siblings, "tags": []}
+        def answer_api(self, repo):
+            siblings = [{"rfilename": name} for name in hub.repos[repo]]
+            told = {"id": repo, "modelId": repo, "sha": COMMIT, "private": False, "siblings": siblings, "tags": []}
             self.answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
 
         def answer_file(self, repo, name):
