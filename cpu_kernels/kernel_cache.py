@@ -1,8 +1,9 @@
 """Keep compiled kernels in a folder of the user, where nothing that is damaged or another user's is ever run.
 
 Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
-The name of our folder is therefore a hash of all kernel sources: an edit anywhere makes a new folder. Numba notices
-another CPU, but not that the system forbids a part of it: so what this process may use is in the hash, too.
+The name of our folder is therefore a hash of the code of all kernel sources: an edit of code anywhere makes a new folder,
+an edit of a docstring or a comment does not. Numba notices another CPU, but not that the system forbids a part of it: so
+what this process may use is in the hash, too.
 
 Numba unpickles what it finds, and runs it. So each file begins with its checksum, and one that is not as it was written
 is as if it were not there. Where the folder cannot be written, or is not the user's alone, kernels are compiled for
@@ -11,6 +12,7 @@ this process only.
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import hashlib
 import os
@@ -38,7 +40,7 @@ _OTHERS_WRITE = 0o022
 
 @cache
 def folder_for(feature: str) -> Path:
-    """Return the folder of the kernels that were compiled from exactly these sources.
+    """Return the folder of the kernels that were compiled from exactly this code.
 
     Parameters
     ----------
@@ -50,9 +52,35 @@ def folder_for(feature: str) -> Path:
     Path
         A folder inside the user's cache folder. What is compiled first creates it.
     """
-    contents = [path.read_bytes() for folder in _SOURCES for path in sorted(folder.rglob("*.py"))]
-    digest = hashlib.sha256(b"".join([*contents, feature.encode()])).hexdigest()[:16]
+    paths = [path for folder in _SOURCES for path in sorted(folder.rglob("*.py"))]
+    code = [f"{path.relative_to(_PACKAGE)}\n{code_of(path.read_text('utf-8'))}\n" for path in paths]
+    digest = hashlib.sha256("".join([*code, feature]).encode()).hexdigest()[:16]
     return Path(platformdirs.user_cache_dir("octavo")) / "kernels" / digest
+
+
+def code_of(source: str) -> str:
+    """Return a text that is the same for two sources if they differ only in comments, docstrings and layout.
+
+    Parameters
+    ----------
+    source : str
+        A module in Python.
+
+    Returns
+    -------
+    str
+        The module's syntax tree, without strings that stand alone.
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not _is_string(each)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_string(node: ast.AST) -> bool:
+    """Return whether a statement is a string that stands alone, such as a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 @cache
@@ -145,10 +173,9 @@ class _OurLocator:
     def ensure_cache_path(self) -> None:
         """Do nothing: what is kept creates the folder."""
 
-    def get_source_stamp(self) -> tuple[float, int]:
-        """Return what changes when the function's file does."""
-        status = self._path.stat()
-        return status.st_mtime, status.st_size
+    def get_source_stamp(self) -> str:
+        """Return a constant: the folder's name changes when the code does, and two installs share what they compiled."""
+        return ""
 
     def get_disambiguator(self) -> str:
         """Return what tells functions of one name in one file apart."""

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from octavo.cpu_kernels.kernel_cache import code_of
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -107,3 +108,25 @@ def test_a_folder_inside_that_cannot_be_written_keeps_kernels_in_memory(compiled
     (inside / "cpu_kernels").write_text("a file")
     assert run(tmp_path) == (0, True)
     assert beside_sources() == set()
+
+
+def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
+    """Another copy of the package, whose files are of another time, finds what the first one compiled."""
+    copy = tmp_path / "octavo"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "tests", "docs", "build"), copy_function=shutil.copy)
+    for path in copy.rglob("*.py"):
+        os.utime(path, (1, 1))
+    assert run(compiled, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)])) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "same"),
+    [
+        ('"""Says more."""\ndef f(x):\n    """Says more."""\n    return x + 1  # why\n', True),
+        ("def f(x):\n    return x + 2\n", False),
+        ("def f(y):\n    return y + 1\n", False),
+        ('def f(x):\n    return x + 1\nname = "f"\n', False),
+    ],
+)
+def test_comments_and_docstrings_are_no_code(source, same):
+    assert (code_of(source) == code_of('"""Says."""\ndef f(x):\n    return x + 1\n')) == same
