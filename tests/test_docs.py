@@ -16,7 +16,7 @@ from octavo.runtime.methods import METHODS
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 #: All pages. Paths begin at the root, or in the page's own folder.
-PAGES = [README, *DOCS, *sorted((ROOT / "docs").glob("*/*.md")), *sorted(ROOT.glob("*/README.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS, *sorted((ROOT / "docs").glob("*/*.md")), *sorted(ROOT.glob("*/README.md"))]
 PAGES += [ROOT / "tests" / "metal_simulator" / "README.md"]
 
 MAX_README_LINES = 150
