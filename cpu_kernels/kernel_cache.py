@@ -1,9 +1,9 @@
 """Keep compiled kernels in a folder of the user, where nothing that is damaged or another user's is ever run.
 
 Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
-The name of our folder is therefore a hash of the code of all kernel sources: an edit of code anywhere makes a new folder,
-an edit of a docstring or a comment does not. Numba notices another CPU, but not that the system forbids a part of it: so
-what this process may use is in the hash, too.
+The name of our folder is therefore a hash of the code of all kernel sources: an edit of code anywhere makes a new
+folder, an edit of a docstring or a comment does not. Numba notices another CPU, but not that the system forbids a part
+of it: the hash therefore covers what this process may use, too.
 
 Numba unpickles what it finds, and runs it. So each file begins with its checksum, and one that is not as it was written
 is as if it were not there. Where the folder cannot be written, or is not the user's alone, kernels are compiled for
@@ -174,7 +174,7 @@ class _OurLocator:
         """Do nothing: what is kept creates the folder."""
 
     def get_source_stamp(self) -> str:
-        """Return a constant: the folder's name changes when the code does, and two installs share what they compiled."""
+        """Return a constant: the folder's name changes with the code, and two installs share compiled kernels."""
         return ""
 
     def get_disambiguator(self) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from octavo.cpu_kernels.kernel_cache import code_of
 
 PACKAGE = Path(__file__).parents[2]
@@ -113,7 +114,8 @@ def test_a_folder_inside_that_cannot_be_written_keeps_kernels_in_memory(compiled
 def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
     """Another copy of the package, whose files are of another time, finds what the first one compiled."""
     copy = tmp_path / "octavo"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "tests", "docs", "build"), copy_function=shutil.copy)
+    ignored = shutil.ignore_patterns(".*", "tests", "docs", "build")
+    shutil.copytree(PACKAGE, copy, ignore=ignored, copy_function=shutil.copy)
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
     assert run(compiled, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)])) == (1, True)
