@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .runtime.llama import Llama
     from .runtime.session import Sampling, Session
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 __all__ = [
     "Answer",
     "Collection",
