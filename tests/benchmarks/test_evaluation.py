@@ -52,6 +52,28 @@ def test_pages_are_as_the_script_writes_them(model):
     assert text == SCRIPT.page(model, measured)
 
 
+def test_table_has_columns_for_each_depth():
+    table = """needle (found): model.gguf, octavo 0.1.0
+
+| attention | budget | depth | samples | found | error | to dense | standard error of that | KL to dense | share read |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| dense | - | 2,000 | 20 | 0.900 | 0.069 | 0.000 | 0.000 | 0.0000 | 1.000 |
+| dense | - | 7,600 | 20 | 0.600 | 0.112 | 0.000 | 0.000 | 0.0000 | 1.000 |
+| duo | - | 7,600 | 20 | 0.650 | 0.109 | 0.050 | 0.088 | 0.0121 | 0.540 |
+| quest | 0.125 | 2,000 | 1 | 0.000 | - | -0.900 | - | 1.9043 | 0.132 |
+| quest | 0.125 | 7,600 | 20 | 0.450 | 0.114 | -0.150 | 0.131 | 0.6306 | 0.140 |
+"""
+    assert SCRIPT.compact(table).splitlines() == [
+        "needle (found): model.gguf, octavo 0.1.0. The largest standard error of a difference to dense is 0.131.",
+        "",
+        "| attention | budget | 2,000: found | KL | 7,600: found | KL |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| dense | - | 0.900 | 0.0000 | 0.600 | 0.0000 |",
+        "| duo | - |  |  | 0.650 at 0.54 | 0.0121 |",
+        "| quest | 0.125 | 0.000 | 1.9043 | 0.450 at 0.14 | 0.6306 |",
+    ]
+
+
 def test_pictures_are_shown():
     text = (ROOT / "docs" / "evaluation.md").read_text("utf-8")
     pictures = [run.picture for run in SCRIPT.RUNS if run.picture and run.page in WRITTEN]
