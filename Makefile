@@ -43,7 +43,7 @@ test-arm: $(VENV)/ready
 test-arm-short: $(VENV)/ready
 	tests/arm/setup.sh $(VENV)/arm $(BIN)/python
 	NUMBA_CPU_NAME=apple-m1 XDG_CACHE_HOME=$(VENV)/arm/cache-short $(ARM_TEST) \
-		tests/cpu_kernels/test_vector.py tests/cpu_kernels/test_rows.py
+		tests/cpu_kernels/numba_support/test_vector.py tests/cpu_kernels/rows/test_rows.py
 
 test-drop-in: $(VENV)/upstream/ready
 	cd $(VENV)/upstream && PYTHONPATH=$(CURDIR)/tests ../bin/python -m pytest -q -p helpers.drop_in_models tests
@@ -88,10 +88,10 @@ $(VENV)/ready: pyproject.toml Makefile
 	@echo "Installing. llama-cpp-python is built from source: some minutes, the first time."
 	$(BIN)/pip install --quiet --upgrade pip
 	$(PIP_INSTALL) --editable ".[demo,dev]"
-	$(BIN)/python -m octavo.runtime.selftest || $(MAKE) rebuild-llama.cpp || \
+	$(BIN)/python -m octavo.runtime.process.selftest || $(MAKE) rebuild-llama.cpp || \
 		$(MAKE) rebuild-llama.cpp CMAKE_ARGS="$$CMAKE_ARGS -DGGML_NATIVE=OFF"
 	@echo "Compiling kernels for this CPU: half a minute."
-	$(BIN)/python -m octavo.runtime.compile_kernels
+	$(BIN)/python -m octavo.runtime.models.compile_kernels
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
 	touch $@
 
@@ -100,7 +100,7 @@ rebuild-llama.cpp:
 	-$(BIN)/pip cache remove --quiet llama_cpp_python
 	$(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
 		"$$($(BIN)/pip freeze | grep -i '^llama.cpp.python==')"
-	$(BIN)/python -m octavo.runtime.selftest
+	$(BIN)/python -m octavo.runtime.process.selftest
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

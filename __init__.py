@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import index_documents, open_collection, open_document, open_next, open_session
-    from .convert.collection_session import Collection
-    from .convert.document_session import Document
-    from .convert.many.outcomes import NotIndexed
-    from .convert.passages import Passage
-    from .convert.progress import Progress
+    from .ask.answer import Answer, Timing
+    from .ask.collection import Collection
+    from .ask.document_session import Document
+    from .ask.passages import Passage
+    from .ask.session import Sampling, Session
     from .errors import OctavoError
-    from .runtime.answer import Answer, Timing
+    from .library.batch.index_result import NotIndexed
+    from .progress import Progress
     from .runtime.llama import Llama
-    from .runtime.session import Sampling, Session
 
 __version__ = "0.3.0"
 __all__ = [
@@ -47,15 +47,15 @@ __all__ = [
 #: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
 _MODULES = {
     **dict.fromkeys(("index_documents", "open_collection", "open_document", "open_next", "open_session"), ".api"),
-    "Collection": ".convert.collection_session",
-    "Document": ".convert.document_session",
-    "NotIndexed": ".convert.many.outcomes",
-    **dict.fromkeys(("Answer", "Timing"), ".runtime.answer"),
-    **dict.fromkeys(("Sampling", "Session"), ".runtime.session"),
-    "Passage": ".convert.passages",
+    "Collection": ".ask.collection",
+    "Document": ".ask.document_session",
+    "NotIndexed": ".library.batch.index_result",
+    **dict.fromkeys(("Answer", "Timing"), ".ask.answer"),
+    **dict.fromkeys(("Sampling", "Session"), ".ask.session"),
+    "Passage": ".ask.passages",
     "Llama": ".runtime.llama",
     "OctavoError": ".errors",
-    "Progress": ".convert.progress",
+    "Progress": ".progress",
 }
 
 

@@ -13,21 +13,21 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from .convert.collection import documents_of
-from .convert.collection_session import Collection
-from .convert.document_session import Document
-from .convert.documents import Source, attach_document, refuse_early
-from .convert.many.collection import index_collection
-from .convert.many.outcomes import folders_of
-from .convert.progress import Progress, ProgressOfMany, Silent, of_many
-from .convert.reads import WHOLE, check_reads
-from .convert.retrieval_heads import source_heads
-from .convert.shelf import open_shelf
-from .runtime.loading import Notice, ignore, load
+from .ask.collection import Collection
+from .ask.document_session import Document
+from .ask.document_set import open_shelf
+from .ask.reads import WHOLE, check_reads
+from .ask.retrieval_heads import source_heads
+from .ask.session import MAX_TOKENS, Sampling, Session
+from .library.batch.index_documents import index_collection
+from .library.batch.index_result import folders_of
+from .library.expand_paths import documents_of
+from .library.open_index import Source, attach_document, refuse_early
+from .progress import Progress, ProgressOfMany, Silent, of_many
 from .runtime.methods import DEFAULT_ATTENTION
-from .runtime.models import default_threads, find_model
-from .runtime.session import MAX_TOKENS, Sampling, Session
-from .runtime.store.library import Library
+from .runtime.models.find_model import default_threads, find_model
+from .runtime.models.load_model import Notice, ignore, load
+from .runtime.store.model_library import Library
 
 
 def open_document(

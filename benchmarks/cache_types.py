@@ -17,8 +17,8 @@ import numpy as np
 from octavo.cli.render import markdown_table
 from octavo.evaluation.measures import kl_divergence, log_softmax, same_top_token
 from octavo.runtime.llama import Llama
-from octavo.runtime.llama_arguments import GGML_TYPES
-from octavo.runtime.models import default_model
+from octavo.runtime.models.find_model import default_model
+from octavo.runtime.models.llama_arguments import GGML_TYPES
 
 
 class Steps(NamedTuple):

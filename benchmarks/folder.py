@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 
 import octavo
-from octavo.convert.shelf import Shelf
-from octavo.convert.texts import SHIPPED_NOVEL
-from octavo.evaluation.tasks.data import ARTICLES
+from octavo.ask.document_set import Shelf
+from octavo.ask.question_queries import attention_shares, question_queries
+from octavo.documents.plain_text import SHIPPED_NOVEL
 from octavo.evaluation.tasks.needle import FACTS
 from octavo.evaluation.tasks.qa import read_articles
+from octavo.evaluation.tasks.task_data import ARTICLES
+from octavo.runtime.process.threads import one_thread
 from octavo.runtime.prompt import Prompt
-from octavo.runtime.routing import attention_shares, question_queries
-from octavo.runtime.threads import one_thread
 
 
 def main() -> None:

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from octavo.cli.render import markdown_table
-from octavo.convert.many.collection import index_collection
-from octavo.convert.many.outcomes import folders_of
-from octavo.convert.progress import Silent
-from octavo.convert.texts import SHIPPED_NOVEL
-from octavo.runtime.models import default_threads
+from octavo.documents.plain_text import SHIPPED_NOVEL
+from octavo.library.batch.index_documents import index_collection
+from octavo.library.batch.index_result import folders_of
+from octavo.progress import Silent
+from octavo.runtime.models.find_model import default_threads
 
 #: Characters of the novel for each token.
 CHARACTERS = 4.1

@@ -21,7 +21,7 @@ from octavo.cli.render import markdown_table
 from octavo.convert.plan.heads import LOGITS, evaluate
 from octavo.evaluation.measures import log_softmax
 from octavo.runtime.llama import Llama
-from octavo.runtime.models import default_model
+from octavo.runtime.models.find_model import default_model
 
 
 def main() -> None:

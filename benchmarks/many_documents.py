@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 import octavo
+from octavo.ask.reads import READS
 from octavo.cli.render import markdown_table
-from octavo.convert.reads import READS
-from octavo.evaluation.folders.needle import FolderNeedle
-from octavo.evaluation.folders.task import Folder
+from octavo.evaluation.folders.folder_needle import FolderNeedle
+from octavo.evaluation.folders.folder_task import Folder
 from octavo.runtime.llama import Llama
-from octavo.runtime.models import default_model
+from octavo.runtime.models.find_model import default_model
 
 _COLUMNS = (
     "read",

@@ -22,14 +22,14 @@ import numpy as np
 
 from octavo.cli.render import markdown_table
 from octavo.convert.pipeline import COVERS
-from octavo.convert.progress import Silent
 from octavo.evaluation.measures import kl_divergence
 from octavo.evaluation.reader import Reader
 from octavo.evaluation.samples import Outcome, Text
 from octavo.evaluation.tasks import task_class
 from octavo.evaluation.tasks.task import Task
+from octavo.progress import Silent
 from octavo.runtime.llama import Llama
-from octavo.runtime.models import default_model
+from octavo.runtime.models.find_model import default_model
 
 
 def main() -> None:

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from octavo.cli.render import markdown_table
-from octavo.convert.texts import SHIPPED_NOVEL, read_utf8
-from octavo.cpu_kernels.machine import cpu_name
-from octavo.runtime.models import default_model
+from octavo.cpu_kernels.numba_support.machine import cpu_name
+from octavo.documents.plain_text import SHIPPED_NOVEL, read_utf8
+from octavo.runtime.models.find_model import default_model
 
 #: What the questions are about.
 _SUBJECTS = (

@@ -25,10 +25,10 @@ import octavo
 from octavo.cli.render import markdown_table
 from octavo.evaluation.device_layer import DeviceLayer
 from octavo.runtime.cache.tail import CacheLayer
-from octavo.runtime.devices.cpu import CpuDevice
+from octavo.runtime.devices.cpu_device import CpuDevice
 from octavo.runtime.methods.compose import parse
 from octavo.runtime.methods.method import Method
-from octavo.runtime.models import default_model
+from octavo.runtime.models.find_model import default_model
 
 BUDGETS = (0.25, 0.125)
 SETTINGS = (

@@ -25,9 +25,9 @@ from octavo.cli.render import markdown_table
 from octavo.convert.calibrate import calibrate
 from octavo.convert.clusters import settings_for
 from octavo.convert.pipeline import cluster, read
-from octavo.convert.progress import Silent
 from octavo.evaluation.measures import kl_divergence, log_softmax
-from octavo.runtime.cache.index import Index
+from octavo.progress import Silent
+from octavo.runtime.document.index import Index
 from octavo.runtime.llama import Llama
 from octavo.runtime.methods import DENSE
 from octavo.runtime.methods.compose import parse

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from .render import notice, print_json, signs_of_life, stream
-from .sources import show_sources, sources_as_json
+from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
-    from ..convert.document_session import Document
-    from ..runtime.session import Session
+    from ..ask.document_session import Document
+    from ..ask.session import Session
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
 
@@ -80,7 +80,7 @@ def say_which(session: Session) -> None:
 
 def documents_as_json(session: Session) -> dict[str, Any]:
     """Return which documents the last answer is from, and which others the question may be about; of several only."""
-    from ..convert.collection_session import Collection
+    from ..ask.collection import Collection
 
     if not isinstance(session, Collection) or not session.found:
         return {}

@@ -8,9 +8,9 @@ import click
 
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, show_answer
-from .documents import open_session, read_option
+from .open_conversation import open_session, read_option
 from .sampling import SamplingOptions, sampling_options
-from .sources import sources_option
+from .show_sources import sources_option
 
 
 @click.command()

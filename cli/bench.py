@@ -110,11 +110,11 @@ def bench(
     if kernels:
         time_kernels(threads, output)
         return
-    from ..convert.readers.read import read_document
-    from ..convert.texts import SHIPPED_NOVEL
+    from ..documents.plain_text import SHIPPED_NOVEL
+    from ..documents.read import read_document
     from ..evaluation.bench import Bench, BenchSettings
     from ..runtime.methods.compose import plan_for, with_budget
-    from ..runtime.store.library import Library
+    from ..runtime.store.model_library import Library
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")

@@ -11,13 +11,13 @@ import click
 
 from . import options
 from .answers import JSON_LINES, TEXT, show_answer
-from .documents import is_collection, open_session, read_option
+from .open_conversation import is_collection, open_session, read_option
 from .render import notice, size
 from .sampling import SamplingOptions, sampling_options
-from .sources import show_sources, sources_option
+from .show_sources import show_sources, sources_option
 
 if TYPE_CHECKING:
-    from ..runtime.session import Session
+    from ..ask.session import Session
 
 
 @click.command()
@@ -78,7 +78,7 @@ def chat(
 
 def _about(session: Session, document: Path | None) -> str:
     """Return what a conversation is about, as a sentence."""
-    from ..convert.collection_session import Collection
+    from ..ask.collection import Collection
 
     if isinstance(session, Collection):
         return f"{len(session.documents):,} documents. "
@@ -207,7 +207,7 @@ class ChatLoop:
 
     def sources(self) -> None:
         """Do /sources: list where the last answer comes from."""
-        from ..convert.document_session import Document
+        from ..ask.document_session import Document
         from ..errors import OctavoError
 
         if not isinstance(self.session, Document):
@@ -257,7 +257,7 @@ class ChatLoop:
 
     def open(self, path: str) -> None:
         """Do /document: talk about another document. The conversation about the one before is kept as its last."""
-        from .documents import open_next
+        from .open_conversation import open_next
 
         self.keep()
         document = Path(path).expanduser()
@@ -268,7 +268,7 @@ class ChatLoop:
     @property
     def last_name(self) -> str:
         """Return the name under which the last conversation about the document is kept."""
-        from ..runtime.conversation import hash_tokens
+        from ..ask.conversation import hash_tokens
 
         return f"last-{hash_tokens(self.session.llama.input_ids[: self.session.n_document])[:12]}"
 

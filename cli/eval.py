@@ -18,7 +18,7 @@ from .option_types import AttentionListType, BudgetListType, DepthListType, Task
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
-    from ..evaluation.folders.task import FolderTask
+    from ..evaluation.folders.folder_task import FolderTask
     from ..evaluation.tasks.task import Task
 
 #: Columns of a table and of CSV: a key of the rows, and its heading.
@@ -130,8 +130,8 @@ def eval(
     plot: Path | None,
 ) -> None:
     from ..evaluation.evaluate import Evaluation, Settings
-    from ..evaluation.folders.evaluate import FolderEvaluation, FolderSettings
-    from ..evaluation.folders.task import FolderTask
+    from ..evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
+    from ..evaluation.folders.folder_task import FolderTask
     from ..runtime.methods.compose import plan_for
 
     if LLAMA_CPP in attention:
@@ -159,7 +159,7 @@ def eval(
             llama = model_options.open(plan=settings.plan)
             workers = None
             if scheduler is not None:
-                from ..evaluation.on_cluster import text_workers
+                from ..evaluation.cluster_evaluation import text_workers
 
                 n_threads = model_options.threads if options.is_given("threads") else None  # else each worker's own
                 plan_path = (plan or library.plan_path) if settings.plan else None

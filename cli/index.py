@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .many import ManyProgress
+from .batch_progress import ManyProgress
 from .render import notice, print_json, resumable
 
 if TYPE_CHECKING:
-    from ..convert.many.outcomes import Outcome
+    from ..library.batch.index_result import Outcome
 
 
 @click.command()
@@ -62,8 +62,8 @@ def index(
         _watch([Path(document) for document in documents], model_options, how)
         return
     with resumable(), ManyProgress() as progress:
-        from ..convert.many.collection import index_collection
-        from ..convert.many.outcomes import folders_of
+        from ..library.batch.index_documents import index_collection
+        from ..library.batch.index_result import folders_of
 
         outcomes = index_collection(documents, **model_options.arguments(), **how, progress=progress, notice=notice)
     if output == "json":
@@ -73,8 +73,8 @@ def index(
 
 def _watch(folders: list[Path], model_options: options.ModelOptions, how: dict[str, Any]) -> None:
     """Keep the indexes of folders current until Ctrl-C."""
-    from ..convert.many.collection import job_of
-    from ..convert.many.watch import Watch
+    from ..library.batch.index_documents import job_of
+    from ..library.watch import Watch
 
     password, n_jobs, _ = (how.pop(name) for name in ("password", "n_jobs", "scheduler"))
     job = job_of(**model_options.arguments(), notice=notice, **how)

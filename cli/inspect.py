@@ -56,8 +56,8 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     from ..runtime.methods import AUTO
     from ..runtime.methods.auto import Auto
     from ..runtime.store.index_files import open_index
-    from ..runtime.store.library import Library
     from ..runtime.store.manifest import MANIFEST, damages, read_manifest
+    from ..runtime.store.model_library import Library
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
@@ -113,7 +113,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
     from ..runtime.llama import Llama
     from ..runtime.methods import AUTO, LLAMA_CPP
     from ..runtime.methods.auto import LONG, Auto
-    from ..runtime.store.library import Library
+    from ..runtime.store.model_library import Library
 
     auto, has_plan = Auto(), Library.of(path).plan_path.exists()
     llama = Llama(path, attention=LLAMA_CPP, n_ctx=512)
@@ -149,7 +149,7 @@ def describe_attention(llama: Any) -> dict[str, Any]:
     """
     from ..errors import OctavoError
     from ..runtime.cache.tail import CacheLayer
-    from ..runtime.graph.nodes import attention_nodes
+    from ..runtime.graph.attention_nodes import attention_nodes
 
     try:
         nodes = attention_nodes(llama._model, llama.context_params)

@@ -14,7 +14,7 @@ from .option_types import Age, Size
 from .render import notice, print_json, size, table
 
 if TYPE_CHECKING:
-    from ..convert.catalogue import Entry
+    from ..library.catalogue import Entry
 
 _JSON = "json"
 
@@ -33,8 +33,8 @@ def _of_a_model(command: Any) -> Any:
 
 def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
     """The indexes of a model, in a folder, or of everything that this user has indexed."""
-    from ..convert.catalogue import entries
-    from ..runtime.store.library import Library, libraries
+    from ..library.catalogue import entries
+    from ..runtime.store.model_library import Library, libraries
 
     if model is not None:
         folder = Library.of(options.model_path(model), index_dir).folder
@@ -134,7 +134,7 @@ def prune_indexes(
 
     Without options these are the stale and the unfinished ones. With several options, each of them chooses more.
     """
-    from ..convert.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+    from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
 
     if not (stale or unfinished or older_than or larger_than):
         stale = unfinished = True
@@ -163,7 +163,7 @@ def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, inde
     Compares all indexes, or those of DOCUMENT: a document's name or path, or an index's name or folder. An index that
     is damaged is made again when it is needed; what is whole of it is kept.
     """
-    from ..convert.catalogue import UNFINISHED, damage_of
+    from ..library.catalogue import UNFINISHED, damage_of
 
     found = _found(model, index_dir)
     chosen = [entry for entry in (_named(names, found) if names else found) if entry.state != UNFINISHED]
@@ -187,7 +187,7 @@ def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, inde
 
 def _remove(chosen: list[Entry], yes: bool) -> None:
     """Show indexes, ask, and remove them."""
-    from ..convert.catalogue import remove
+    from ..library.catalogue import remove
 
     if not yes:
         _show(chosen)

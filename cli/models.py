@@ -20,9 +20,9 @@ def models(output: str, index_dir: Path | None) -> None:
     They are those in the cache of the Hugging Face hub, and those that ollama, LM Studio and llama.cpp keep. Each name
     is what -m takes. Whether octavo runs a model is told by its header; nothing is loaded, and nothing is fetched.
     """
-    from ..convert.catalogue import entries
-    from ..runtime.local_models import describe, local_models
-    from ..runtime.store.library import Library
+    from ..library.catalogue import entries
+    from ..runtime.models.local_models import describe, local_models
+    from ..runtime.store.model_library import Library
 
     found: list[dict[str, Any]] = []
     for model in local_models():

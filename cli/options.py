@@ -13,13 +13,13 @@ import click
 
 from ..runtime.devices import AUTO, DEVICES
 from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, words
-from ..runtime.models import default_threads
+from ..runtime.models.find_model import default_threads
 from .option_types import AttentionType, Number
 from .render import notice
 
 if TYPE_CHECKING:
     from ..runtime.llama import Llama
-    from ..runtime.store.library import Library
+    from ..runtime.store.model_library import Library
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -62,7 +62,7 @@ class ModelOptions:
         OctavoError
             If no model is named and there is no default one.
         """
-        from ..runtime.store.library import Library
+        from ..runtime.store.model_library import Library
 
         return Library.of(model_path(self.named), self.index_dir)
 
@@ -72,7 +72,7 @@ class ModelOptions:
 
     def open(self, **how: Any) -> Llama:
         """Load the model, which attends densely unless `how`, more arguments of `Llama`, says otherwise."""
-        from ..runtime.models import load_model
+        from ..runtime.models.find_model import load_model
 
         return load_model(model_path(self.named), **self.load_arguments(), **how, notice=notice)
 
@@ -138,7 +138,7 @@ def model_path(named: Path | str | None) -> Path:
     OctavoError
         If no model is named and there is no default one.
     """
-    from ..runtime.models import find_model
+    from ..runtime.models.find_model import find_model
 
     return find_model(named, notice)
 

@@ -108,7 +108,7 @@ def profile(
     with resumable(), TaskProgress() as progress:
         llama, workers = model_options.open(), None
         if scheduler is not None:
-            from ..convert.plan.on_cluster import trial_workers
+            from ..convert.plan.cluster_trials import trial_workers
 
             n_threads = threads if options.is_given("threads") else None  # else each worker's own
             workers = trial_workers(scheduler, llama, library, device, model_options.named, n_threads, notice)
@@ -136,7 +136,7 @@ def show(plan: dict[str, Any]) -> None:
     plan : dict
         Content of a plan file.
     """
-    from ..convert.plan.layers import group_name
+    from ..convert.plan.layer_importance import group_name
 
     layers, heads = plan["layers"], plan["heads"]
     groups = [group for group in layers["group"] if group is not None]

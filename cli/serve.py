@@ -107,7 +107,7 @@ def serve(
     here hold where they do not.
     """
     options.refuse_llama_cpp(attention_options.attention)
-    from ..runtime.session import Sampling
+    from ..ask.session import Sampling
     from ..serve.run import serve
 
     n_tokens, number = predict if predict >= 0 else None, seed if seed >= 0 else None

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..cpu_kernels.head import ANY_ORDER
-from ..runtime.cache.index import Index, IndexLayer, LastQueries
-from ..runtime.cache.rows import as_floats
-from ..runtime.cache.thresholds import capped_scores
+from ..cpu_kernels.attend.head import ANY_ORDER
+from ..runtime.cache.stored_rows import as_floats
+from ..runtime.document.index import Index, IndexLayer, LastQueries
+from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
 from .clusters import no_mass
 
@@ -33,9 +33,9 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
     -------
     Index
         The index in memory, with the mass of its rows and, if there are clusters, the second half of the queries.
-        Thresholds are measured on them when an attention asks for them (runtime/cache/thresholds.py). What is nearest
-        to the first half is in clusters; what is nearest to the second half, and to what comes after the document, is
-        always attended.
+        Thresholds are measured on them when an attention asks for them (runtime/document/thresholds.py). What is
+        nearest to the first half is in clusters; what is nearest to the second half, and to what comes after the
+        document, is always attended.
     """
     from threadpoolctl import ThreadpoolController
 

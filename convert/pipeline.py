@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ..errors import OctavoError
-from ..runtime.cache.index import IndexLayer
+from ..progress import Progress
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.tail import Rows
 from ..runtime.devices import CPU
+from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from .clusters import ClusterSettings, cluster_layers, whole_layer
-from .progress import Progress
 
 #: Ways to read a document: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
@@ -27,7 +27,8 @@ PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 #: tell how long a longer text is.
 _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 
-#: The share of a batch's attention that these keys must hold (cpu_kernels/blocks.py), where documents are long.
+#: The share of a batch's attention that these keys must hold (cpu_kernels/prefill/sparse_prefill.py), where documents
+#: are long.
 COVERS = 0.99
 
 

@@ -23,17 +23,17 @@ import numpy as np
 from ..convert.calibrate import calibrate
 from ..convert.clusters import settings_for
 from ..convert.pipeline import batches, cluster, keep_whole
-from ..convert.progress import Progress
-from ..cpu_kernels.compile import F16
-from ..cpu_kernels.machine import cpu_name, read_bandwidth
+from ..cpu_kernels.numba_support.compile import F16
+from ..cpu_kernels.numba_support.machine import cpu_name, read_bandwidth
 from ..errors import OctavoError
-from ..runtime.cache.index import Index, IndexLayer
+from ..progress import Progress
 from ..runtime.devices import AUTO
+from ..runtime.document.index import Index, IndexLayer
 from ..runtime.graph.ggml import row_size
 from ..runtime.llama import Llama
-from ..runtime.llama_arguments import GGML_TYPES
 from ..runtime.methods import DENSE, LLAMA_CPP
 from ..runtime.methods.compose import Clustering
+from ..runtime.models.llama_arguments import GGML_TYPES
 from ..runtime.store.plan import Plan
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..convert.clusters import ClusterSettings
-from ..runtime.cache.index import Index
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.cache.tail import CacheLayer
 from ..runtime.devices.protocol import Device
-from ..runtime.graph.nodes import AttentionNode
-from ..runtime.interruption import Interruption
+from ..runtime.document.index import Index
+from ..runtime.graph.attention_nodes import AttentionNode
 from ..runtime.methods.method import Assignment, Method
+from ..runtime.process.interruption import Interruption
 from .synthetic import random_layer
 
 

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..convert.progress import Progress
-from ..cpu_kernels.compile import F16, Q8_0, Shape
-from ..cpu_kernels.machine import cpu_name
+from ..cpu_kernels.numba_support.compile import F16, Q8_0, Shape
+from ..cpu_kernels.numba_support.machine import cpu_name
 from ..errors import OctavoError
 from ..metal.attention import dispatches, seconds_of
 from ..metal.bandwidth import read_bandwidth
-from ..metal.library import Pipeline, library
-from ..metal.parts import has_method
+from ..metal.shader_library import Pipeline, library
+from ..metal.shader_parts import has_method
+from ..progress import Progress
 from ..runtime.cache.tail import CacheLayer
-from ..runtime.devices.cpu import CpuDevice
-from ..runtime.devices.metal import MetalDevice, MetalExecutor
+from ..runtime.devices.cpu_device import CpuDevice
+from ..runtime.devices.metal_device import MetalDevice, MetalExecutor
 from ..runtime.methods import METHODS
 from ..runtime.methods.compose import new_method
 from ..runtime.methods.method import Keeps, Method

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..convert.progress import Progress
-from ..convert.retrieval_heads import source_heads
+from ..ask.retrieval_heads import source_heads
 from ..errors import OctavoError
+from ..progress import Progress
 from ..runtime.llama import Llama
 from ..runtime.methods.compose import parse
-from ..runtime.recorder import QueryHead
-from ..runtime.store.library import Library
+from ..runtime.query_recorder import QueryHead
+from ..runtime.store.model_library import Library
 from ..runtime.store.plan import Plan
 from .header import head_of, machine_of, results_of
 from .measure import DENSE_RUN, Measurer, NumberedText, Run
@@ -22,7 +22,7 @@ from .results import summary
 from .tasks.task import Task
 
 if TYPE_CHECKING:
-    from .on_cluster import TextWorkers
+    from .cluster_evaluation import TextWorkers
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import __version__
-from ..convert.index import rope_settings
-from ..cpu_kernels.machine import cpu_name
+from ..convert.index_builder import rope_settings
+from ..cpu_kernels.numba_support.machine import cpu_name
 from ..runtime.llama import Llama
-from ..runtime.store.library import Library, hash_text
+from ..runtime.store.model_library import Library, hash_text
 from .results import Results
 
 if TYPE_CHECKING:
-    from .folders.task import FolderTask
+    from .folders.folder_task import FolderTask
     from .tasks.task import Task
 
 

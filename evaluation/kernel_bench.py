@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 
 from ..convert.clusters import ClusterSettings, no_mass
-from ..convert.progress import Progress
-from ..cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
-from ..cpu_kernels.head import ANY_ORDER
-from ..cpu_kernels.layer import WORK, attend_layers, scratch_bytes
-from ..cpu_kernels.machine import ReadTest, cpu_name, seconds_together
-from ..cpu_kernels.partials import partial_size
-from ..cpu_kernels.scores import padded, selection_scratch_bytes
-from ..cpu_kernels.spans import SPAN
-from ..cpu_kernels.vector import CACHE_LINE
-from ..runtime.cache.cluster_means import ClusterMeans
-from ..runtime.cache.index import Index, IndexLayer
+from ..cpu_kernels.attend.head import ANY_ORDER
+from ..cpu_kernels.attend.layer import WORK, attend_layers, scratch_bytes
+from ..cpu_kernels.attend.partials import partial_size
+from ..cpu_kernels.attend.spans import SPAN
+from ..cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from ..cpu_kernels.numba_support.machine import ReadTest, cpu_name, seconds_together
+from ..cpu_kernels.numba_support.vector import CACHE_LINE
+from ..cpu_kernels.select.scores import padded, selection_scratch_bytes
+from ..progress import Progress
+from ..runtime.cache.cache_memory import CpuMemory
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.cache.memory import CpuMemory
-from ..runtime.cache.rows import row_format
+from ..runtime.cache.stored_rows import row_format
 from ..runtime.cache.tail import CacheLayer
+from ..runtime.document.index import Index, IndexLayer
+from ..runtime.document.mean_values import ClusterMeans
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.compose import new_method
 from ..runtime.methods.method import Assignment, Keeps

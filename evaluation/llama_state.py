@@ -27,7 +27,7 @@ import numpy as np
 from ..errors import OctavoError
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.graph import ggml
-from ..runtime.graph.nodes import silent_llama_cpp
+from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.llama import Llama
 
 MAGIC = 0xAF143CD8

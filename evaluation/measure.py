@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..convert.progress import Progress
-from ..runtime.cache.index import Index
+from ..progress import Progress
+from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.methods.compose import Clustering, parse
-from ..runtime.recorder import QueryHead, Recorder
-from ..runtime.store.library import Library
+from ..runtime.query_recorder import QueryHead, Recorder
+from ..runtime.store.model_library import Library
 from .matching import Unreachable, matched
 from .measures import kl_divergence
 from .probe import Probe

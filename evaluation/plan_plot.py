@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..convert.plan.layers import GROUP_NAMES, group_name
+from ..convert.plan.layer_importance import GROUP_NAMES, group_name
 from .pictures import new_figure, save
 
 _COLOURS = dict(zip(GROUP_NAMES, ("#b2182b", "#ef8a62", "#67a9cf"), strict=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..convert.plan.recall_texts import Haystack
-from ..convert.readers.read import read_document
+from ..documents.read import read_document
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 

@@ -17,16 +17,16 @@ import numpy as np
 
 from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
-from ..convert.index import IndexBuilder, identity
+from ..convert.index_builder import IndexBuilder, identity
 from ..convert.pipeline import cluster, keep_whole, read
-from ..convert.progress import Progress
-from ..convert.readers.document import Document
-from ..runtime.cache.copies import Checkpoint
-from ..runtime.cache.index import Index, IndexLayer
+from ..documents.document import Document
+from ..progress import Progress
+from ..runtime.document.index import Index, IndexLayer
 from ..runtime.llama import Llama
-from ..runtime.recorder import Recorder
+from ..runtime.query_recorder import Recorder
+from ..runtime.sequences.checkpoints import Checkpoint
 from ..runtime.store.index_files import open_index
-from ..runtime.store.library import Library, hash_text
+from ..runtime.store.model_library import Library, hash_text
 from .measures import log_softmax
 from .samples import Outcome, Sample
 

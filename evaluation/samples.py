@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..convert.passages import TokenText
+from ..ask.passages import TokenText
 
 
 @dataclass(frozen=True)

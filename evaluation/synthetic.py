@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..convert.clusters import ClusterSettings, mean_keys, no_mass
-from ..convert.progress import Progress
-from ..cpu_kernels.head import ANY_ORDER
-from ..runtime.cache.index import IndexLayer
+from ..cpu_kernels.attend.head import ANY_ORDER
+from ..progress import Progress
 from ..runtime.cache.tail import CacheLayer
+from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 
 #: Standard deviations of a centroid's components, and of a key's components around them. With queries of unit variance

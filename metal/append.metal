@@ -1,5 +1,5 @@
 // Append to the cache: store new keys and values, and have the heads' methods take them into the chunks' extras.
-// See cpu_kernels/append.py.
+// See cpu_kernels/rows/append.py.
 
 #if QUANTISED
 // Store a row of f16 as q8_0, all lanes of a simd group together. A row that is not finite gets the scale NaN.

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_kernels.compile import Shape
+from ..cpu_kernels.numba_support.compile import Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
-from .library import library
-from .memory import SharedMemory
 from .records import GPU_STEP, SELECTED_BYTES, SPAN_BYTES
+from .shader_library import library
+from .shared_memory import SharedMemory
 
 #: Threadgroups that score a head's items, and the most shares that a layer's rows are divided into.
 SCORE_SHARES, MAX_SHARES = 16, 64

@@ -8,8 +8,8 @@ import numpy as np
 
 from .attention import median_seconds
 from .gpu import Gpu
-from .library import compile_kernels, text_of
-from .memory import SharedMemory
+from .shader_library import compile_kernels, text_of
+from .shared_memory import SharedMemory
 
 _KERNEL, _GROUPS, _THREADS = "read_memory", 1024, 256
 

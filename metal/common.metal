@@ -4,7 +4,7 @@
 // of methods (methods/*.metal, by name), macros that call them, and then the files with kernels.
 //   HEAD_DIM    elements of a key, a multiple of 8, at most 256
 //   GROUP       query heads of a KV head
-//   QUANTISED   1 if rows are q8_0, 0 if they are f16 (see cpu_kernels/rows.py)
+//   QUANTISED   1 if rows are q8_0, 0 if they are f16 (see cpu_kernels/rows/rows.py)
 //
 // Arguments have the same index in all kernels:
 //   0 heads     (n_kv_head) Heads of the layer        5 partials  (shares, GROUP, HEAD_DIM + 2) f32 (see decode.metal)
@@ -42,7 +42,7 @@
 using namespace metal;
 
 constant constexpr uint LANES = 32;        // of a simd group
-constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/head.py
+constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/attend/head.py
 constant constexpr int ANY_ORDER = -1;
 constant constexpr float LOWEST_SCORE = -1e30f;
 
@@ -58,7 +58,7 @@ struct Chunk {
     device uchar *bytes;
 };
 
-// HEAD in cpu_kernels/head.py, which says what each field is.
+// HEAD in cpu_kernels/attend/head.py, which says what each field is.
 struct Head {
     long score;
     long select;  // here the number of the method that selects

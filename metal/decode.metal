@@ -3,7 +3,7 @@
 // The rows of all KV heads are divided into n_shares shares of the same size, so uneven heads do no harm. A share lies
 // in one head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
 // for each query head: its weighted values, its largest score and its sum of weights. merge_shares joins them.
-// See cpu_kernels/decode.py.
+// See cpu_kernels/attend/decode.py.
 
 constant constexpr uint MOST_SIMDS = 8;
 constant constexpr uint PARTIAL = HEAD_DIM + 2;  // f32 of a query head's partial result

@@ -2,7 +2,7 @@
 //
 // A threadgroup computes TILE_QUERIES neighbouring queries of the (n_tokens, GROUP) of a KV head, each simd group
 // QUERIES of them. It loads blocks of BLOCK rows into threadgroup memory as f16, for all simd groups. A lane scores one
-// row for each query; then each lane adds up some columns of the values. See cpu_kernels/prefill.py.
+// row for each query; then each lane adds up some columns of the values. See cpu_kernels/prefill/attend_batch.py.
 
 constant constexpr uint TILE_SIMDS = 4;
 constant constexpr uint QUERIES = 8;  // of a simd group

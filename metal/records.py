@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cpu_kernels.head import HEAD
-from .memory import SharedMemory
+from ..cpu_kernels.attend.head import HEAD
+from .shared_memory import SharedMemory
 
 #: What a step computes: `Step` in metal/common.metal.
 GPU_STEP = np.dtype(

@@ -76,7 +76,7 @@ inline Range share_of(long n_items, uint share, uint n_shares) {
     return range;
 }
 
-// A head's scratch: for each item its importance, its size, and GROUP scores; then a list (see cpu_kernels/scores.py).
+// A head's scratch: for each item its importance, its size, and GROUP scores; then a list (see cpu_kernels/select/scores.py).
 inline device float *importance_of(device const Head &head) {
     return head.scratch;
 }
@@ -180,7 +180,7 @@ inline Top find_top(device const float *values, long n, long k, thread const Tea
 }
 
 // The number above which values have to be, so that the sizes of these come nearest to what is wanted; -1 to take all.
-// See cpu_kernels/top_k.py.
+// See cpu_kernels/select/top_k.py.
 inline float sum_at_least(device const float *values, device const float *sizes, long n, int bits,
                           thread const Team &team) {
     float total = 0.0f;

@@ -12,20 +12,20 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from ..errors import OctavoError
-from .cache.index import Index
+from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
-from .cache.layers import cache_layers, check_methods
 from .cache.tail import Rows
-from .cache.together import Together
 from .devices.protocol import Device
+from .document.index import Index
+from .document.together import Together
 from .graph import ggml, hook
-from .graph.nodes import AttentionNode, silent_llama_cpp
+from .graph.attention_nodes import AttentionNode, silent_llama_cpp
 from .graph.residual import ResidualSums, watch_residual
-from .interruption import Interruption, abort_callback, watched_signals
 from .methods.method import Assignment
-from .recorder import Recorder
-from .sequence import TokenSequence
-from .shrunk_files import n_lost_pages
+from .process.interruption import Interruption, abort_callback, watched_signals
+from .process.sigbus import n_lost_pages
+from .query_recorder import Recorder
+from .sequences.sequence import TokenSequence
 
 #: Most tokens of a sequence of any length: kernels compare positions as f32.
 ENDLESS = 1 << 24

@@ -15,7 +15,7 @@ from llama_cpp import _internals as internals
 from ..errors import OctavoError
 from .cache.free_memory import check_free
 from .graph import ggml
-from .graph.nodes import silent_llama_cpp
+from .graph.attention_nodes import silent_llama_cpp
 from .llama import Llama
 
 #: How a model's header says that the outputs of a text's tokens become one: their mean, the first, or the last.

@@ -14,20 +14,20 @@ import numpy as np
 from llama_cpp.llama import LlamaState
 
 from ..errors import OctavoError
-from . import model_file
-from .cache.index import Index
-from .cache.layers import cache_layers
+from .cache.cache_layers import cache_layers
 from .cache.tail import CacheLayer
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
-from .drop_in import DropIn
-from .graph.nodes import attention_nodes, silent_llama_cpp
-from .llama_arguments import kv_type_named, rope_arguments
+from .document.index import Index
+from .graph.attention_nodes import attention_nodes, silent_llama_cpp
+from .llama_cpp_compat import DropIn
 from .methods import DEFAULT_BUDGET, DENSE, LLAMA_CPP
 from .methods.compose import Composition, assign, chosen, parse
 from .methods.method import Assignment
+from .models import model_file
+from .models.llama_arguments import kv_type_named, rope_arguments
 from .prompt import without_templates
 from .store.index_check import check_fits
 from .store.plan import Plan
@@ -66,7 +66,7 @@ class Llama(DropIn):
         How many times as long a text the positions are stretched to; so is the context, if n_ctx is 0. llama.cpp's
         --rope-scale.
     n_parallel : int
-        Most sequences of which one step computes a token each (see held.py). llama.cpp's --parallel.
+        Most sequences of which one step computes a token each (see pool.py). llama.cpp's --parallel.
     verbose : bool
         Whether llama.cpp prints its log.
     **arguments

@@ -12,12 +12,12 @@ from typing import Any
 
 import uvicorn
 
+from ..ask.session import Sampling
 from ..errors import OctavoError
-from ..runtime.loading import load
-from ..runtime.models import default_threads, find_model
-from ..runtime.session import Sampling
-from ..runtime.store.library import Library
-from .app import application, open_server
+from ..runtime.models.find_model import default_threads, find_model
+from ..runtime.models.load_model import load
+from ..runtime.store.model_library import Library
+from .http.app import application, open_server
 
 #: Seconds that streams may go on after the server is asked to stop.
 _GRACE = 5

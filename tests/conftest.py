@@ -19,13 +19,13 @@ def _clean_state(monkeypatch, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _compiled_before(monkeypatch):
     """Whether kernels were compiled before the tests began changes no output."""
-    monkeypatch.setattr("octavo.cpu_kernels.compile.compiled_before", lambda: True)
+    monkeypatch.setattr("octavo.cpu_kernels.numba_support.compile.compiled_before", lambda: True)
 
 
 @pytest.fixture(autouse=True)
 def loads_apart(monkeypatch):
     """Spare the tests the process in which a model is loaded for the first time; returns the function that does it."""
-    from octavo.runtime import model_file
+    from octavo.runtime.models import model_file
 
     load_apart = model_file.load_apart
     monkeypatch.setattr(model_file, "load_apart", lambda *arguments: "")
@@ -42,7 +42,7 @@ def tiny_model(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def real_model() -> Path:
     """SmolLM2-135M-Instruct, the default model."""
-    from octavo.runtime.models import default_model
+    from octavo.runtime.models.find_model import default_model
 
     return default_model()
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.index_builds import Recorded, said
 
 import octavo
-from octavo.convert.many.outcomes import NotIndexed
+from octavo.library.batch.index_result import NotIndexed
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
 SHORT = {"max_tokens": 5, "temperature": 0, "n_threads": 2}

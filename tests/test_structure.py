@@ -20,10 +20,15 @@ ORDER = (
     "evaluation",
     "__init__",
     "api",
+    "ask",
+    "library",
     "convert",
+    "workers",
+    "documents",
     "runtime",
     "metal",
     "cpu_kernels",
+    "progress",
     "errors",
 )
 MAX_LINES = 450

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.cache.index import Index
+from ...progress import Progress, Silent
+from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.methods import DEFAULT_BUDGET, DENSE, METHODS, PLAN, method_class
 from ...runtime.store.files import DamagedError, read_json, write_json
@@ -25,7 +26,6 @@ from ...runtime.store.plan import Plan
 from ..calibrate import calibrate
 from ..clusters import settings_for
 from ..pipeline import cluster, read
-from ..progress import Progress, Silent
 from .heads import HIDDEN, Head, change, recall, streaming
 from .recall_texts import Haystack, RecallText
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import __version__
 from ...runtime.store.files import write_bytes
-from ...runtime.store.library import Library
+from ...runtime.store.model_library import Library
 from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS
 from .heads import Elimination
 

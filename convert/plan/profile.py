@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...documents.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
+from ...progress import Progress, Silent
 from ...runtime.llama import Llama
 from ...runtime.methods import DENSE
 from ...runtime.methods.layer_budgets import importance_groups
 from ...runtime.store.files import DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
 from ...runtime.store.gates import N_RECENT, N_SINKS
-from ...runtime.store.library import Library
+from ...runtime.store.model_library import Library
 from ...runtime.store.plan import PLAN_VERSION
-from ..progress import Progress, Silent
-from ..texts import SHIPPED_NOVEL
 from .allocation import (
     Check,
     Checker,
@@ -40,13 +40,13 @@ from .allocation import (
     plan_of_heads,
     prose_text,
 )
+from .full_reading import Reading, read_text
 from .heads import Elimination, Head, eliminate, full_heads, round_sizes, streaming_loss
 from .plan_file import Measurements, finished_plan, plan_content, write_plan
-from .reading import Reading, read_text
 from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
 
 if TYPE_CHECKING:
-    from .on_cluster import TrialWorkers
+    from .cluster_trials import TrialWorkers
 
 #: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
 LEAST_ACCURACY = 0.5

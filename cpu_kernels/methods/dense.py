@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..compile import kernel
-from ..head import ANY_ORDER, head_at
-from ..hooks import Hooks
-from ..spans import add_document_rows, add_tail, first_visible_row, spans_to_fill
+from ..attend.head import ANY_ORDER, head_at
+from ..attend.hooks import Hooks
+from ..attend.spans import add_document_rows, add_tail, first_visible_row, spans_to_fill
+from ..numba_support.compile import kernel
 
 
 @kernel

@@ -25,13 +25,16 @@ from llvmlite import ir
 from numba import float32, int64, types
 from numba.extending import intrinsic
 
-from ..compile import Shape, kernel
-from ..head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
-from ..hooks import Hooks
-from ..memory import read_float, stack_floats
-from ..rotation import width
-from ..rows import dot, load_row
-from ..scores import (
+from ..attend.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
+from ..attend.hooks import Hooks
+from ..attend.spans import ALL_HEADS, add_tail_rows, spans_to_fill
+from ..numba_support.compile import Shape, kernel
+from ..numba_support.memory import read_float, stack_floats
+from ..numba_support.vector import HALF, Emit
+from ..numba_support.views import array_at, record_at
+from ..rows.rotation import width
+from ..rows.rows import dot, load_row
+from ..select.scores import (
     ITEMS_STEP,
     choices_of,
     choose_apart,
@@ -42,10 +45,7 @@ from ..scores import (
     share_of,
     sum_attention,
 )
-from ..spans import ALL_HEADS, add_tail_rows, spans_to_fill
-from ..top_k import list_top
-from ..vector import HALF, Emit
-from ..views import array_at, record_at
+from ..select.top_k import list_top
 from .dense import select_all
 
 #: Rows of a page (Quest, section 4.2).

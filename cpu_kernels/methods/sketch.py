@@ -27,23 +27,18 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from .. import tail_codes
-from ..cluster_means import add_items, variance_of_scores
-from ..codes import (
-    BLOCK_ROWS,
-    CODES,
-    HALF_BLOCK,
-    add_by_code,
-    factors_of,
-    fill_tables,
-    look_up,
-    stack_sums,
-    stack_tables,
-)
-from ..compile import LANES, kernel
-from ..head import CHUNK_ROWS, count_chunks, head_at, tail_key
-from ..hooks import Hooks
-from ..leaves import (
+from ..attend.head import CHUNK_ROWS, count_chunks, head_at, tail_key
+from ..attend.hooks import Hooks
+from ..attend.partials import LOWEST_SCORE, add_to_partial
+from ..attend.spans import add_listed_rows, add_tail, spans_to_fill
+from ..numba_support.compile import LANES, kernel
+from ..numba_support.memory import stack_floats
+from ..numba_support.vector import add, load, multiply, splat, store, sum_of
+from ..numba_support.views import array_at, record_at
+from ..rows.rows import dot, load_query
+from ..select import tail_codes
+from ..select.cluster_means import add_items, variance_of_scores
+from ..select.leaves import (
     block_of,
     candidates,
     choose_leaves,
@@ -54,10 +49,18 @@ from ..leaves import (
     skipped_rows,
     skips,
 )
-from ..memory import stack_floats
-from ..partials import LOWEST_SCORE, add_to_partial
-from ..rows import dot, load_query
-from ..scores import (
+from ..select.product_quantisation import (
+    BLOCK_ROWS,
+    CODES,
+    HALF_BLOCK,
+    add_by_code,
+    factors_of,
+    fill_tables,
+    look_up,
+    stack_sums,
+    stack_tables,
+)
+from ..select.scores import (
     cap_scores,
     chunk_sums_address,
     chunk_sums_of,
@@ -68,8 +71,7 @@ from ..scores import (
     rest_of,
     scores_address,
 )
-from ..spans import add_listed_rows, add_tail, spans_to_fill
-from ..tail_codes import (
+from ..select.tail_codes import (
     BLOCKS,
     CODEBOOKS,
     ERRORS,
@@ -82,9 +84,7 @@ from ..tail_codes import (
     ready_blocks,
     tend_codes,
 )
-from ..top_k import find_covering, list_from, list_top
-from ..vector import add, load, multiply, splat, store, sum_of
-from ..views import array_at, record_at
+from ..select.top_k import find_covering, list_from, list_top
 from .dense import select_all
 
 #: First rows, attention sinks, which are always attended.

@@ -28,19 +28,7 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..columns import (
-    copy_bytes,
-    count_lines,
-    dot_columns,
-    dot_rows_by_column,
-    offset_in_copy,
-    offset_in_row,
-    transpose_key,
-)
-from ..compile import Shape, kernel
-from ..components import choose_apart as choose_components_apart
-from ..components import choose_together, list_chosen, weigh
-from ..head import (
+from ..attend.head import (
     ANY_ORDER,
     CHUNK_ROWS,
     chunk_at,
@@ -51,10 +39,25 @@ from ..head import (
     tail_key,
     tail_value,
 )
-from ..hooks import Hooks
-from ..memory import read_float, stack_floats
-from ..rows import widen_row
-from ..scores import (
+from ..attend.hooks import Hooks
+from ..attend.spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
+from ..numba_support.compile import Shape, kernel
+from ..numba_support.memory import read_float, stack_floats
+from ..numba_support.vector import CACHE_LINE
+from ..numba_support.views import array_at, record_at
+from ..rows.columns import (
+    copy_bytes,
+    count_lines,
+    dot_columns,
+    dot_rows_by_column,
+    offset_in_copy,
+    offset_in_row,
+    transpose_key,
+)
+from ..rows.rows import widen_row
+from ..select.components import choose_apart as choose_components_apart
+from ..select.components import choose_together, list_chosen, weigh
+from ..select.scores import (
     choices_of,
     choose_apart,
     fill,
@@ -64,10 +67,7 @@ from ..scores import (
     scores_of,
     sum_attention,
 )
-from ..spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
-from ..top_k import list_top
-from ..vector import CACHE_LINE
-from ..views import array_at, record_at
+from ..select.top_k import list_top
 from .dense import select_all
 
 #: What a head keeps besides its rows and their extras.

@@ -38,8 +38,13 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from .. import cluster_items, tail_clusters
-from ..cluster_items import (
+from ..attend.head import ANY_ORDER, CHUNK_ROWS, head_at
+from ..attend.hooks import Hooks
+from ..attend.spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
+from ..numba_support.compile import LANES, kernel
+from ..numba_support.views import array_at
+from ..select import cluster_items, tail_clusters
+from ..select.cluster_items import (
     BATCH_MEAN,
     BATCH_UNION,
     BY_HEAD,
@@ -59,11 +64,8 @@ from ..cluster_items import (
     wanted_rows,
     weigh_rest,
 )
-from ..cluster_means import end_items, leave_items
-from ..compile import LANES, kernel
-from ..head import ANY_ORDER, CHUNK_ROWS, head_at
-from ..hooks import Hooks
-from ..scores import (
+from ..select.cluster_means import end_items, leave_items
+from ..select.scores import (
     ITEMS_STEP,
     cap_scores,
     choices_of,
@@ -79,10 +81,8 @@ from ..scores import (
     sizes_address,
     sizes_of,
 )
-from ..spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
-from ..tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_starts, cluster_chunk
-from ..top_k import find_least
-from ..views import array_at
+from ..select.tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_starts, cluster_chunk
+from ..select.top_k import find_least
 from .dense import select_all
 
 #: What a head keeps besides its rows and its tail's clusters.

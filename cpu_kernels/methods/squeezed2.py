@@ -19,8 +19,17 @@ import math
 import numpy as np
 from numba import float32
 
-from .. import cluster_items
-from ..cluster_items import (
+from ..attend.decode import fill_list
+from ..attend.head import head_at
+from ..attend.hooks import Hooks
+from ..attend.partials import LOWEST_SCORE
+from ..attend.spans import spans_to_fill
+from ..numba_support.compile import kernel
+from ..numba_support.memory import write_int64
+from ..numba_support.views import array_at, record_at
+from ..rows.rows import dot_listed
+from ..select import cluster_items
+from ..select.cluster_items import (
     ESTIMATE,
     clustered_rows,
     estimate_clusters,
@@ -36,15 +45,8 @@ from ..cluster_items import (
     wanted_rows,
     weigh_rest,
 )
-from ..cluster_means import end_items, leave_items, raise_largest
-from ..compile import kernel
-from ..decode import fill_list
-from ..head import head_at
-from ..hooks import Hooks
-from ..memory import write_int64
-from ..partials import LOWEST_SCORE
-from ..rows import dot_listed
-from ..scores import (
+from ..select.cluster_means import end_items, leave_items, raise_largest
+from ..select.scores import (
     COARSE_KEPT,
     LIST_ROOM,
     cap_scores,
@@ -56,8 +58,6 @@ from ..scores import (
     share_of,
     sizes_of,
 )
-from ..spans import spans_to_fill
-from ..views import array_at, record_at
 from . import squeezed
 from .dense import select_all
 from .squeezed import (

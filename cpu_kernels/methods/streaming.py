@@ -12,11 +12,11 @@ import math
 import numpy as np
 from numba import float32
 
-from ..compile import kernel
-from ..head import head_at
-from ..hooks import Hooks
-from ..spans import add_tail, add_tail_rows, first_visible_row, spans_to_fill
-from ..views import array_at, record_at
+from ..attend.head import head_at
+from ..attend.hooks import Hooks
+from ..attend.spans import add_tail, add_tail_rows, first_visible_row, spans_to_fill
+from ..numba_support.compile import kernel
+from ..numba_support.views import array_at, record_at
 
 #: What a streaming head keeps besides its rows.
 STATE = np.dtype(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ..tasks import Entry, imported
 
 if TYPE_CHECKING:
-    from .task import FolderTask
+    from .folder_task import FolderTask
 
 FOLDER_TASKS = {
-    "folder-needle": Entry("needle.FolderNeedle", "facts, each in one document of a folder"),
-    "folder-qa": Entry("qa.FolderQA", "questions about articles, each in one document of a folder"),
+    "folder-needle": Entry("folder_needle.FolderNeedle", "facts, each in one document of a folder"),
+    "folder-qa": Entry("folder_qa.FolderQA", "questions about articles, each in one document of a folder"),
     "folder-multikey": Entry(
         "multikey.FolderMultikey", "RULER: the value of one of many keys in the files of a folder"
     ),

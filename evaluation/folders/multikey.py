@@ -11,10 +11,10 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..prose import prose_of
-from ..tasks.data import NOVEL
 from ..tasks.niah import NEEDLE, ONE
 from ..tasks.ruler import NUMBER, WORD, Page
-from .task import Asked, Folder, FolderTask, document_name, documents_with
+from ..tasks.task_data import NOVEL
+from .folder_task import Asked, Folder, FolderTask, document_name, documents_with
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...convert.excerpts import EXCERPT_TOKENS, lay_out
-from ...convert.shelf import Shelf, Shelved
-from ...convert.together import attend_at_once
-from ...convert.word_scores import PART
+from ...ask.document_set import Shelf, Shelved
+from ...ask.excerpts import EXCERPT_TOKENS, lay_out
+from ...ask.together import attend_at_once
+from ...ask.word_scores import PART
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import BORDER
-from .task import Asked
+from .folder_task import Asked
 
 
 class Reading:

@@ -11,9 +11,9 @@ from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..measures import same_top_token
 from ..samples import Outcome, Sample, Text
-from .data import NOVEL
 from .perplexity import following
 from .task import Task
+from .task_data import NOVEL
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from ...convert.pipeline import document_tokens
-from ...convert.texts import read_utf8
+from ...documents.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..samples import Outcome, Sample, Text
-from .data import QUESTIONS, answers_of, read_json
-from .scores import contains_words, squad_scores
 from .task import Task
+from .task_data import QUESTIONS, answers_of, read_json
+from .text_scores import contains_words, squad_scores
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ...convert.texts import read_utf8
+from ...documents.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import Prose
 from ..samples import Outcome, Sample, Text
-from .data import answers_of
 from .longbench_scores import classification, code_similarity, count, first_line, qa_f1, retrieval, rouge_l
 from .task import Task
+from .task_data import answers_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .scores import squad_scores
+from .text_scores import squad_scores
 
 
 def qa_f1(written: str, answer: str, classes: Sequence[str]) -> float:

@@ -17,9 +17,9 @@ from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
-from .data import NOVEL
-from .scores import contains
 from .task import Task
+from .task_data import NOVEL
+from .text_scores import contains
 
 #: For each fact: the sentence up to the drawn word, the question, and the words to draw from.
 FACTS = (

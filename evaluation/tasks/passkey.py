@@ -17,9 +17,9 @@ from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
-from .data import NOVEL
-from .scores import contains
 from .task import Task
+from .task_data import NOVEL
+from .text_scores import contains
 
 _PEOPLE = (
     *("Marta", "Quentin", "Oswald", "Priya", "Hilda", "Tobias", "Ingrid", "Rafael", "Noor", "Barnaby"),

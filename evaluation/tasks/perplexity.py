@@ -15,8 +15,8 @@ from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..prose import passage, prose_of
 from ..samples import Outcome, Sample, Text
-from .data import NOVEL
 from .task import Task
+from .task_data import NOVEL
 
 
 @dataclass(frozen=True)

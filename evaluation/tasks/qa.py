@@ -20,9 +20,9 @@ from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
-from .data import ARTICLES, answers_of, read_json
-from .scores import squad_scores
 from .task import Task
+from .task_data import ARTICLES, answers_of, read_json
+from .text_scores import squad_scores
 
 #: Smallest length of a text, as a share of the requested depth: whole paragraphs do not fill it.
 _LEAST_FILLED = 0.8

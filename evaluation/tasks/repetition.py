@@ -18,8 +18,8 @@ from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..prose import BORDER, passage, prose_of
 from ..samples import Outcome, Sample, Text
-from .data import NOVEL
 from .task import Task
+from .task_data import NOVEL
 
 
 @dataclass(frozen=True)

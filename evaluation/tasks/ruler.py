@@ -20,9 +20,9 @@ from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..prose import Prose, prose_of
 from ..samples import Outcome, Sample, Text
-from .data import NOVEL
-from .scores import recall
 from .task import Task
+from .task_data import NOVEL
+from .text_scores import recall
 
 #: Fills texts that hide something in noise (section 3.1, footnote 3).
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...convert.passages import TokenText, passages
+from ...ask.passages import TokenText, passages
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ...runtime.prompt import Prompt
 from ..samples import Outcome, Sample, Text
-from .data import ARTICLES, NOVEL
 from .needle import Needle
 from .niah import MultiKeyNiah
 from .passkey import Passkey
 from .qa import QA
 from .task import Task
+from .task_data import ARTICLES, NOVEL
 
 #: The tasks whose answers are asked for their sources: RULER's MK-NIAH-1 to 3 are the three of `niah`.
 _TASKS: dict[str, Task] = {

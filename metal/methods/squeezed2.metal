@@ -3,7 +3,7 @@
 // Coarse clusters are the items of the first lookup. In the second one the items are those of squeezed.metal, and the
 // clusters that the first lookup leaves out have no size.
 
-constant constexpr float COARSE_KEPT = 0.5f;  // as in cpu_kernels/scores.py
+constant constexpr float COARSE_KEPT = 0.5f;  // as in cpu_kernels/select/scores.py
 
 struct Squeezed2State {
     SqueezedState clusters;

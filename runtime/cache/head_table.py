@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS, HEAD
-from ...cpu_kernels.hooks import Hooks
+from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.attend.hooks import Hooks
+from ...cpu_kernels.numba_support.compile import Shape
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
 from .tail import CacheLayer

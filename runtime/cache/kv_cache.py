@@ -1,9 +1,9 @@
 """The KV cache: a read-only document, if one is attached, and a tail of rows that came after it.
 
-The cache holds one sequence. Each KV head has a tail of its own, in chunks (see cpu_kernels/head.py), and keeps of the
-sequence what its method wants kept (see `Keeps`). The compiled step reads all of it through the HEAD records that this
-class keeps, and the method's own record of each head. The step stores its new rows itself, in room that `reserve` made.
-Afterwards `finish_step` forgets what is not kept.
+The cache holds one sequence. Each KV head has a tail of its own, in chunks (see cpu_kernels/attend/head.py), and keeps
+of the sequence what its method wants kept (see `Keeps`). The compiled step reads all of it through the HEAD records
+that this class keeps, and the method's own record of each head. The step stores its new rows itself, in room that
+`reserve` made. Afterwards `finish_step` forgets what is not kept.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from ...cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD
-from ...cpu_kernels.layer import after_step
+from ...cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD
+from ...cpu_kernels.attend.layer import after_step
 from ...errors import OctavoError
+from ..document.index import Index, IndexLayer, StreamingRows
+from ..document.mean_values import ClusterMeans
+from ..document.streaming_rows import copy_streaming_rows, kept_rows
+from ..document.together import Others, Together
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
-from .cluster_means import ClusterMeans
-from .copies import OF_THE_STEP, Checkpoint, own_changing, share_chunks
+from ..sequences.checkpoints import OF_THE_STEP, Checkpoint, own_changing, share_chunks
+from .cache_memory import CpuMemory, Memory
 from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from .head_table import OF_THE_METHOD, HeadTable
-from .index import Index, IndexLayer, StreamingRows
-from .memory import CpuMemory, Memory
-from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import CacheLayer, Rows, Tail, joined_rows
-from .together import Others, Together
 
 #: Positions beyond the context at which the origin moves on, so that those of any step stay accurate in f32.
 _FARTHEST = 1 << 16

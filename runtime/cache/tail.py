@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...cpu_kernels.compile import F16, Shape
-from ...cpu_kernels.head import CHUNK_ROWS, chunk_bytes
-from ...cpu_kernels.hooks import native
+from ...cpu_kernels.attend.head import CHUNK_ROWS, chunk_bytes
+from ...cpu_kernels.attend.hooks import native
+from ...cpu_kernels.numba_support.compile import F16, Shape
 from ...errors import OctavoError
-from .memory import Memory
-from .rope import Rope
-from .rows import row_bytes, row_format
+from .cache_memory import Memory
+from .rotation_angles import Rope
+from .stored_rows import row_bytes, row_format
 
 if TYPE_CHECKING:
     from ..methods.method import Method

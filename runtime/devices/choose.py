@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ...cpu_kernels.compile import F16, Q4_0
+from ...cpu_kernels.numba_support.compile import F16, Q4_0
 from ...errors import OctavoError
 from ...metal.gpu import is_available
 from ..methods.compose import metal_method
 from ..store.plan import Plan
 from . import AUTO, DEVICES, METAL
-from .cpu import CpuDevice
-from .metal import MetalDevice
+from .cpu_device import CpuDevice
+from .metal_device import MetalDevice
 from .protocol import Device
 
 

@@ -1,7 +1,7 @@
 """What a context needs of a device: the protocols `Device` and `Executor`.
 
 A device has memory for the cache, and attends the nodes of one context's graph. llama.cpp computes the rest, on the CPU
-or on its own Metal backend. `cpu.py` runs in the threads of llama.cpp, `metal.py` on a Mac's GPU.
+or on its own Metal backend. `cpu_device.py` runs in the threads of llama.cpp, `metal_device.py` on a Mac's GPU.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ...errors import OctavoError
-from ..cache.memory import Memory
-from ..interruption import Interruption
+from ..cache.cache_memory import Memory
+from ..process.interruption import Interruption
 
 if TYPE_CHECKING:
-    from ...cpu_kernels.compile import Shape
+    from ...cpu_kernels.numba_support.compile import Shape
     from ..cache.kv_cache import KVCache
-    from ..graph.nodes import AttentionNode
+    from ..graph.attention_nodes import AttentionNode
     from ..methods.method import Assignment
 
 

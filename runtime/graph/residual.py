@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numba import float32, types
 
-from ...cpu_kernels.compile import kernel, native_callback
-from ...cpu_kernels.memory import address_of, copy_bytes
-from ...cpu_kernels.views import array_at, record_at
+from ...cpu_kernels.numba_support.compile import kernel, native_callback
+from ...cpu_kernels.numba_support.memory import address_of, copy_bytes
+from ...cpu_kernels.numba_support.views import array_at, record_at
 from .ggml import ALL_THREADS, MAX_NAME, TENSOR
 
 #: What a layer's node adds to: the custom node's user data.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...cpu_kernels.compile import F16, Q4_0
-from ..cache.index import Index
+from ...cpu_kernels.numba_support.compile import F16, Q4_0
+from ..document.index import Index
 from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, PLAN
 from .parameters import Parameters, parameter, written

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cache.index import Index
+from ..document.index import Index
 from .method import Heads, Method
 
 #: What a step reads is this near to the budget, relative to it.

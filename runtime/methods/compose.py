@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cpu_kernels.spans import MOST_HEADS
+from ...cpu_kernels.attend.spans import MOST_HEADS
 from ...errors import OctavoError
-from ...metal.parts import has_method
-from ..cache.index import Index
+from ...metal.shader_parts import has_method
 from ..cache.tail import CacheLayer
+from ..document.index import Index
 from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, DUO, LLAMA_CPP, METHODS, PLAN, method_class, words
 from .auto import Auto
@@ -34,7 +34,7 @@ from .method import Assignment, Method
 from .parameters import Parameters, read_settings
 
 if TYPE_CHECKING:
-    from ..store.library import Library
+    from ..store.model_library import Library
 
 #: The words that are no methods, and what has their parameters.
 _CLASSES: dict[str, type[Parameters]] = {AUTO: Auto, DUO: Duo, PLAN: LayerBudgets}

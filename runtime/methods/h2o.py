@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
-from ..cache.index import Index
+from ...cpu_kernels.numba_support.compile import Shape
+from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.hooks import Hooks
-from ..cache.index import Index
-from ..cache.rope import Rope
+from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.attend.hooks import Hooks
+from ...cpu_kernels.numba_support.compile import Shape
+from ..cache.rotation_angles import Rope
+from ..document.index import Index
 from .parameters import Parameters, parameter
 
 #: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
 from ...cpu_kernels.methods.quest import CHUNK_PAGES, HOOKS, PAGE_ROWS, STATE, extras_bytes
-from ..cache.index import Index
+from ...cpu_kernels.numba_support.compile import Shape
+from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_READ, Heads, Keeps, Method
 from .parameters import parameter

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.cluster_means import mean_value_bytes
-from ...cpu_kernels.codes import BLOCK_ROWS, CODES
-from ...cpu_kernels.compile import LANES, Shape
-from ...cpu_kernels.head import CHUNK_ROWS
+from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, extras_bytes
-from ...cpu_kernels.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
-from ...cpu_kernels.tree import sort_by_tree
-from ..cache.index import Index
-from ..cache.rows import as_floats
+from ...cpu_kernels.numba_support.compile import LANES, Shape
+from ...cpu_kernels.select.cluster_means import mean_value_bytes
+from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
+from ...cpu_kernels.select.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
+from ...cpu_kernels.select.tree import sort_by_tree
+from ..cache.stored_rows import as_floats
+from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
 from .parameters import parameter

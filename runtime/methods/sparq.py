@@ -8,20 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.hooks import Hooks
-from ...cpu_kernels.methods.sparq import (
-    HOOKS,
-    HOOKS_OF_ONE_COPY,
-    MEASURED_CHUNKS,
-    STATE,
-    extras_bytes,
-    moments_bytes,
-)
-from ...cpu_kernels.scores import padded
-from ...cpu_kernels.vector import CACHE_LINE
-from ..cache.index import Index
+from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.attend.hooks import Hooks
+from ...cpu_kernels.methods.sparq import HOOKS, HOOKS_OF_ONE_COPY, MEASURED_CHUNKS, STATE, extras_bytes, moments_bytes
+from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.vector import CACHE_LINE
+from ...cpu_kernels.select.scores import padded
+from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
 from .parameters import parameter
@@ -197,7 +190,7 @@ def _quantised(heads: Heads) -> np.ndarray:
 
 
 def _element(heads: Heads) -> np.ndarray:
-    """Return the bytes of an element of the transposed copy (see cpu_kernels/columns.py)."""
+    """Return the bytes of an element of the transposed copy (see cpu_kernels/rows/columns.py)."""
     return np.where(_quantised(heads), 1, 2)
 
 

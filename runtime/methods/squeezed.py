@@ -9,23 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.cluster_items import (
-    BATCH_MEAN,
-    BATCH_UNION,
-    BY_HEAD,
-    ESTIMATE,
-    EXACT_TAIL,
-    LOOKUP_APART,
-)
-from ...cpu_kernels.cluster_means import mean_value_bytes
-from ...cpu_kernels.compile import Shape
-from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.hooks import Hooks
+from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.attend.hooks import Hooks
 from ...cpu_kernels.methods.squeezed import HOOKS, HOOKS_WITH_ESTIMATE, STATE, extras_bytes
-from ...cpu_kernels.scores import ITEMS_STEP, padded
-from ...cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, lookup_extras_bytes, order_of
-from ..cache.index import Calibration, Index, ThresholdCurve
-from ..cache.thresholds import measured_curve
+from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
+from ...cpu_kernels.select.cluster_means import mean_value_bytes
+from ...cpu_kernels.select.scores import ITEMS_STEP, padded
+from ...cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, lookup_extras_bytes, order_of
+from ..document.index import Calibration, Index, ThresholdCurve
+from ..document.thresholds import measured_curve
 from . import DEFAULT_BUDGET
 from .method import Heads, Method
 from .parameters import parameter
@@ -216,7 +209,7 @@ class Squeezed(Method):
         self.curve_of(index)
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set the rules, and the thresholds that were measured for the budget (see runtime/cache/thresholds.py)."""
+        """Set the rules, and the thresholds that were measured for the budget (see runtime/document/thresholds.py)."""
         state, curve = heads.state, self.curve_of(index)
         state["rules"], state["n_bytes"], state["threshold"] = self.rules, -1, -1
         if index is not None and curve is not None:

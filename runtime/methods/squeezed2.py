@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.hooks import Hooks
+from ...cpu_kernels.attend.hooks import Hooks
 from ...cpu_kernels.methods.squeezed2 import HOOKS, HOOKS_WITH_ESTIMATE, STATE
-from ...cpu_kernels.scores import COARSE_KEPT, padded
-from ..cache.index import Index, ThresholdCurve
+from ...cpu_kernels.select.scores import COARSE_KEPT, padded
+from ..document.index import Index, ThresholdCurve
 from .method import Heads
 from .parameters import parameter
 from .squeezed import Squeezed

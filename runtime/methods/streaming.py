@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.head import CHUNK_ROWS
-from ...cpu_kernels.scores import items_holding
-from ..cache.index import Index
+from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.select.scores import items_holding
+from ..document.index import Index
 from .method import CHUNK, EVICT, FULL, Heads, rows_to_keep
 from .parameters import parameter
 from .window import Window

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
-from ..cache.index import Index
+from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.compile import Q8_0
-from ...cpu_kernels.head import ANY_ORDER
+from ...cpu_kernels.attend.head import ANY_ORDER
+from ...cpu_kernels.numba_support.compile import Q8_0
 from ...errors import OctavoError
-from ..cache.cluster_means import ClusterMeans
-from ..cache.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
-from ..cache.rows import row_format
+from ..cache.stored_rows import row_format
 from ..cache.tail import CacheLayer
+from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.mean_values import ClusterMeans
 
 
 class ImpossibleError(ValueError):

@@ -4,14 +4,14 @@
 2. The folder is written under another name, synced, and renamed when everything is in it.
 3. The manifest names the format version, the hashes of model and document, where the document's file lay and where its
    pages and headings begin ("places": first character of its text, page, headings), the settings, and the type of keys
-   and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows.py). Of a part
-   of a long document it says which characters of the file's text ("part") it is, and which line it begins in
+   and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). Of a
+   part of a long document it says which characters of the file's text ("part") it is, and which line it begins in
    ("first_line"). For each file it has the size and the BLAKE3 checksum that the file itself names (files.py), and for
    itself that of its JSON without the entry `blake3`. Indexes from before have SHA-256 checksums of whole files in
    their place, and none of the manifest.
 4. Whoever opens an index checks what its arrays say (index_check.py), and the size of each file; its checksum too,
-   when check_marks.py says so. Names of files that rule 1 and 8 do not know, links and pipes are refused.
-5. A layer's file holds the arrays of `IndexLayer` (runtime/cache/index.py) under their names, `position` as one I64,
+   when verified_checksums.py says so. Names of files that rule 1 and 8 do not know, links and pipes are refused.
+5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
    and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has arrays
    of no centroids. `order` has each sorted row's position in the document.
 6. `document.safetensors` holds the `tokens`, and what is measured on the last tokens when all layers are clustered:
@@ -24,11 +24,11 @@
    `duo` has the [layer, head] of these heads, how many sinks and recent tokens they see, and how batches were read. A
    layer without such heads, and an index without such layers, has none of this.
 8. `thresholds-CALIBRATION.safetensors` holds thresholds that an attention asked for, under the names of
-   `ThresholdCurve`. They are measured on the queries the first time, by the `Calibration` (runtime/cache/index.py) that
-   the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest. Those
-   that are damaged are measured again.
+   `ThresholdCurve`. They are measured on the queries the first time, by the `Calibration` (runtime/document/index.py)
+   that the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest.
+   Those that are damaged are measured again.
 9. `means.safetensors` holds what estimates clusters that are not selected (`ClusterMeans` in
-   runtime/cache/cluster_means.py), as `NAME.N` of cached layer N, for the layers that have clusters. An index from
+   runtime/document/mean_values.py), as `NAME.N` of cached layer N, for the layers that have clusters. An index from
    before has none: the means are computed from its rows when an attention needs them.
 10. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
    gaps. A file without them is read too, but a Mac's GPU refuses it.
@@ -47,8 +47,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..cache.cluster_means import ClusterMeans
-from ..cache.index import Calibration, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.index import Calibration, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.mean_values import ClusterMeans
 from .files import DamagedError, disk_errors, map_arrays, write_arrays
 from .index_check import ImpossibleError, check_curve, check_index, check_layer
 from .locks import locked
@@ -74,7 +74,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     model_hash : str
         SHA-256 of the model that is to attend it.
     thorough : bool
-        Compare all files with their checksums, not only those that check_marks.py names.
+        Compare all files with their checksums, not only those that verified_checksums.py names.
 
     Returns
     -------

@@ -15,8 +15,8 @@ from typing import Any
 from blake3 import blake3
 
 from ...errors import OctavoError
-from .check_marks import CheckMarks
 from .files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
+from .verified_checksums import CheckMarks
 
 INDEX_VERSION = 4
 MANIFEST = "manifest.json"
@@ -140,7 +140,7 @@ def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dic
     manifest : dict
         Its manifest.
     thorough : bool
-        Compare the checksums of all files, not only of those that check_marks.py names.
+        Compare the checksums of all files, not only of those that verified_checksums.py names.
 
     Returns
     -------

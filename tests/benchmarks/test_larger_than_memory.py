@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from octavo.convert.texts import SHIPPED_NOVEL
-from octavo.runtime.models import default_model
+from octavo.documents.plain_text import SHIPPED_NOVEL
+from octavo.runtime.models.find_model import default_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "larger_than_memory.py"
 GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from octavo.convert.reads import READS
+from octavo.ask.reads import READS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "many_documents.py"
 

@@ -187,7 +187,7 @@ def test_context_longer_than_the_models_own_is_told(document, on_tiny):
 
 def test_interrupted_answer(document, on_tiny, monkeypatch):
     """What came is kept, and its line is ended."""
-    from octavo.runtime.session import Session
+    from octavo.ask.session import Session
 
     def stream(self, question):
         yield "The Pet"

@@ -6,7 +6,7 @@ import pytest
 from helpers.command_line import cut, fails, octavo
 
 from octavo.runtime.llama import Llama
-from octavo.runtime.store.library import Library
+from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import PLAN_VERSION
 
 ATTENTIONS = [
@@ -80,7 +80,7 @@ def test_chat_needs_no_document(on_tiny, attention):
 
 def test_chat_without_a_document_says_nothing_of_one(on_tiny, tiny_model):
     """The prompt is the template's, and holds the question only."""
-    from octavo.runtime.session import Sampling, Session
+    from octavo.ask.session import Sampling, Session
 
     llama = Llama(tiny_model, n_threads=2)
     session = Session(llama, Sampling(max_tokens=1, temperature=0))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import octavo
-from octavo.runtime.models import default_model
+from octavo.runtime.models.find_model import default_model
 
 HEADS = [(4, 0), (22, 1)]  # layer and KV head
 N_TOKENS, N_QUERIES = 700, 8

@@ -7,9 +7,9 @@ import pytest
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.convert.progress import Silent
-from octavo.cpu_kernels.head import ANY_ORDER
+from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.evaluation.synthetic import fill_at_random, random_layer
+from octavo.progress import Silent
 from octavo.runtime.cache.tail import CacheLayer
 
 SETTINGS = ClusterSettings()

@@ -17,12 +17,12 @@ from helpers.kernel_inputs import (
     store_rows,
 )
 
-from octavo.cpu_kernels.decode import attend_share, decode_scratch_bytes, merge_shares
-from octavo.cpu_kernels.head import ANY_ORDER
-from octavo.cpu_kernels.partials import partial_size
-from octavo.cpu_kernels.prefill import attend_tile, tile_scratch_size
-from octavo.cpu_kernels.spans import ALL_HEADS, SPAN
-from octavo.cpu_kernels.tile_scratch import most_queries
+from octavo.cpu_kernels.attend.decode import attend_share, decode_scratch_bytes, merge_shares
+from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.attend.partials import partial_size
+from octavo.cpu_kernels.attend.spans import ALL_HEADS, SPAN
+from octavo.cpu_kernels.prefill.attend_batch import attend_tile, tile_scratch_size
+from octavo.cpu_kernels.prefill.tile_scratch import most_queries
 
 
 def span_array(spans):

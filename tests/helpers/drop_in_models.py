@@ -13,7 +13,7 @@ from types import ModuleType
 import llama_cpp
 
 import octavo
-from octavo.runtime import model_file
+from octavo.runtime.models import model_file
 
 from . import tiny_models, word_model, zoo
 

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 
-from octavo.convert.progress import Silent
 from octavo.evaluation.evaluate import Evaluation, Settings
 from octavo.evaluation.measures import log_softmax
 from octavo.evaluation.samples import Outcome
@@ -16,7 +15,8 @@ from octavo.evaluation.tasks.passkey import Passkey
 from octavo.evaluation.tasks.perplexity import Perplexity
 from octavo.evaluation.tasks.qa import QA
 from octavo.evaluation.tasks.repetition import Repetition
-from octavo.runtime.store.library import Library
+from octavo.progress import Silent
+from octavo.runtime.store.model_library import Library
 
 PROSE = (Perplexity(), Repetition(), Passkey(), Needle(), Agreement())  # texts of exactly the requested depth
 WRITTEN = (Repetition(), Passkey(), Needle(), QA(), FixedContext())  # the model writes its answers

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from octavo.cpu_kernels.head import HEAD
+from octavo.cpu_kernels.attend.head import HEAD
 from octavo.metal.gpu import Frameworks
-from octavo.metal.parts import method_names
 from octavo.metal.records import GPU_STEP
+from octavo.metal.shader_parts import method_names
 from octavo.runtime.methods import method_class
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -6,11 +6,11 @@ import numpy as np
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.convert.index import IndexBuilder, identity
-from octavo.convert.progress import Silent
-from octavo.convert.readers.document import Document
+from octavo.convert.index_builder import IndexBuilder, identity
+from octavo.documents.document import Document
+from octavo.progress import Silent
 from octavo.runtime.store.files import map_arrays
-from octavo.runtime.store.library import Library, hash_text
+from octavo.runtime.store.model_library import Library, hash_text
 
 SAME = 0.01  # the same numbers in f16, added up in another order; logits have a standard deviation of about three
 NAME = "document.txt"

@@ -6,15 +6,15 @@ import numpy as np
 from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
 
-from octavo.cpu_kernels import columns
-from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
-from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
-from octavo.cpu_kernels.scores import padded, selection_scratch_bytes
-from octavo.cpu_kernels.spans import SPAN
-from octavo.runtime.cache.rows import as_floats
+from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.rows import columns
+from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
+from octavo.runtime.cache.stored_rows import as_floats
 
 
 def page_bounds(keys):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from helpers import oracle
 
-from octavo.cpu_kernels import nibbles, rows
-from octavo.cpu_kernels.compile import F16, HAS_AMX, NIBBLES, Q4_0, Q8_0, Shape
-from octavo.cpu_kernels.spans import ALL_HEADS
+from octavo.cpu_kernels.attend.spans import ALL_HEADS
+from octavo.cpu_kernels.numba_support.compile import F16, HAS_AMX, NIBBLES, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.rows import q4_0, rows
 
 HEAD_DIMS = [8, 40, 64, 72, 80, 96, 128, 256]
 #: The shape of most tests that are not about shapes, with each type of keys and values. With q4_0 it is that of the
@@ -183,11 +183,11 @@ class LoadedQuery:
 
     def _read_nibble_query(self, shape):
         """Read the elements, which lie as a block's codes do, and rotate them back."""
-        blocks, at_once = nibbles.nibble_blocks(shape.head_dim), nibbles.blocks_at_once(shape.head_dim)
+        blocks, at_once = q4_0.nibble_blocks(shape.head_dim), q4_0.blocks_at_once(shape.head_dim)
         elements = self._room.view(np.int8, shape.group, len(blocks) // at_once, 2, at_once, NIBBLES // 2)
         elements = elements.swapaxes(2, 3).reshape(shape.group, len(blocks), 2, NIBBLES // 2)
         parts = [elements[:, i, :, : length // 2].reshape(shape.group, -1) for i, (_, length) in enumerate(blocks)]
-        self.scales = self._room.view(np.float32, shape.group, 1, at=nibbles.nibble_query(shape, 0).scales)
+        self.scales = self._room.view(np.float32, shape.group, 1, at=q4_0.nibble_query(shape, 0).scales)
         self.floats = oracle.rotate(np.hstack(parts) * self.scales.astype(np.float64))
 
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from octavo.serve import page
+from octavo.serve.http import page_route
 
 #: How many of the prompt's tokens are the question's.
 QUESTION_TOKENS = 26
@@ -281,7 +281,9 @@ def application(server: PageServer) -> Starlette:
         ("/v1/files/{id}/content", content, "GET"),
         ("/v1/chat/completions", chat, "POST"),
     ]
-    return Starlette(routes=[*page.routes, *(Route(path, guarded(run), methods=[verb]) for path, run, verb in api)])
+    return Starlette(
+        routes=[*page_route.routes, *(Route(path, guarded(run), methods=[verb]) for path, run, verb in api)]
+    )
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import uvicorn
 
-from octavo.runtime.loading import load
-from octavo.runtime.session import Sampling
-from octavo.runtime.store.library import Library
-from octavo.serve.app import application, open_server
+from octavo.ask.session import Sampling
+from octavo.runtime.models.load_model import load
+from octavo.runtime.store.model_library import Library
+from octavo.serve.http.app import application, open_server
 
 #: Arguments of `load`, and of `index_documents`.
 SETTINGS: dict[str, Any] = {

@@ -7,12 +7,12 @@ import numpy as np
 from helpers.kernel_inputs import address
 from metal_simulator.simulator import Address, Library
 
-from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, HEAD
-from octavo.cpu_kernels.spans import SPAN
-from octavo.metal.library import source
-from octavo.metal.parts import defines, method_names
+from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD
+from octavo.cpu_kernels.attend.spans import SPAN
+from octavo.cpu_kernels.numba_support.compile import Shape
 from octavo.metal.records import GPU_STEP, SELECTED_BYTES
+from octavo.metal.shader_library import source
+from octavo.metal.shader_parts import defines, method_names
 
 #: A Span of the shaders (metal/common.metal).
 GPU_SPAN = np.dtype(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import octavo
 from octavo import OctavoError
 from octavo.convert.clusters import ClusterSettings
-from octavo.convert.documents import Source, attach_document
-from octavo.convert.progress import Silent
+from octavo.library.open_index import Source, attach_document
+from octavo.progress import Silent
 from octavo.runtime.store import index_files, manifest
 from octavo.runtime.store.files import checksum_of
 from octavo.runtime.store.index_files import open_index
@@ -241,7 +241,7 @@ def mutated_header(content, rng):
 
 def test_headers_of_models(tiny_model, tmp_path, amount, tally, loads_apart, monkeypatch):
     """Each model that passes our check is loaded in the process for it, and then in this one."""
-    from octavo.runtime import model_file
+    from octavo.runtime.models import model_file
 
     monkeypatch.setattr(model_file, "load_apart", loads_apart)
     content, rng, path = tiny_model.read_bytes(), random.Random(2), tmp_path / "model.gguf"

@@ -17,7 +17,7 @@ from helpers.index_builds import assert_same_index, build, library_of
 
 import octavo
 from octavo import OctavoError
-from octavo.runtime.session import Sampling, Session
+from octavo.ask.session import Sampling, Session
 from octavo.runtime.store import files
 from octavo.runtime.store.index_files import open_index
 

@@ -13,7 +13,7 @@ import psutil
 from helpers.command_line import SENTENCES
 from helpers.served import serving
 
-from octavo.serve import sequences
+from octavo.serve.engine import sequences
 
 #: Clients that ask at once: more than the server answers at once.
 N_CLIENTS = 8

@@ -4,7 +4,7 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.runtime import model_file
+from octavo.runtime.models import model_file
 from octavo.runtime.prompt import Prompt
 
 _EACH = "{% for m in messages %}"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from octavo.cpu_kernels.vector import CACHE_LINE
+from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
-from octavo.runtime.devices.cpu import CpuDevice
-from octavo.runtime.graph.nodes import AttentionNode
-from octavo.runtime.interruption import Interruption
+from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.graph.attention_nodes import AttentionNode
 from octavo.runtime.methods.compose import assign
+from octavo.runtime.process.interruption import Interruption
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 7])

@@ -5,10 +5,10 @@ import pytest
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.convert.index import identity
+from octavo.convert.index_builder import identity
 from octavo.errors import OctavoError
-from octavo.runtime.llama_arguments import rope_arguments
-from octavo.runtime.store.library import Library, hash_text
+from octavo.runtime.models.llama_arguments import rope_arguments
+from octavo.runtime.store.model_library import Library, hash_text
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 300).tolist()
 SAME = 0.02  # as in test_parity.py

@@ -12,23 +12,23 @@ from helpers.kernel_inputs import KV_TYPES, address, halves, normal, store_rows
 
 from octavo.convert.calibrate import attention_mass, calibrate
 from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
-from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.head import ANY_ORDER
+from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
-from octavo.cpu_kernels.scores import COARSE_KEPT
+from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.select.scores import COARSE_KEPT
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.index import Calibration
-from octavo.runtime.cache.rows import as_floats, row_format
+from octavo.runtime.cache.stored_rows import as_floats, row_format
 from octavo.runtime.cache.tail import CacheLayer
-from octavo.runtime.cache.thresholds import (
+from octavo.runtime.document.index import Calibration
+from octavo.runtime.document.thresholds import (
     NodeQueries,
     measured_curve,
     one_level_curve,
     query_head_importance,
     two_level_curve,
 )
-from octavo.runtime.llama_arguments import GGML_TYPES
+from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 
 HEAD_DIM, GROUP = 64, 3

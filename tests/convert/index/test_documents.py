@@ -26,12 +26,12 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert import documents
-from octavo.convert.documents import Source, attach_document, index_document
 from octavo.convert.pipeline import document_tokens
-from octavo.convert.progress import Silent
-from octavo.runtime.cache.index import Calibration
-from octavo.runtime.cache.thresholds import measured_curve
+from octavo.library import open_index as documents
+from octavo.library.open_index import Source, attach_document, index_document
+from octavo.progress import Silent
+from octavo.runtime.document.index import Calibration
+from octavo.runtime.document.thresholds import measured_curve
 from octavo.runtime.store.index_files import open_index
 
 # Documents as users open them.

@@ -20,10 +20,10 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.documents import Source, attach_document, index_document
-from octavo.convert.index import identity
+from octavo.convert.index_builder import identity
 from octavo.convert.pipeline import document_tokens, read
-from octavo.convert.progress import Silent
+from octavo.library.open_index import Source, attach_document, index_document
+from octavo.progress import Silent
 from octavo.runtime.store.files import read_json, sha256_of
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST

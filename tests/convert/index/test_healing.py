@@ -22,14 +22,14 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.catalogue import remove
-from octavo.convert.documents import Source, attach_document, index_document
-from octavo.convert.index import IndexBuilder, identity
-from octavo.convert.readers.document import Document
+from octavo.convert.index_builder import IndexBuilder, identity
+from octavo.documents.document import Document
+from octavo.library.catalogue import remove
+from octavo.library.open_index import Source, attach_document, index_document
 from octavo.runtime.store.files import PARTIAL
 from octavo.runtime.store.index_files import open_index
-from octavo.runtime.store.library import hash_text
 from octavo.runtime.store.locks import locked
+from octavo.runtime.store.model_library import hash_text
 
 
 @pytest.fixture

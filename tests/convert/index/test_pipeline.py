@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octavo import OctavoError
 from octavo.convert.pipeline import batches, cluster, document_tokens, keep_whole, read
-from octavo.convert.progress import Silent
+from octavo.progress import Silent
 
 
 @given(st.integers(0, 300), st.integers(0, 2000), st.integers(1, 512), st.integers(0, 512))

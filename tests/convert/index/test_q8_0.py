@@ -31,13 +31,13 @@ from safetensors.numpy import load_file
 
 from octavo import OctavoError
 from octavo.convert.clusters import cluster_keys, settings_for
-from octavo.convert.documents import Source, attach_document, index_document
-from octavo.convert.index import identity
+from octavo.convert.index_builder import identity
 from octavo.convert.pipeline import document_tokens
-from octavo.convert.progress import Silent
-from octavo.runtime.cache.index import Calibration
-from octavo.runtime.cache.rows import as_floats
-from octavo.runtime.cache.thresholds import measured_curve
+from octavo.library.open_index import Source, attach_document, index_document
+from octavo.progress import Silent
+from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.index import Calibration
+from octavo.runtime.document.thresholds import measured_curve
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
 

@@ -16,9 +16,9 @@ from octavo.convert.plan.heads import (
     round_sizes,
     streaming,
 )
-from octavo.convert.plan.layers import ResidualChange
+from octavo.convert.plan.layer_importance import ResidualChange
 from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, recall_text
-from octavo.convert.texts import SHIPPED_NOVEL
+from octavo.documents.plain_text import SHIPPED_NOVEL
 from octavo.runtime.methods.layer_budgets import budget_scales, importance_groups
 
 

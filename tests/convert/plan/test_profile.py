@@ -10,14 +10,14 @@ from helpers.index_builds import Recorded
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.plan import layers as layers_module
+from octavo.convert.plan import layer_importance as layers_module
 from octavo.convert.plan import profile as profile_module
 from octavo.convert.plan.heads import full_heads
 from octavo.convert.plan.profile import ProfileSettings, profile
 from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION
-from octavo.convert.progress import Silent
+from octavo.progress import Silent
 from octavo.runtime.methods.method import Keeps
-from octavo.runtime.store.library import Library
+from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import read_plan
 
 METHODS = ["h2o", "quest"]

@@ -8,15 +8,8 @@ from helpers import tiny_models
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.plan.recall_texts import (
-    PASSKEYS,
-    REPETITION,
-    Haystack,
-    passkey_text,
-    recall_text,
-    repetition_text,
-)
-from octavo.convert.texts import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION, Haystack, passkey_text, recall_text, repetition_text
+from octavo.documents.plain_text import SHIPPED_NOVEL
 
 
 @pytest.fixture(scope="module")

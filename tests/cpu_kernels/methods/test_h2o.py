@@ -20,10 +20,10 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.methods import h2o
 from octavo.cpu_kernels.methods.h2o import evict, score_kept, select_kept
+from octavo.cpu_kernels.numba_support.compile import Shape
 
 MASSES = {
     "random": lambda rng, n: rng.random(n),

@@ -8,14 +8,14 @@ from helpers.kernel_heads import queries_of, random_head
 from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, shapes
 from helpers.sketched_heads import COLUMNS, SKETCH, before_the_newest, field, tend
 
-from octavo.cpu_kernels import leaves
-from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
-from octavo.cpu_kernels.compile import F16, LANES, Q8_0
-from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, SINKS
-from octavo.cpu_kernels.scores import rest_of
-from octavo.cpu_kernels.tail_codes import BLOCKS, RECENT, ready_blocks
+from octavo.cpu_kernels.numba_support.compile import F16, LANES, Q8_0
+from octavo.cpu_kernels.select import leaves
+from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
+from octavo.cpu_kernels.select.scores import rest_of
+from octavo.cpu_kernels.select.tail_codes import BLOCKS, RECENT, ready_blocks
 
 SHAPES = shapes([(64, 3, F16), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 N_ROWS, N_LEAVES, N_LOOKED_UP = 2700, 32, 12

@@ -13,8 +13,7 @@ from helpers.attention_cases import attend_spans
 from helpers.kernel_heads import ONE_COPY, Head, queries_of, random_head
 from helpers.kernel_inputs import SAME, address, relative_error
 
-from octavo.cpu_kernels.compile import Shape
-from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest, sparq, squeezed2
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_pages
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
@@ -28,7 +27,8 @@ from octavo.cpu_kernels.methods.squeezed import (
     select_clusters,
 )
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
-from octavo.cpu_kernels.tail_clusters import RECENT
+from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.select.tail_clusters import RECENT
 
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")
 N_ROWS, N_QUERIES = 700, 8

@@ -18,14 +18,14 @@ from helpers.sketched_heads import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels import codes
-from octavo.cpu_kernels.codes import BLOCK_ROWS, CODES
-from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0
-from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
-from octavo.cpu_kernels.scores import rest_of
-from octavo.cpu_kernels.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
+from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
+from octavo.cpu_kernels.select import product_quantisation as codes
+from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
+from octavo.cpu_kernels.select.scores import rest_of
+from octavo.cpu_kernels.select.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
 
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from octavo.convert.progress import Silent
-from octavo.evaluation.folders import evaluate
-from octavo.evaluation.folders.evaluate import FolderEvaluation, FolderSettings
+from octavo.evaluation.folders import evaluate_folder as evaluate
+from octavo.evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
 from octavo.evaluation.folders.multikey import FolderMultikey
 from octavo.evaluation.folders.ways import WAYS, Reading
+from octavo.progress import Silent
 from octavo.runtime.llama import Llama
-from octavo.runtime.store.library import Library
+from octavo.runtime.store.model_library import Library
 
 TASK = FolderMultikey(documents=3, keys=2)
 

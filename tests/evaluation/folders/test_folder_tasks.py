@@ -5,9 +5,9 @@ import pytest
 
 from octavo.errors import OctavoError
 from octavo.evaluation.folders import FOLDER_TASKS, folder_task_class
+from octavo.evaluation.folders.folder_needle import FolderNeedle
+from octavo.evaluation.folders.folder_qa import FolderQA
 from octavo.evaluation.folders.multikey import FolderMultikey
-from octavo.evaluation.folders.needle import FolderNeedle
-from octavo.evaluation.folders.qa import FolderQA
 
 CASES = [
     (FolderNeedle(documents=12), 1500, 10),

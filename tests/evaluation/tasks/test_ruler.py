@@ -10,11 +10,11 @@ from helpers.evaluation_runs import decoded, noise, outcome
 
 from octavo.errors import OctavoError
 from octavo.evaluation.tasks.common_words import CommonWords
-from octavo.evaluation.tasks.data import NOVEL
 from octavo.evaluation.tasks.frequent_words import FrequentWords
 from octavo.evaluation.tasks.niah import MultiKeyNiah, MultiQueryNiah, MultiValueNiah, SingleNiah
 from octavo.evaluation.tasks.ruler import NOISE
-from octavo.evaluation.tasks.scores import recall
+from octavo.evaluation.tasks.task_data import NOVEL
+from octavo.evaluation.tasks.text_scores import recall
 from octavo.evaluation.tasks.variable_tracking import VariableTracking
 
 DEPTH = 3000

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from octavo.cli import main as cli_main
-from octavo.convert.progress import Silent
-from octavo.cpu_kernels.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.compile import F16, Q8_0, Shape
 from octavo.evaluation import doctor
 from octavo.evaluation.device_layer import largest_error
 from octavo.metal import gpu
+from octavo.progress import Silent
 
 HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
 EXAMINATION = doctor.Examination(

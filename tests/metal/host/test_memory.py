@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from octavo import OctavoError
-from octavo.cpu_kernels.head import HEAD
-from octavo.metal import memory as shared
+from octavo.cpu_kernels.attend.head import HEAD
+from octavo.metal import shared_memory as shared
 from octavo.metal.gpu import open_gpu
-from octavo.metal.memory import ALIGNMENT, ARENA_BYTES, SharedMemory
 from octavo.metal.records import GpuHeads, State
+from octavo.metal.shared_memory import ALIGNMENT, ARENA_BYTES, SharedMemory
 from octavo.runtime.store.files import map_arrays, write_arrays
 
 

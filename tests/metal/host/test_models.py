@@ -10,7 +10,7 @@ from helpers.index_builds import build, library_of
 import octavo
 from octavo.convert.plan.heads import streaming
 from octavo.runtime.graph import ggml
-from octavo.runtime.llama_arguments import GGML_TYPES
+from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 

@@ -11,10 +11,11 @@ from helpers import fake_metal
 import octavo
 from octavo import OctavoError
 from octavo.convert.plan.heads import streaming
-from octavo.cpu_kernels.compile import Shape
-from octavo.metal import gpu, memory
-from octavo.metal.library import HELPERS, KERNELS, THREADS, library, source
-from octavo.metal.parts import FUNCTIONS, defines, method_names, part_text
+from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.metal import gpu
+from octavo.metal import shared_memory as memory
+from octavo.metal.shader_library import HELPERS, KERNELS, THREADS, library, source
+from octavo.metal.shader_parts import FUNCTIONS, defines, method_names, part_text
 from octavo.runtime.devices import choose as devices
 
 LAYERS, KV_HEADS, GROUP = 3, 2, 2
@@ -307,7 +308,7 @@ def test_the_fake_notices_what_is_out_of_order(metal):
 
 
 def test_the_fake_notices_an_address_of_the_cpu(tiny_model, metal, monkeypatch):
-    from octavo.metal.memory import SharedMemory
+    from octavo.metal.shared_memory import SharedMemory
 
     llama = new_llama(tiny_model)
     monkeypatch.setattr(SharedMemory, "on_gpu", lambda self, addresses: addresses)

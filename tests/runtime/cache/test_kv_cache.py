@@ -11,14 +11,14 @@ from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
 from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 
-from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
-from octavo.cpu_kernels.head import ANY_ORDER, CHUNK_ROWS, extras_offset
-from octavo.cpu_kernels.vector import CACHE_LINE
+from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
 from octavo.errors import OctavoError
-from octavo.runtime.cache.index import Index, IndexLayer
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.rows import as_floats, kv_type_of, row_format, write_floats
+from octavo.runtime.cache.stored_rows import as_floats, kv_type_of, row_format, write_floats
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.index import Index, IndexLayer
 from octavo.runtime.methods.compose import assign
 
 SHAPES = [(2, 64, 0), (3, 8, 20), (1, 80, 0)]  # KV heads, head_dim, window

@@ -5,12 +5,12 @@ import pytest
 from helpers.cache_rows import part, random_rows
 from helpers.kernel_inputs import KV_TYPES
 
-from octavo.cpu_kernels.compile import F16
-from octavo.cpu_kernels.head import CHUNK_ROWS, extras_offset
-from octavo.cpu_kernels.tail_clusters import CHUNK_CLUSTERS, RECENT
-from octavo.runtime.cache.index import Index, IndexLayer
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.numba_support.compile import F16
+from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.index import Index, IndexLayer
 from octavo.runtime.methods.compose import assign
 
 SHAPES = [(2, 64, 0), (1, 8, 20)]  # KV heads, head_dim, window

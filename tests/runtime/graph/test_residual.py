@@ -6,7 +6,7 @@ from helpers import tiny_models
 
 import octavo
 from octavo.convert.plan.heads import HIDDEN, evaluate
-from octavo.convert.plan.layers import ResidualChange
+from octavo.convert.plan.layer_importance import ResidualChange
 from octavo.runtime.graph.residual import ResidualSums, watch_residual
 
 TOKENS = np.random.default_rng(3).integers(0, 256, 700).tolist()  # two batches

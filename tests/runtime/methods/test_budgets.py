@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.convert.clusters import settings_for
-from octavo.cpu_kernels.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.index import Index, IndexLayer, LastQueries
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.rows import row_format
+from octavo.runtime.cache.stored_rows import row_format
 from octavo.runtime.cache.tail import CacheLayer
-from octavo.runtime.devices.cpu import CpuDevice
-from octavo.runtime.graph.nodes import AttentionNode
-from octavo.runtime.interruption import Interruption
+from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.document.index import Index, IndexLayer, LastQueries
+from octavo.runtime.graph.attention_nodes import AttentionNode
 from octavo.runtime.methods.budgets import scaled
 from octavo.runtime.methods.compose import assign
+from octavo.runtime.process.interruption import Interruption
 from octavo.runtime.store.plan import Plan
 
 N_LAYERS, GROUP = 30, 2

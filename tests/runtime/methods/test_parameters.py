@@ -10,14 +10,7 @@ from octavo.cli.option_types import AttentionListType
 from octavo.errors import OctavoError
 from octavo.runtime.methods import words
 from octavo.runtime.methods.compose import parameters_of, parse
-from octavo.runtime.methods.parameters import (
-    Parameters,
-    explain,
-    explain_presets,
-    parameter,
-    read_settings,
-    summary,
-)
+from octavo.runtime.methods.parameters import Parameters, explain, explain_presets, parameter, read_settings, summary
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import pytest
 from helpers import papers, tiny_models
 
 import octavo
-from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods.h2o import positions_and_attention
-from octavo.runtime.cache.rows import as_floats
+from octavo.runtime.cache.stored_rows import as_floats
 
 TOKENS = np.random.default_rng(8).integers(32, 127, 1500).tolist()
 EVICTING = ["h2o:prefill=full", "streaming:prefill=full"]

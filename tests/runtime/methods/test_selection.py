@@ -11,9 +11,9 @@ import pytest
 from helpers import oracle
 
 import octavo
-from octavo.cpu_kernels.head import ANY_ORDER
-from octavo.runtime.cache.index import Calibration, Index, IndexLayer, ThresholdCurve
-from octavo.runtime.cache.thresholds import query_head_importance
+from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.runtime.document.index import Calibration, Index, IndexLayer, ThresholdCurve
+from octavo.runtime.document.thresholds import query_head_importance
 
 HEAD_DIM, N_KV_HEAD = 64, 2
 CURVE = ThresholdCurve(np.array([0.1, 1.0]), np.full((16, 2), [0.5, 1e-9]))

@@ -6,8 +6,8 @@ from helpers import tiny_models
 from helpers.index_builds import build, library_of, text_of
 
 import octavo
-from octavo.cpu_kernels.codes import BLOCK_ROWS
-from octavo.cpu_kernels.head import CHUNK_ROWS
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS
+from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS
 from octavo.runtime.store.index_files import open_index
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three

@@ -7,13 +7,13 @@ import pytest
 from helpers.index_builds import thresholds_of
 
 from octavo.convert.clusters import ClusterSettings
-from octavo.cpu_kernels.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
-from octavo.cpu_kernels.compile import Shape
+from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.index import Calibration, Index, ThresholdCurve
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.index import Calibration, Index, ThresholdCurve
 from octavo.runtime.methods.budgets import share_out
 from octavo.runtime.methods.compose import assign, parse
 from octavo.runtime.methods.squeezed import Squeezed

@@ -12,7 +12,7 @@ import octavo
 from octavo.errors import OctavoError
 from octavo.runtime.cache import kv_cache
 from octavo.runtime.context import ENDLESS
-from octavo.runtime.graph import nodes
+from octavo.runtime.graph import attention_nodes as nodes
 
 SAME = 0.02  # as in test_on_models.py
 TOKENS = np.random.default_rng(8).integers(32, 127, 2000).tolist()

@@ -1,0 +1,1 @@
+"""Questions to answers with sources, over open documents."""

@@ -1,0 +1,159 @@
+"""A conversation as it stands: its tokens, with their keys and values, so that it goes on at once; and its file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import OctavoError
+from ..runtime.cache.tail import Rows
+from ..runtime.llama import Llama
+from ..runtime.store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A question, how many tokens the context held before it, and those of the answer before that were not read."""
+
+    question: str
+    start: int
+    unread: list[int]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What a context holds after the document.
+
+    Parameters
+    ----------
+    follows : str
+        Hash of the tokens before it: those of the document, or of nothing.
+    tokens : list of int
+        Its tokens.
+    rows : list of (keys, values), one for each layer
+        Their keys and values; an empty list if the attention forgets some, so that the tokens have to be read again.
+    unread : list of int
+        Tokens of the last answer that the model has not read yet.
+    last : Turn or None
+        The last question.
+    """
+
+    follows: str
+    tokens: list[int]
+    rows: list[Rows]
+    unread: list[int]
+    last: Turn | None
+
+    @classmethod
+    def of(cls, llama: Llama, n_document: int, unread: list[int], last: Turn | None) -> Conversation:
+        """Copy the conversation that a model holds after n_document tokens."""
+        cache = llama.context.cache
+        tokens = llama.input_ids[n_document : llama.n_tokens].tolist()
+        start = cache.n_tail - len(tokens)
+        rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
+        return cls(hash_tokens(llama.input_ids[:n_document]), tokens, rows, unread, last)
+
+    def resume(self, llama: Llama, n_document: int) -> None:
+        """Go on with the conversation after n_document tokens, which the model holds and nothing after them.
+
+        Raises
+        ------
+        OctavoError
+            It was over another document, or does not fit the context.
+        """
+        if self.follows != hash_tokens(llama.input_ids[:n_document]):
+            raise OctavoError("This conversation was over another document, or with another prompt.")
+        llama.context.check_room(len(self.tokens))
+        if self.rows and not llama.context.cache.evicts:
+            llama.extend(self.tokens, self.rows)
+        elif self.tokens:
+            llama.read(self.tokens)
+
+
+def hash_tokens(tokens: np.ndarray) -> str:
+    """Return the hash of tokens, in hexadecimal digits."""
+    return hashlib.sha256(np.asarray(tokens, np.int32).tobytes()).hexdigest()
+
+
+def write_conversation(path: Path, conversation: Conversation, model: str, kv_type: str) -> None:
+    """Write a conversation to a file, in place of what it held.
+
+    Parameters
+    ----------
+    path : Path
+        The file, safetensors.
+    conversation : Conversation
+        What to write.
+    model : str
+        Hash of the model file.
+    kv_type : str
+        How keys and values are stored.
+
+    Raises
+    ------
+    OctavoError
+        The file cannot be written.
+    """
+    last = conversation.last
+    header = {
+        "format_version": _VERSION,
+        "model": model,
+        "kv_type": kv_type,
+        "follows": conversation.follows,
+        "unread": conversation.unread,
+        "last": last and [last.question, last.start, last.unread],
+    }
+    arrays: dict[str, np.ndarray] = {
+        "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
+        "tokens": np.array(conversation.tokens, np.int32),
+    }
+    for i, (keys, values) in enumerate(conversation.rows):
+        arrays |= {f"keys.{i}": keys, f"values.{i}": values}
+    make_private(path.parent)
+    write_arrays(path, arrays)
+
+
+def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True) -> Conversation:
+    """Read a conversation.
+
+    Parameters
+    ----------
+    path : Path
+        File that `write_conversation` wrote.
+    model : str
+        Hash of the model file.
+    kv_type : str
+        How keys and values are stored; if it differs, the rows are left out.
+    checked : bool
+        Whether to compare the file with its checksum.
+
+    Raises
+    ------
+    OctavoError
+        There is no such file, it holds no conversation, or one with another model.
+    """
+    if not path.is_file():
+        raise OctavoError(f"There is no conversation {path}.")
+    try:
+        arrays = map_arrays(path, checked=checked and bool(stored_checksum(path)))  # those from before have none
+        header = json.loads(arrays["header"].tobytes())
+        if header["format_version"] != _VERSION:
+            raise OctavoError(f"The conversation {path} was saved by another version of octavo.")
+        if header["model"] != model:
+            raise OctavoError(f"The conversation {path} was with another model.")
+        n_layers = sum(name.startswith("keys.") for name in arrays) if header["kv_type"] == kv_type else 0
+        return Conversation(
+            follows=str(header["follows"]),
+            tokens=arrays["tokens"].tolist(),
+            rows=[(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)],
+            unread=[int(token) for token in header["unread"]],
+            last=header["last"] and Turn(*header["last"]),
+        )
+    except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
+        raise OctavoError(f"{path} is no conversation that octavo saved, or is damaged.") from problem

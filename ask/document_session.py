@@ -1,0 +1,105 @@
+"""A conversation over an open document, whose answers can be asked for their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..documents.document import Place
+from ..errors import OctavoError
+from ..runtime.llama import Llama
+from ..runtime.query_recorder import QueryHead, Recorder
+from ..runtime.store.model_library import Library
+from .passages import Passage, TokenText, passages
+from .session import Sampling, Session
+
+
+class Document(Session):
+    """A document that is open for questions. `open_document` returns one.
+
+    Parameters
+    ----------
+    llama : Llama
+        A model that holds the document.
+    sampling : Sampling
+        How answers are drawn.
+    path : Path
+        The document's file.
+    system : str
+        What the model is told before the first question.
+    described : dict
+        What the index says of the document.
+    heads : sequence of QueryHead, optional
+        The heads by which `sources` finds where an answer comes from; None if nobody is to ask.
+    library : Library
+        The model's indexes.
+
+    Attributes
+    ----------
+    path : Path
+        The document's file.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        sampling: Sampling,
+        path: Path,
+        system: str,
+        described: dict[str, Any],
+        heads: Sequence[QueryHead] | None,
+        library: Library,
+    ) -> None:
+        context = llama.context
+        recorder = None if heads is None else Recorder(context.nodes, context.shapes, heads)
+        super().__init__(llama, sampling, system, recorder, library)
+        self.path, self._described = path, described
+
+    def sources(self, most: int = 3) -> list[Passage]:
+        """Find the passages of the document that the last answer comes from.
+
+        They are what the answer's tokens attended beyond what any token attends, by the heads that retrieve
+        (docs/sources.md).
+
+        Parameters
+        ----------
+        most : int
+            Most passages to return.
+
+        Returns
+        -------
+        list of Passage
+            Those with the largest shares first; none if the answer does not come from the document.
+
+        Raises
+        ------
+        OctavoError
+            There is no answer yet, the document was opened with `sources=False`, or none of the heads that retrieve
+            sees the whole document, as in models whose windows all slide.
+        """
+        attended = self._attended()[:, len(self.prompt.head()) :]
+        text, places = self._text
+        return passages(text, places, attended, most)
+
+    def _attended(self) -> np.ndarray:
+        """What the last answer paid to the document's tokens (`Recorder.attended`)."""
+        if self._recorder is None:
+            raise OctavoError("Sources are not recorded: open the document with sources=True.")
+        document = self.llama.context.cache.document
+        if self.answer is None or document is None:
+            raise OctavoError("There is no answer yet, so it has no sources.")
+        return self._recorder.attended(document)
+
+    @cached_property
+    def _text(self) -> tuple[TokenText, list[Place]]:
+        """The document's text and places."""
+        return self._text_of(self.llama.input_ids[: self.n_document], self._described)
+
+    def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
+        """Text and places of a document with these tokens, of which its index says this."""
+        text = TokenText.of_document(self.llama, tokens[len(self.prompt.head()) :], described)
+        return text, [Place(*place) for place in described.get("places", ())]

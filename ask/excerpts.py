@@ -1,0 +1,141 @@
+"""Lay excerpts of several documents out as one context, with the keys and values that they have in their documents.
+
+RoPE makes attention depend on how far a key is from a query, so keys that are turned by as many positions as they move
+are as if they had been read there. What they hold of the text before them in their document stays (Gim et al. 2024,
+"Prompt Cache", section 3, found that to do no harm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..convert.clusters import whole_layer
+from ..convert.prefix_reuse import KnownRows, keep_all_rows
+from ..documents.document import Place
+from ..errors import OctavoError
+from ..runtime.cache.tail import Rows
+from ..runtime.document.index import Index
+from ..runtime.llama import Llama
+from .document_set import Shelf, Shelved
+from .passages import Passage, TokenText, passages_of_all
+from .ranking import Excerpt
+
+#: Tokens of the excerpts that an answer is given from.
+EXCERPT_TOKENS = 1024
+
+
+class CannotLayOut(OctavoError):
+    """The keys of documents were not kept, or cannot be moved."""
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOut:
+    """Excerpts that are one context.
+
+    Parameters
+    ----------
+    excerpts : sequence of Excerpt
+        The excerpts, at least one.
+    index : Index
+        The prompt's head and the excerpts, in this order.
+    n_head : int
+        Tokens of the prompt's head.
+    """
+
+    excerpts: Sequence[Excerpt]
+    index: Index
+    n_head: int
+
+    @property
+    def documents(self) -> list[Shelved]:
+        """Return the documents that the excerpts are of, the likeliest first."""
+        return list(dict.fromkeys(excerpt.document for excerpt in reversed(self.excerpts)))
+
+    def passages(
+        self, attended: np.ndarray, text_of: Callable[[Shelved], tuple[TokenText, list[Place]]], most: int
+    ) -> list[tuple[Shelved, Passage]]:
+        """Find the passages of the documents that were attended most.
+
+        Parameters
+        ----------
+        attended : float32 array, shape (n_parts, n_tokens)
+            Attention that each part of an answer paid to the index's tokens (`runtime.recorder.Recorder.attended`).
+        text_of : callable
+            Returns the text of a document, and where its pages and headings begin.
+        most : int
+            Most passages to return.
+
+        Returns
+        -------
+        list of (Shelved, Passage)
+            Those with the largest shares first, each with its document.
+        """
+        texts = {document: text_of(document) for document in self.documents}
+        own = {
+            document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
+        }
+        at = self.n_head
+        for document, start, stop in self.excerpts:
+            own[document][:, start:stop] = attended[:, at : at + stop - start]
+            at += stop - start
+        return passages_of_all(own, texts, most)
+
+
+def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:
+    """Lay excerpts out, and read none of their tokens again.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    shelf : Shelf
+        The documents.
+    excerpts : sequence of Excerpt
+        The excerpts, at least one.
+
+    Returns
+    -------
+    LaidOut
+        The excerpts as one context.
+
+    Raises
+    ------
+    CannotLayOut
+        Keys were not kept, or cannot be moved.
+    OctavoError
+        An index cannot be opened.
+    """
+    n_head, layers = shelf.n_head, llama.context.cache.layers
+    parts: list[list[Rows]] = []
+    tokens: list[np.ndarray] = []
+    n_tokens = n_head
+    for number, (document, start, stop) in enumerate(excerpts):
+        index, _ = shelf.open(document)
+        if not keep_all_rows(index.layers):
+            raise CannotLayOut(
+                "Excerpts need all keys and values of the documents, and this model or attention does not keep them: "
+                'read "document" in place of "excerpts".'
+            )
+        known = KnownRows(index.layers, len(index.tokens))
+        if number == 0:
+            parts.append(known.rows(0, n_head))
+            tokens.append(index.tokens[:n_head])
+        own = known.rows(n_head + start, n_head + stop)
+        for (keys, _), layer in zip(own, layers, strict=True):
+            if layer.rope is None:
+                raise CannotLayOut(
+                    "Excerpts move keys, and octavo does not know this model's RoPE: "
+                    'read "document" in place of "excerpts".'
+                )
+            layer.rope.turn(keys, n_tokens - n_head - start)
+        parts.append(own)
+        tokens.append(index.tokens[n_head + start : n_head + stop])
+        n_tokens += stop - start
+    joined = []
+    for layer, *rows in zip(layers, *parts, strict=True):
+        keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*rows, strict=True))
+        joined.append(whole_layer(keys, values, layer.window))
+    return LaidOut(excerpts, Index(np.concatenate(tokens), joined), n_head)

@@ -1,0 +1,252 @@
+"""Turn what was attended in a document into passages that one can read and check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..documents.document import Place, place_at
+from ..runtime.llama import Llama
+from ..runtime.store.model_library import hash_text
+
+#: Ends of sentences: after a mark, at an empty line, and before what begins a line of its own in Markdown.
+_ENDS = re.compile(
+    r"([.!?\u2026][\"'\u201d\u2019)\]*_]*\s+(?=[^a-z]))|[\u3002\uff01\uff1f]+|\n\s*\n"
+    r"|\n(?=[ \t]*(?:[-*+|#>]|\d+[.)])[ \t])"
+)
+
+#: What marks that end no sentence come after.
+_ABBREVIATION = re.compile(r"\b(Mr|Mrs|Ms|Dr|St|No|vs|cf|e\.g|i\.e|[A-Z])$")
+
+#: Sentences longer than this are cut at line ends, and else at blanks.
+_LONGEST = 400
+
+#: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
+#: many times their mean share, but no more than the third. A sentence beside another needs half of it.
+_LEAST, _TIMES, _MOST = 0.04, 2, 0.25
+
+#: What stands for a document.
+Key = TypeVar("Key")
+
+#: Sentences of a quote.
+_QUOTED = 2
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage of a document that an answer comes from.
+
+    Parameters
+    ----------
+    quote : str
+        The one or two sentences of it that were attended most.
+    share : float
+        Share of the attention to the document that it got beyond what any text pays it, from the part of the answer
+        that attended it most: the mean over the heads that retrieve.
+    start, stop : int
+        Characters of the document's text where the quote starts and stops.
+    line : int
+        Line in which the quote starts, from 1: of the text of the whole file, also where the document is a part of it.
+    page : str or None
+        Label of the page, in a document that has pages.
+    heading : str or None
+        Headings above the passage, from the outermost one on: "Methods > Data".
+    document : str or None
+        The document's file, where there are several.
+    """
+
+    quote: str
+    share: float
+    start: int
+    stop: int
+    line: int
+    page: str | None
+    heading: str | None
+    document: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        known = {**asdict(self), "share": round(self.share, 4)}
+        return {name: value for name, value in known.items() if name != "document" or value is not None}
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """The text of some tokens.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    starts : int64 array, shape (n_tokens,)
+        Character at which each token begins; of one that begins within a character, that character.
+    first_line : int
+        Number of the text's first line.
+    """
+
+    text: str
+    starts: np.ndarray
+    first_line: int = 1
+
+    @classmethod
+    def of(cls, pieces: Sequence[bytes], sha256: str = "", first_line: int = 1) -> TokenText:
+        """Join the pieces of a text.
+
+        Parameters
+        ----------
+        pieces : sequence of bytes
+            Text of each token.
+        sha256 : str
+            Hash of the text that was tokenized, in hexadecimal digits: some tokenizers put a blank before it.
+        first_line : int
+            Number of the text's first line.
+        """
+        content = b"".join(pieces)
+        begins = (np.frombuffer(content + b" ", np.uint8) & 0xC0) != 0x80  # bytes that begin a character
+        starts = (np.cumsum(begins) - 1)[np.cumsum([0, *map(len, pieces)])[:-1]]
+        text = content.decode("utf-8", "replace")
+        if text.startswith(" ") and hash_text(text[1:]) == sha256:
+            return cls(text[1:], np.maximum(starts - 1, 0), first_line)
+        return cls(text, starts, first_line)
+
+    @classmethod
+    def of_document(cls, llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> TokenText:
+        """Join the pieces of a document's tokens.
+
+        Parameters
+        ----------
+        llama : Llama
+            The model whose tokens they are.
+        tokens : int32 array, shape (n_tokens,)
+            The document's tokens, without the head of the prompt.
+        described : dict
+            What its index's manifest says of it.
+        """
+        own, numbers = np.unique(tokens, return_inverse=True)
+        pieces = [llama.piece(token) for token in own.tolist()]
+        joined = [pieces[number] for number in numbers.tolist()]
+        return cls.of(joined, described["sha256"], described.get("first_line", 1))
+
+    @cached_property
+    def borders(self) -> np.ndarray:
+        """Return where the text's sentences begin, and its end."""
+        return np.array(sentences(self.text))
+
+    @cached_property
+    def sentence_of(self) -> np.ndarray:
+        """Return the number of the sentence that each token begins in."""
+        return np.clip(np.searchsorted(self.borders, self.starts, side="right") - 1, 0, len(self.borders) - 2)
+
+
+def sentences(text: str) -> list[int]:
+    """Return where the sentences of a text begin, and its end.
+
+    Parameters
+    ----------
+    text : str
+        A text in Markdown, or any other.
+
+    Returns
+    -------
+    list of int
+        Rising offsets of characters, from 0 to the length of the text.
+    """
+    ends = [end for end in _ENDS.finditer(text) if not _is_abbreviation(text, end)]
+    made: list[int] = []
+    for start, stop in pairwise([0, *(end.end() for end in ends), len(text)]):
+        made.append(start)
+        while stop - made[-1] > _LONGEST:
+            first, last = made[-1] + _LONGEST // 4, made[-1] + _LONGEST
+            cut = max(text.rfind("\n", first, last), -1) + 1 or text.rfind(" ", first, last) + 1 or last
+            made.append(cut)
+    return [*dict.fromkeys([*made, len(text)])] if text else [0, 0]
+
+
+def _is_abbreviation(text: str, end: re.Match[str]) -> bool:
+    """Return whether a stop ends an abbreviation and no sentence."""
+    before = text[max(end.start() - 4, 0) : end.start()]
+    return end[0].startswith(".") and _ABBREVIATION.search(before) is not None
+
+
+def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, most: int) -> list[Passage]:
+    """Find the passages that were attended most.
+
+    Sentences that were attended and stand beside each other are one passage.
+
+    Parameters
+    ----------
+    text : TokenText
+        The document.
+    places : sequence of Place
+        Where its pages and headings begin, by rising offset.
+    attended : float32 array, shape (n_parts, n_tokens)
+        Attention that each part of an answer paid to the tokens, beyond what any text pays
+        (`runtime.recorder.Recorder.attended`).
+    most : int
+        Most passages to return.
+
+    Returns
+    -------
+    list of Passage
+        Those with the largest shares first; none if nothing in particular was attended.
+    """
+    borders, n_sentences = text.borders, len(text.borders) - 1
+    shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
+    best = shares.max(axis=0)
+    least = max(_LEAST, min(_TIMES / n_sentences, _MOST))
+    marked = np.flatnonzero(best >= least / 2)
+    runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1)
+    found = [(float(shares[:, run].sum(axis=1).max()), run) for run in runs if len(run)]
+    found = sorted((each for each in found if each[0] >= least), key=lambda each: -each[0])
+    made = []
+    for share, run in found[:most]:
+        start, stop = _quoted(run, best, borders)
+        quote = text.text[start:stop]
+        start += len(quote) - len(quote.lstrip())
+        place = place_at(places, start)
+        page, heading = (place.page, place.heading) if place else (None, None)
+        line = text.text.count("\n", 0, start) + text.first_line
+        made.append(Passage(" ".join(quote.split()), share, start, stop, line, page, heading))
+    return made
+
+
+def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int, int]:
+    """Return where a quote starts and stops: the sentence of a run that was attended most, and its better neighbour."""
+    first = stop = int(run[best[run].argmax()])
+    stop += 1
+    while stop - first < min(_QUOTED, len(run)):
+        before = best[first - 1] if first > run[0] else -1.0
+        after = best[stop] if stop <= run[-1] else -1.0
+        first, stop = (first - 1, stop) if before > after else (first, stop + 1)
+    return int(borders[first]), int(borders[stop])
+
+
+def passages_of_all(
+    attended: Mapping[Key, np.ndarray], texts: Mapping[Key, tuple[TokenText, list[Place]]], most: int
+) -> list[tuple[Key, Passage]]:
+    """Find the passages of several documents that were attended most.
+
+    Parameters
+    ----------
+    attended : mapping of float32 arrays, shape (n_parts, n_tokens)
+        As in `passages`, for each document.
+    texts : mapping of (TokenText, list of Place)
+        The text of each, and where its pages and headings begin.
+    most : int
+        Most passages to return.
+
+    Returns
+    -------
+    list of (key, Passage)
+        Those with the largest shares first, each with its document.
+    """
+    found = [
+        (document, passage) for document, own in attended.items() for passage in passages(*texts[document], own, most)
+    ]
+    return sorted(found, key=lambda each: -each[1].share)[:most]

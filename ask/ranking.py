@@ -1,0 +1,134 @@
+"""What of many documents a question is about, by its words and by what its words would attend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .question_queries import attention_shares
+from .word_scores import WordScores
+
+if TYPE_CHECKING:
+    from .document_set import Shelved
+
+#: Tokens of a piece: excerpts begin and end between two.
+PIECE = 128
+
+#: How much attention counts beside the words.
+_ATTENTION = 0.5
+
+
+class Found(NamedTuple):
+    """A document that a question may be about.
+
+    Parameters
+    ----------
+    document : Shelved
+        The document.
+    share : float
+        Share of the attention of the question's words that it gets among the documents that were looked at.
+    score : float
+        By which it was chosen: how far it stands out by words and attention, in standard deviations.
+    """
+
+    document: Shelved
+    share: float
+    score: float
+
+
+class Excerpt(NamedTuple):
+    """Tokens of a document's text, from `start` up to `stop`; the prompt's head before the text does not count."""
+
+    document: Shelved
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A close look at some documents.
+
+    Parameters
+    ----------
+    documents : sequence of Shelved
+        The documents.
+    texts : sequence of int32 arrays, shape (n_tokens,)
+        Tokens of their texts.
+    question : sequence of int
+        Tokens of the question.
+    words : float64 array, shape (n_documents,)
+        How much the words of each document are those of the question (word_scores.py).
+    pieces : sequence of float32 arrays, shape (n_heads, n_words, n_pieces)
+        For each document the highest scores that the question's words give to a key of each piece of its text.
+    """
+
+    documents: Sequence[Shelved]
+    texts: Sequence[np.ndarray]
+    question: Sequence[int]
+    words: np.ndarray
+    pieces: Sequence[np.ndarray]
+
+    @cached_property
+    def found(self) -> list[Found]:
+        """Return the documents, the likeliest first."""
+        shares = attention_shares(np.stack([own.max(axis=2) for own in self.pieces], axis=2))
+        scores = _standing_out(self.words) + _ATTENTION * _standing_out(shares)
+        each = zip(self.documents, shares.tolist(), scores.tolist(), strict=True)
+        return sorted((Found(*own) for own in each), key=lambda own: -own.score)
+
+    def excerpts(self, n_tokens: int) -> list[Excerpt]:
+        """Choose the likeliest excerpts of all documents: pieces and the ones after them.
+
+        Parameters
+        ----------
+        n_tokens : int
+            How many tokens they have at least, unless all documents have fewer.
+
+        Returns
+        -------
+        list of Excerpt
+            Those that are likeliest at the end, where a question comes next to them.
+        """
+        of_pieces = [(number, i) for number, own in enumerate(self.pieces) for i in range(own.shape[2])]
+        words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
+        shares = attention_shares(np.concatenate(self.pieces, axis=2))
+        scores = _standing_out(words) + _ATTENTION * _standing_out(shares)
+        chosen: dict[tuple[int, int], float] = {}
+        n_chosen = 0
+        for at in np.argsort(-scores, kind="stable").tolist():
+            number, first = of_pieces[at]
+            for piece in (first, first + 1):
+                left = len(self.texts[number]) - piece * PIECE
+                if left > 0 and (number, piece) not in chosen:
+                    chosen[number, piece] = float(scores[at])
+                    n_chosen += min(left, PIECE)
+            if n_chosen >= n_tokens:
+                break
+        runs = sorted(_runs(chosen), key=lambda run: max(chosen[piece] for piece in run))
+        return [
+            Excerpt(
+                self.documents[number],
+                first * PIECE,
+                min((run[-1][1] + 1) * PIECE, len(self.texts[number])),
+            )
+            for run in runs
+            for number, first in run[:1]
+        ]
+
+
+def _runs(pieces: dict[tuple[int, int], float]) -> Iterator[list[tuple[int, int]]]:
+    """Yield pieces of a document that follow one another."""
+    numbered = enumerate(sorted(pieces))
+    for _, run in groupby(numbered, lambda each: (each[1][0], each[1][1] - each[0])):
+        yield [piece for _, piece in run]
+
+
+def _standing_out(values: np.ndarray) -> np.ndarray:
+    """Return how far each value is above the mean, in standard deviations."""
+    above: np.ndarray = (values - values.mean()) / max(float(values.std()), 1e-9)
+    return above

@@ -1,0 +1,148 @@
+"""Find the query heads that retrieve: those that look at what the model is about to repeat.
+
+Wu et al. 2024 (arXiv 2404.15574, section 2) score a head by how often its largest weight is on the token that is copied
+next. Here the whole weight on the passage that is being repeated counts, which takes fewer tokens to measure. It is
+measured once for a model, in a second or two, and kept beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..convert.plan.recall_texts import Haystack, RecallText, passkey_text
+from ..documents.plain_text import SHIPPED_NOVEL
+from ..errors import OctavoError
+from ..runtime.cache.stored_rows import as_floats
+from ..runtime.document.thresholds import capped_scores
+from ..runtime.llama import Llama
+from ..runtime.methods import DENSE
+from ..runtime.query_recorder import QueryHead
+from ..runtime.store.files import read_json, write_json
+from ..runtime.store.model_library import Library
+
+#: Version of the file, its name, and how many heads it has.
+_VERSION, _FILE, _N_HEADS = 1, "retrieval_heads.json", 4
+
+#: Tokens of the text that heads are measured on, and words of each of its ten passkeys.
+_N_TOKENS, _N_WORDS = 1024, 4
+
+
+def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) -> list[QueryHead]:
+    """Return the heads that retrieve most, and measure them first if that was not done yet.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model. If heads are measured, it forgets what it holds.
+    library : Library
+        Where the heads are kept.
+    notice : callable
+        Receives a sentence if they are measured.
+
+    Returns
+    -------
+    list of QueryHead
+        The strongest first; none if the model has no head whose window does not slide, or hardly any context.
+    """
+    path = library.folder / _FILE
+    known = _read(path, library.model_hash)
+    if known is not None:
+        return known
+    notice("Finding the heads that retrieve, once for this model.")
+    heads = find_heads(llama)
+    content = {"format_version": _VERSION, "model": library.model_hash, "heads": [list(head) for head in heads]}
+    with suppress(OctavoError):  # of a disk that is full: they are measured again next time
+        library.make_folder()
+        write_json(path, content)
+    return heads
+
+
+def _read(path: Path, model_hash: str) -> list[QueryHead] | None:
+    """The heads that a file names; None if there is none, or it is not of this model and version."""
+    if not path.exists():
+        return None
+    try:
+        content = read_json(path)
+        if (content["format_version"], content["model"]) != (_VERSION, model_hash):
+            return None
+        return [QueryHead(*map(int, head)) for head in content["heads"]]
+    except (OctavoError, KeyError, TypeError, ValueError):
+        return None
+
+
+def find_heads(llama: Llama, n_heads: int = _N_HEADS) -> list[QueryHead]:
+    """Measure which heads retrieve, on passkeys that the model reads and then repeats.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model. It forgets what it holds.
+    n_heads : int
+        Most heads to return.
+
+    Returns
+    -------
+    list of QueryHead
+        The strongest first.
+    """
+    attention, budget = llama.attention, llama.budget
+    llama.reset()
+    llama.set_attention(DENSE)
+    try:
+        scores = head_scores(llama)
+    finally:
+        llama.reset()
+        llama.set_attention(attention, budget)
+    return sorted(scores, key=lambda head: (-scores[head], head))[:n_heads]
+
+
+def head_scores(llama: Llama) -> dict[QueryHead, float]:
+    """Return what share of its attention each query head pays to the passkey that is being repeated.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, empty, attending densely.
+    """
+    haystack = Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
+    n_tokens = min(_N_TOKENS, llama.n_ctx() - 1)
+    try:
+        text = passkey_text(haystack, n_tokens, np.random.default_rng(0), haystack.words, _N_WORDS)
+    except OctavoError:  # a context of a few hundred tokens, in which nothing has to be found
+        return {}
+    llama.read(text.tokens[: text.n_read])
+    second = text.tokens[text.n_read : text.n_read + llama.n_batch]
+    with llama.context.captured_queries(len(second)) as queries:
+        llama.read(second)
+    weights = _weights_of_passkeys(text, len(second))
+    scores: dict[QueryHead, float] = {}
+    for number, node in enumerate(llama.context.nodes):
+        if node.window:
+            continue
+        keys, _ = llama.context.cache.rows(node.kv_layer)
+        for kv_head, of_head in enumerate(queries[number]):
+            floats = as_floats(keys[kv_head])
+            for member in range(of_head.shape[1]):
+                scored = capped_scores(of_head[:, member], floats, node.softcap)
+                unseen = np.arange(len(floats)) > text.n_read + np.arange(len(second))[:, None]
+                scored = np.exp(np.where(unseen, -np.inf, scored) - scored.max(axis=1, keepdims=True))
+                attention = scored / scored.sum(axis=1, keepdims=True)
+                paid = (attention * weights).sum(axis=1)[weights.any(axis=1)]
+                scores[QueryHead(number, kv_head, member)] = float(paid.mean())
+    return scores
+
+
+def _weights_of_passkeys(text: RecallText, n_second: int) -> np.ndarray:
+    """Return for each token of the second part, (n_second, n_tokens), which passkey the next token repeats."""
+    weights = np.zeros((n_second, text.n_read + n_second), np.float32)
+    done = 0
+    for recalled in text.passkeys:
+        sources = text.sources[done : done + len(recalled)]
+        done += len(recalled)
+        steps = recalled - 1 - text.n_read
+        weights[np.ix_(steps[steps < n_second], sources)] = 1
+    return weights

@@ -1,0 +1,358 @@
+"""A conversation with a model, over a document or over nothing: questions in, streamed answers out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+from ..errors import OctavoError
+from ..runtime.llama import Llama
+from ..runtime.process.threads import release_threads
+from ..runtime.prompt import Prompt
+from ..runtime.query_recorder import Recorder
+from ..runtime.store.model_library import Library
+from .answer import Answer, FinishReason, Meter, Text
+from .conversation import Conversation, Turn, read_conversation, write_conversation
+
+#: Most tokens of an answer, if nobody asks for more: small models may repeat themselves without end.
+MAX_TOKENS = 1024
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn; the defaults of llama.cpp, but for `max_tokens`.
+
+    Parameters
+    ----------
+    max_tokens : int, optional
+        Most tokens of an answer; None for as many as fit the context, or a whole context if it has no end.
+    temperature : float
+        Temperature; 0 always takes the likeliest token.
+    top_p : float
+        Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
+    top_k : int
+        Draw from the k likeliest tokens; 0 is off.
+    min_p : float
+        Draw from tokens that have at least this share of the likeliest one's probability; 0 is off.
+    repeat_penalty : float
+        What the logits of the last 64 tokens are divided by; 1 is off.
+    seed : int, optional
+        Makes answers repeatable; by default each run draws others.
+
+    Raises
+    ------
+    OctavoError
+        A value is out of its range.
+    """
+
+    max_tokens: int | None = MAX_TOKENS
+    temperature: float = 0.8
+    top_p: float = 0.95
+    top_k: int = 40
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise OctavoError(f"An answer has at least 1 token: max_tokens cannot be {self.max_tokens}.")
+        if not 0 <= self.temperature < math.inf:
+            raise OctavoError(f"A temperature is 0 or more, and finite: {self.temperature} is not.")
+        if not 0 <= self.top_p <= 1:
+            raise OctavoError(f"top_p is a share, from 0 to 1: {self.top_p} is not.")
+        if self.top_k < 0:
+            raise OctavoError(f"top_k is 0 or more: {self.top_k} is not.")
+        if not 0 <= self.min_p <= 1:
+            raise OctavoError(f"min_p is a share, from 0 to 1: {self.min_p} is not.")
+        if not 0 < self.repeat_penalty < math.inf:
+            raise OctavoError(f"A repeat penalty is above 0, and finite: {self.repeat_penalty} is not.")
+        if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
+            raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
+
+
+class Session:
+    """A conversation with a model whose context holds a document, or nothing.
+
+    A session is a context manager; at its end it closes the model.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, on octavo's attention. What it holds is the document.
+    sampling : Sampling
+        How answers are drawn.
+    system : str
+        What the model is told before the first question (see `Prompt`).
+    recorder : Recorder, optional
+        Keeps queries of the last answer's steps, for those who ask where it comes from.
+    library : Library, optional
+        The model's indexes, beside which conversations are kept.
+
+    Attributes
+    ----------
+    llama : Llama
+        The model.
+    sampling : Sampling
+        How answers are drawn.
+    n_document : int
+        Tokens of the document, the prompt's head included; 0 without a document.
+    answer : Answer or None
+        The last answer, as far as it came. None before the first, and while the model reads a question.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        sampling: Sampling,
+        system: str = "",
+        recorder: Recorder | None = None,
+        library: Library | None = None,
+    ) -> None:
+        self.llama, self.sampling, self.system, self.library = llama, sampling, system, library
+        self.n_document: int = llama.n_tokens
+        self.prompt = Prompt(llama, self.n_document > 0, system)
+        self.answer: Answer | None = None
+        self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
+        self._last: Turn | None = None
+        self._closed = False
+        self._recorder = recorder
+        llama.context.record(recorder)
+        if sampling.seed is not None:
+            llama.set_seed(sampling.seed)
+        release_threads()  # the first question may come from another thread
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that the context holds: the document, questions and answers."""
+        return int(self.llama.n_tokens)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the model can look back on."""
+        return int(self.llama.n_ctx())
+
+    def ask(self, question: str) -> Answer:
+        """Answer a question.
+
+        Parameters
+        ----------
+        question : str
+            The question. The model remembers the questions and answers before it.
+
+        Returns
+        -------
+        Answer
+            The whole answer.
+
+        Raises
+        ------
+        OctavoError
+            The question is empty or does not fit the context any more, or the session is closed.
+        """
+        for _ in self.stream(question):
+            pass
+        return cast(Answer, self.answer)
+
+    def stream(self, question: str) -> Generator[str, None, None]:
+        """Answer a question piece by piece.
+
+        After the last piece, `answer` holds the whole answer. If the caller stops before, the pieces that it took stay
+        in the conversation.
+
+        Parameters
+        ----------
+        question : str
+            The question. The model remembers the questions and answers before it.
+
+        Yields
+        ------
+        str
+            The next piece of the answer's text, which may be empty.
+
+        Raises
+        ------
+        OctavoError
+            When the first piece is taken: the question is empty or does not fit the context any more, or the session
+            is closed.
+        """
+        return self._stream(question)
+
+    def _stream(self, question: str) -> Generator[str, None, None]:
+        """Do what `stream` does."""
+        self._check_document()
+        turn = Turn(question, self.llama.n_tokens, self._unread)
+        tokens = self._question_tokens(question)
+        llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
+        room = min(llama.longest - start, llama.n_ctx())
+        limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
+        self.answer, self._last = None, turn
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.clear()
+        text, meter = Text(self.prompt.stops, not self.prompt.has_template), Meter(llama, len(tokens))
+        reason: FinishReason = "interrupted"
+        generated = llama.generate(
+            tokens,
+            reset=False,
+            temp=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repeat_penalty=sampling.repeat_penalty,
+        )
+        try:
+            for token in generated:
+                meter.count()
+                if recorder is not None and meter.n_tokens == 1:
+                    recorder.forget_question()
+                self._unread = [token]
+                if llama.ends(token):
+                    reason, self._unread = "stop", []
+                    break
+                piece = text.add(llama.piece(token))
+                if text.stopped:
+                    reason = "stop"
+                elif meter.n_tokens >= limit:
+                    reason = "length" if limit == sampling.max_tokens else "context"
+                yield piece
+                if reason != "interrupted":
+                    break
+            yield text.rest()
+            self._check_document()
+        finally:
+            generated.close()
+            if meter.n_tokens:
+                self.answer = meter.answer(text.shown, reason)
+            if llama.n_tokens < start:  # stopped while it read the question: as if it had not been put
+                llama.rewind(start - len(tokens))
+            elif text.stopped:
+                self._unread = []
+                llama.rewind(start + text.n_tokens)
+            release_threads()
+
+    def regenerate(self) -> Generator[str, None, None]:
+        """Answer the last question anew, piece by piece as `stream` does. The answer before is forgotten.
+
+        Raises
+        ------
+        OctavoError
+            There was no question, or this attention cannot go back.
+        """
+        if self._last is None:
+            raise OctavoError("There is no question to answer again.")
+        self.llama.rewind(self._last.start)
+        self._unread = self._last.unread
+        return self._stream(self._last.question)
+
+    def _check_document(self) -> None:
+        """Raise OctavoError if the index of the document was changed while it was open."""
+        if not self._closed and (document := self.llama.context.cache.document) is not None:
+            document.check()
+
+    def _question_tokens(self, question: str) -> list[int]:
+        """Tokens that the model has to read before it answers."""
+        if self._closed:
+            raise OctavoError("This conversation is closed: open it again.")
+        if not question.strip():
+            raise OctavoError("The question is empty.")
+        is_first = self.llama.n_tokens == self.n_document
+        tokens = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
+        tokens = self._unread + tokens
+        n_tokens = self.llama.n_tokens + len(tokens)
+        if n_tokens >= self.llama.longest:
+            raise OctavoError(
+                f"The question does not fit: {n_tokens:,} tokens, and the context holds "
+                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with -c."
+            )
+        return tokens
+
+    def save(self, name: str) -> Path:
+        """Save the conversation with its keys and values, so that `load` goes on with it at once.
+
+        Parameters
+        ----------
+        name : str
+            Its name, or the path of a file. One of this name is replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        OctavoError
+            The file cannot be written.
+        """
+        path = self._file(name)
+        write_conversation(path, self.conversation(), self._model_hash, self.llama.context.kv_type)
+        return path
+
+    def load(self, name: str) -> None:
+        """Go on with a conversation that was saved, in place of this one.
+
+        Parameters
+        ----------
+        name : str
+            Its name, or the path of a file.
+
+        Raises
+        ------
+        OctavoError
+            There is none of this name, or it was over another document or with another model.
+        """
+        path = self._file(name)
+        self.resume(read_conversation(path, self._model_hash, self.llama.context.kv_type))
+
+    def conversation(self) -> Conversation:
+        """Return a copy of the questions and answers as they stand."""
+        return Conversation.of(self.llama, self.n_document, self._unread, self._last)
+
+    def resume(self, conversation: Conversation) -> None:
+        """Go on with a conversation in place of this one, which stays if that is refused.
+
+        Raises
+        ------
+        OctavoError
+            It was over another document, or does not fit the context.
+        """
+        before = self.conversation()
+        self.clear()
+        try:
+            conversation.resume(self.llama, self.n_document)
+        except BaseException:
+            before.resume(self.llama, self.n_document)
+            self._unread, self._last = before.unread, before.last
+            raise
+        self._unread, self._last, self.answer = conversation.unread, conversation.last, None
+
+    def _file(self, name: str) -> Path:
+        """Where a conversation of this name lies: beside the model's indexes, unless the name is a path."""
+        if self.library is None or Path(name).name != name or Path(name).suffix:
+            return Path(name)
+        return self.library.folder / "conversations" / f"{name}.safetensors"
+
+    @property
+    def _model_hash(self) -> str:
+        library = self.library or Library.of(self.llama.model_path)
+        return library.model_hash
+
+    def clear(self) -> None:
+        """Forget all questions and answers. The document stays."""
+        self.llama.rewind(self.n_document)
+        self._unread, self._last = [], None
+
+    def close(self) -> None:
+        """Free the model. A closed session answers no more questions."""
+        self._closed = True
+        self.llama.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

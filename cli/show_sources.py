@@ -1,0 +1,65 @@
+"""Show where an answer comes from."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..ask.document_session import Document
+    from ..ask.passages import Passage
+
+#: What is said of an answer whose tokens attended nothing of the document in particular.
+NONE = "Not from the document: the answer attended nothing of it in particular."
+
+#: Columns that a quote is wrapped at, if the terminal has more, and how far it is indented.
+_WIDEST, _INDENT = 100, "   "
+
+
+def sources_option(command: Any) -> Any:
+    """Declare --sources."""
+    return click.option("--sources", is_flag=True, help="List the passages of the document that an answer comes from.")(
+        command
+    )
+
+
+def show_sources(document: Document, err: bool) -> None:
+    """Print the sources of the last answer; on a terminal the quotes stand out.
+
+    Parameters
+    ----------
+    document : Document
+        The document. It was opened with sources.
+    err : bool
+        Whether to print on stderr.
+    """
+    found = document.sources()
+    if not found:
+        click.echo(NONE, err=err)
+    width = min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
+    for number, passage in enumerate(found, 1):
+        click.echo(f"{number}. {_place(passage)} ({passage.share:.0%} of the attention)", err=err)
+        quote = textwrap.fill(passage.quote, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        click.secho(quote, err=err, fg="yellow")
+
+
+def _place(passage: Passage) -> str:
+    """Return where a passage stands."""
+    page = f"page {passage.page}" if passage.page else ""
+    name = Path(passage.document).name if passage.document else ""
+    return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
+
+
+def sources_as_json(document: Document) -> list[dict[str, Any]]:
+    """Return the sources of the last answer for programs.
+
+    Parameters
+    ----------
+    document : Document
+        The document. It was opened with sources.
+    """
+    return [passage.as_json() for passage in document.sources()]

@@ -1,0 +1,222 @@
+"""Try heads, layers and budgets on a Dask cluster: each trial is a task, and so are all checks of one method.
+
+The client makes the texts and sends them, and keeps the figures that workers return, from which it goes on as if it had
+measured them itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...progress import Silent
+from ...runtime.llama import Llama
+from ...runtime.store.model_library import Library
+from ...workers.cluster import Message, Workers, order_for, result_of, workers_of
+from ...workers.work import ModelWork, Told
+from .allocation import Checker, Kept, layer_change, plan_of_heads
+from .full_reading import read_text
+from .heads import Head, streaming_loss
+from .recall_texts import RecallText
+
+
+@contextmanager
+def trial_workers(
+    scheduler: str,
+    llama: Llama,
+    library: Library,
+    device: str,
+    named: Path | str | None,
+    n_threads: int | None,
+    notice: Callable[[str], None],
+) -> Iterator[TrialWorkers]:
+    """Connect to a cluster whose workers do a profile's trials.
+
+    Parameters
+    ----------
+    scheduler : str
+        Address of the scheduler, such as "tcp://10.0.0.5:8786".
+    llama : Llama
+        The model.
+    library : Library
+        Its library.
+    device : str
+        Where workers attend, in the words of `--device`.
+    named : path, optional
+        The model as the user named it: workers may have it at another path.
+    n_threads : int, optional
+        Threads of a trial; by default the trials on a machine share its cores.
+    notice : callable
+        Is told how many workers there are.
+
+    Yields
+    ------
+    TrialWorkers
+        The workers.
+
+    Raises
+    ------
+    OctavoError
+        dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
+    """
+    load = {"n_ctx": llama.n_ctx(), "cache_type": llama.context.kv_type, "device": device}
+    settings = {"load": {**load, "rope_scaling": None, "rope_scale": 1.0}}
+    order = order_for(MeasureTrials, settings, library, llama.model_path, named, n_threads)
+    with workers_of(scheduler, order) as workers:
+        notice(workers.at_once("measure", "trials"))
+        yield TrialWorkers(workers)
+
+
+class TrialWorkers:
+    """The workers of a cluster, which do trials.
+
+    Parameters
+    ----------
+    workers : Workers
+        The workers.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def measure_losses(
+        self, text: RecallText, trials: Mapping[str, Sequence[Head]], n_sinks: int, n_recent: int, kept: Kept
+    ) -> None:
+        """Measure the loss as heads stream, where it is not known.
+
+        Parameters
+        ----------
+        text : RecallText
+            The text.
+        trials : mapping
+            For each name, the heads that stream.
+        n_sinks, n_recent : int
+            First and newest rows that they see.
+        kept : Kept
+            What is known. What is measured is added.
+
+        Raises
+        ------
+        OctavoError
+            A trial failed, a worker cannot use the model, or the scheduler is gone.
+        """
+        shared = {"text": text_as_json(text), "n_sinks": n_sinks, "n_recent": n_recent}
+        self._fill(kept, shared, "heads", trials)
+
+    def measure_layers(self, text: RecallText, layers: Mapping[str, int], kept: Kept) -> None:
+        """Measure the change that single layers make, where it is not known (see `measure_losses`).
+
+        Parameters
+        ----------
+        text : RecallText
+            The text.
+        layers : mapping
+            For each name, the number of the layer.
+        kept : Kept
+            What is known. What is measured is added.
+        """
+        self._fill(kept, {"text": text_as_json(text)}, "layer", layers)
+
+    def _fill(self, kept: Kept, shared: Message, field: str, trials: Mapping[str, Any]) -> None:
+        """Do the trials whose results are not known; `field` is what tells them apart."""
+        known = kept.values
+        tasks = {name: {**shared, "name": name, field: trial} for name, trial in trials.items() if name not in known}
+        for _ in self._done(tasks, kept):
+            pass
+
+    def check(self, checker: Checker, methods: Sequence[str]) -> Iterator[str]:
+        """Measure what a checker needs (see `measure_losses`).
+
+        Parameters
+        ----------
+        checker : Checker
+            The checker.
+        methods : sequence of str
+            Names of the methods.
+
+        Yields
+        ------
+        str
+            A method whose figures the checker knows.
+        """
+        plan = checker.plan
+        shared = {
+            "texts": [text_as_json(text) for text in checker.texts],
+            "sensitivity": list(checker.sensitivity),
+            "heads": plan.elimination,
+            "n_sinks": plan.n_sinks,
+            "n_recent": plan.n_recent,
+            "known": dict(checker.kept.values),
+        }
+        yield from self._done({method: {**shared, "method": method} for method in methods}, checker.kept)
+
+    def _done(self, tasks: Mapping[str, Message], kept: Kept) -> Iterator[str]:
+        """Have tasks done, keep what they measure, and yield their names."""
+        for name, outcome in self._workers.results(deque(tasks), tasks.__getitem__, _ignore):
+            for measured, value in result_of(outcome, f"What the plan needs ({name})")["values"].items():
+                kept.put(measured, value)
+            yield name
+
+
+def _ignore(name: str, message: Message) -> None:
+    """Pass over what is said of a trial."""
+
+
+class MeasureTrials(ModelWork):
+    """Do trials: what a process beside a worker does."""
+
+    def __init__(self, settings: dict[str, Any], told: Told) -> None:
+        super().__init__(settings, told)
+        self._read: tuple[dict[str, Any], np.ndarray] | None = None  # the text in the cache, and its hidden states
+        self._checker: Checker | None = None
+
+    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return what a trial measures, by name, as `values` (see `Work.do`)."""
+        if "method" in message:
+            return {"values": self._checked(message)}
+        value = self._layer_change(message) if "layer" in message else self._loss(message)
+        return {"values": {message["name"]: value}}
+
+    def _loss(self, message: dict[str, Any]) -> float:
+        """Measure the loss as heads stream."""
+        self._read, text = None, text_of(message["text"])
+        heads = [(layer, head) for layer, head in message["heads"]]
+        return streaming_loss(self.llama, text, heads, message["n_sinks"], message["n_recent"])
+
+    def _layer_change(self, message: dict[str, Any]) -> float:
+        """Measure the change that a layer makes. The text is read unless the cache has it already."""
+        text = text_of(message["text"])
+        if self._read is None or self._read[0] != message["text"]:
+            self._read = message["text"], read_text(self.llama, text, "Reading a text", Silent())["hidden"]
+        return layer_change(self.llama, text, self._read[1], message["layer"])
+
+    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Check a method's budgets; returns the figures that were not known."""
+        self._read, known = None, message["known"]
+        if self._checker is None:
+            heads = [(layer, head) for layer, head in message["heads"]]
+            n_layers = len(self.llama.context.cache.layers)
+            plan = plan_of_heads(heads, message["n_sinks"], message["n_recent"], n_layers)
+            texts = [text_of(fields) for fields in message["texts"]]
+            self._checker = Checker(self.llama, texts, message["sensitivity"], plan, Kept(None, Silent()))
+        kept = self._checker.kept
+        kept.values.update(known)
+        self._checker.best(message["method"])
+        return {name: value for name, value in kept.values.items() if name not in known}
+
+
+def text_as_json(text: RecallText) -> dict[str, Any]:
+    """Return a text in JSON's types."""
+    return {**asdict(text), "recalled": text.recalled.tolist(), "sources": text.sources.tolist()}
+
+
+def text_of(fields: Mapping[str, Any]) -> RecallText:
+    """Return the text that `text_as_json` has written."""
+    places = {name: np.array(fields[name], np.int64) for name in ("recalled", "sources")}
+    return RecallText(**{**fields, **places})

@@ -1,0 +1,114 @@
+"""Take the keys and values of a text's beginning from the index of another text that begins in the same way.
+
+Attention is causal: what a token stores depends on the tokens before it alone, and on how they were batched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cpu_kernels.attend.head import ANY_ORDER
+from ..errors import OctavoError
+from ..runtime.cache.tail import Rows
+from ..runtime.document.index import IndexLayer
+from ..runtime.store.files import map_arrays
+from ..runtime.store.index_files import open_index
+from ..runtime.store.manifest import DOCUMENT
+from ..runtime.store.model_library import Library
+
+#: What must be the same of two indexes, apart from the model, so that the same tokens store the same.
+_SAME = ("format_version", "head", "rope", "prefill_covers", "duo")
+
+
+class KnownRows:
+    """The rows of an index, in the order of its tokens.
+
+    Parameters
+    ----------
+    layers : sequence of IndexLayer
+        Layers of the index, which keep all rows.
+    n_tokens : int
+        How many of its first tokens are known.
+    """
+
+    def __init__(self, layers: Sequence[IndexLayer], n_tokens: int) -> None:
+        self.n_tokens = n_tokens
+        self._layers = layers
+        self._places = [
+            [_places(layer.positions(place))[:n_tokens] for place in range(len(layer.keys))] for layer in layers
+        ]
+
+    def rows(self, start: int, end: int) -> list[Rows]:
+        """Return the keys and values of the tokens from one position up to another, for each layer."""
+        made = []
+        for layer, places in zip(self._layers, self._places, strict=True):
+            own = [of_head[start:end] for of_head in places]
+            keys, values = (
+                np.stack([of_head[rows] for of_head, rows in zip(stored, own, strict=True)])
+                for stored in (layer.keys, layer.values)
+            )
+            made.append((keys, values))
+        return made
+
+
+def _places(positions: np.ndarray) -> np.ndarray:
+    """Row of each position, where each has one."""
+    places = np.empty(len(positions), np.int64)
+    places[positions] = np.arange(len(positions))
+    return places
+
+
+def known_rows(
+    library: Library, tokens: Sequence[int], settings: dict[str, Any], kv_type: str, n_last: int, step: int
+) -> KnownRows | None:
+    """Find the index that has most of a text's first tokens.
+
+    Parameters
+    ----------
+    library : Library
+        The model's indexes.
+    tokens : sequence of int
+        The text, with the prompt's head before it.
+    settings : dict
+        What its index depends on (`index.identity`).
+    kv_type : str
+        How keys and values are stored.
+    n_last : int
+        Last tokens of a text that share no batch with earlier ones.
+    step : int
+        Batches do not cross multiples of this number: up to one of them both texts were batched alike.
+
+    Returns
+    -------
+    KnownRows or None
+        The rows of a multiple of `step` tokens; None if no index has any. Indexes that do not keep all rows, because
+        windows slide or heads stream, have none.
+    """
+    best, found = 0, None
+    for path, manifest in library.indexes():
+        if manifest["dtype"] != kv_type or any(manifest.get(name) != settings.get(name) for name in _SAME):
+            continue
+        try:
+            own = map_arrays(path / DOCUMENT)["tokens"]
+        except (OctavoError, KeyError):  # a damaged neighbour must not stop this text
+            continue
+        n = min(len(own), len(tokens))
+        differs = np.flatnonzero(own[:n] != np.asarray(tokens[:n]))
+        n_same = min(int(differs[0]) if len(differs) else n, n - n_last) // step * step
+        if n_same > best:
+            best, found = n_same, path
+    if found is None:
+        return None
+    try:
+        document, _ = open_index(found, library.model_hash)
+    except OctavoError:
+        return None
+    return KnownRows(document.layers, best) if keep_all_rows(document.layers) else None
+
+
+def keep_all_rows(layers: Sequence[IndexLayer]) -> bool:
+    """Return whether layers keep all rows of a document, in any order or from the first on."""
+    return all(layer.position in (ANY_ORDER, 0) and not layer.streaming for layer in layers)

@@ -1,0 +1,1 @@
+"""Attention of one layer, from queries to output."""

@@ -1,0 +1,394 @@
+"""Compute the attention of one new token over spans: flash-decoding.
+
+The rows of all KV heads are laid end to end and cut into one equal share a thread, however uneven the heads are. Each
+thread computes a partial result for every head that its share touches. After a barrier the partial results of a head
+are merged by log-sum-exp.
+
+Rows are taken a block at a time, from as many spans as that takes, by lists of their addresses: short spans cost what
+long ones cost. The lists of a block's keys, of its values, and of the next block's keys lie one after another, in the
+order in which the rows are needed, because sums prefetch along their list (see rows.py).
+
+A span may be of some query heads of the group only. The others compute its scores too, and then take them for -inf: a
+row is read once, whoever attends it. A span may have a bias. Blocks without such spans are not looked at twice.
+
+The floor is the time to read a key and a value for each selected row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import float32, int64
+from numba.extending import register_jitable
+
+from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.memory import copy_bytes, read_float
+from ..numba_support.vector import add, any_above, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
+from ..numba_support.views import array_at
+from ..rows.rotation import rotate_row
+from ..rows.rows import add_weighted, dot_listed, load_query, query_bytes
+from ..select.scores import cap_scores
+from .partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
+from .spans import ALL_HEADS, SPAN, spans_at
+
+#: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
+BLOCK = 64
+
+_SPAN_BYTES, _LIST_BYTES, _VECTOR_BYTES, _SCORES_BYTES = SPAN.itemsize, 8 * BLOCK, 4 * LANES, 4 * BLOCK
+
+
+# The layout of a thread's scratch.
+
+
+class _Scratch(NamedTuple):
+    """Addresses of the parts of a thread's scratch."""
+
+    running: int  # (group, LANES) f32: sums of weights, still to be added across lanes
+    scores: int  # (group, BLOCK) f32, then weights
+    keys: int  # lists of rows, BLOCK int64 each
+    values: int
+    next_keys: int
+    next_values: int
+    query: int  # what `load_query` converts
+
+
+@register_jitable
+def _scratch_parts(shape, scratch):
+    """Return where the parts of a thread's scratch lie."""
+    scores = scratch + shape.group * _VECTOR_BYTES
+    keys = scores + shape.group * _SCORES_BYTES
+    values = keys + _LIST_BYTES
+    next_keys = values + _LIST_BYTES
+    next_values = next_keys + _LIST_BYTES
+    return _Scratch(scratch, scores, keys, values, next_keys, next_values, next_values + _LIST_BYTES)
+
+
+def decode_scratch_bytes(shape: Shape) -> int:
+    """Return the scratch that a thread needs to decode.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    lists_and_scores: int = _scratch_parts(shape, 0).query
+    return lists_and_scores + query_bytes(shape)
+
+
+@kernel
+def list_rows(shape, spans, at, row, count, keys, values):
+    """Write the addresses of the next rows into a list of keys and a list of values.
+
+    If the rows do not fill the lists, the list of keys goes on with values, which are needed next, and the list of
+    values with copies of its last address.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    spans : SPAN array
+        Spans to take rows from.
+    at, row : int64
+        Span to start in, and row inside it.
+    count : int64
+        Number of rows to list, at most BLOCK. The spans have as many left.
+    keys, values : int64
+        Addresses of the lists, BLOCK int64 each.
+
+    Returns
+    -------
+    at, row : int64
+        Span and row after those listed.
+    plain : bool
+        Whether the scores are those of the products: no row is of some query heads only, and none has a bias.
+    """
+    row_bytes = shape.row_bytes
+    listed_keys = array_at(keys, (BLOCK,), np.int64)
+    listed_values = array_at(values, (BLOCK,), np.int64)
+    n, plain = 0, True
+    while n < count:
+        span = spans[at]
+        plain = plain and span.heads == ALL_HEADS and span.bias == 0
+        taken = min(count - n, span.n_rows - row)
+        if span.rows == 0:
+            for i in range(taken):
+                listed_keys[n + i] = span.keys + (row + i) * row_bytes
+                listed_values[n + i] = span.values + (row + i) * row_bytes
+        else:
+            numbers = array_at(span.rows + row * 4, (taken,), np.int32)
+            for i in range(taken):
+                number = int64(numbers[i])
+                listed_keys[n + i] = span.keys + number * row_bytes
+                listed_values[n + i] = span.values + number * row_bytes
+        n += taken
+        row += taken
+        if row == span.n_rows:
+            at, row = at + 1, 0
+    if 0 < n < BLOCK:  # a full list goes on in the next list, which lies behind it
+        fill_list(values, n, BLOCK)
+        copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
+    return at, row, plain
+
+
+@kernel
+def fill_list(listed, start, stop):
+    """Fill up a list of rows with copies of its last address.
+
+    Parameters
+    ----------
+    listed : int64
+        Address of the list, int64.
+    start, stop : int64
+        First index to fill, at least 1, and the one after the last.
+    """
+    addresses = array_at(listed, (stop,), np.int64)
+    last = addresses[start - 1]
+    for i in range(start, stop):
+        addresses[i] = last
+
+
+@kernel
+def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, scratch, partial):
+    """Add rows of some spans to a partial result, as they are stored: see `add_weighted`.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    query : int64
+        Address of (group, head_dim) f32, scaled.
+    spans_address : int64
+        Address of the SPAN records.
+    n_spans : int64
+        Number of spans.
+    first, n_rows : int64
+        First row to add, counted through all spans, and number of rows, at least 1.
+    softcap : float32
+        Soft cap of the scores, 0 for none.
+    scratch : int64
+        Address of `decode_scratch_bytes` bytes.
+    partial : int64
+        Address of the partial result.
+    """
+    spans = spans_at(spans_address, n_spans)
+    at, row = 0, first
+    while row >= spans[at].n_rows:
+        row -= spans[at].n_rows
+        at += 1
+    room = _scratch_parts(shape, scratch)
+    query = load_query(shape, query, room.query)
+    sums, running = weight_sums(shape, partial), array_at(room.running, (shape.group, LANES), np.float32)
+    for g in range(shape.group):
+        store(room.running + g * _VECTOR_BYTES, splat(float32(0)))
+        running[g, 0] = sums[g]
+    left = n_rows
+    n = min(BLOCK, left)
+    next_at, next_row, plain = list_rows(shape, spans, at, row, n, room.keys, room.values)
+    copy_bytes(room.next_keys, room.values, _LIST_BYTES)  # a single block prefetches from it: any addresses
+    while n > 0:
+        left -= n
+        n_next = min(BLOCK, left)
+        after_at, after_row, next_plain = list_rows(
+            shape, spans, next_at, next_row, n_next, room.next_keys, room.next_values
+        )
+        _attend_block(shape, query, room, n, softcap, spans, at, row, plain, partial)
+        copy_bytes(room.keys, room.next_keys, 2 * _LIST_BYTES)
+        at, row, next_at, next_row = next_at, next_row, after_at, after_row
+        n, plain = n_next, next_plain
+    for g in range(shape.group):
+        sums[g] = sum_of(load(room.running + g * _VECTOR_BYTES))
+
+
+@kernel
+def _attend_block(shape, query, room, n, softcap, spans, at, row, plain, partial):
+    """Add the n listed rows, at most BLOCK, to a partial result, but their weights to the running sums.
+
+    They are those from a row of a span on. If they are not `plain`, their spans say what becomes of their scores.
+    """
+    largest = largest_scores(shape, partial)
+    scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
+    padded = -(-n // LANES) * LANES
+    dot_listed(shape, query, room.keys, n, room.scores, BLOCK)
+    for g in range(shape.group):
+        own_scores, own_sum = room.scores + g * _SCORES_BYTES, room.running + g * _VECTOR_BYTES
+        for i in range(n, padded):
+            scores[g, i] = float32(-np.inf)
+        cap_scores(own_scores, n, softcap)
+        if not plain:
+            _change_scores(spans, at, row, n, g, scores[g])
+        before = splat(largest[g])
+        highest = before
+        for i in range(0, padded, LANES):
+            highest = maximum(highest, load(own_scores + i * 4))
+        if any_above(highest, before):  # rare after the first blocks
+            new = max_of(highest)
+            _shrink(shape, float32(math.exp(largest[g] - new)), partial, g, own_sum)
+            largest[g] = new
+            before = splat(new)
+        total = load(own_sum)
+        for i in range(0, padded, LANES):
+            weight = exp_difference(load(own_scores + i * 4), before)
+            store(own_scores + i * 4, weight)
+            total = add(total, weight)
+        store(own_sum, total)
+    add_weighted(shape, room.scores, BLOCK, room.values, n, partial)
+
+
+@kernel
+def _change_scores(spans, at, row, n, g, scores):
+    """Add the bias of spans to query head g's scores of n rows, from a row of a span on; -inf where it looks away."""
+    start = 0
+    while start < n:
+        span = spans[at]
+        stop = min(n, start + span.n_rows - row)
+        attends = span.heads == ALL_HEADS or (span.heads >> g) & 1 != 0
+        for i in range(start, stop):
+            scores[i] = scores[i] + float32(span.bias) if attends else float32(-np.inf)
+        start, at, row = stop, at + 1, 0
+
+
+@kernel
+def _shrink(shape, factor, partial, g, running):
+    """Scale the sums of a query head to a new largest score."""
+    values = weighted_values(shape, partial)[g]
+    for i in range(shape.head_dim):
+        values[i] *= factor
+    store(running, multiply(load(running), splat(factor)))
+
+
+@kernel
+def attend_share(
+    shape, query, n_kv_head, spans, span_capacity, n_spans, n_rows, softcap, scratch, partials, ith, n_threads
+):
+    """Compute one thread's share of a token's attention: a partial result of each KV head, empty without rows.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    query : int64
+        Address of (n_kv_head * group, head_dim) f32, scaled.
+    n_kv_head : int64
+        Number of KV heads.
+    spans : int64
+        Address of (n_kv_head, span_capacity) SPAN records.
+    span_capacity : int64
+        Records from one head to the next.
+    n_spans, n_rows : int64
+        Addresses of (n_kv_head,) int64: each head's spans, and the rows in them.
+    softcap : float32
+        Soft cap of the scores, 0 for none.
+    scratch : int64
+        Address of this thread's `decode_scratch_bytes` bytes.
+    partials : int64
+        Address of (n_threads, n_kv_head) partial results.
+    ith, n_threads : int64
+        Number of this thread, and of all threads.
+    """
+    counts = array_at(n_spans, (n_kv_head,), np.int64)
+    all_rows = array_at(n_rows, (n_kv_head,), np.int64)
+    total = 0
+    for head in range(n_kv_head):
+        total += all_rows[head]
+    start, stop = total * ith // n_threads, total * (ith + 1) // n_threads
+    for head in range(n_kv_head):
+        partial = partial_of(shape, partials, n_kv_head, ith, head)
+        clear_partial(shape, partial)
+        first, last = max(start, 0), min(stop, all_rows[head])
+        head_spans = spans + head * span_capacity * _SPAN_BYTES
+        at, end = 0, 0  # a span, and the row at which it starts, or those stop that have the same queries
+        while first < last:
+            own = query + head * shape.group * shape.head_dim * 4
+            at, end, queries = _with_same_queries(head_spans, counts[head], first, at, end)
+            if queries != 0:
+                own = queries
+            n = min(end, last) - first
+            attend_rows(shape, own, head_spans, counts[head], first, n, softcap, scratch, partial)
+            first += n
+        if shape.rotated and first > max(start, 0):  # the sums of rows are rotated; estimates add to sums that are not
+            for g in range(shape.group):
+                rotate_row(shape, partial + g * shape.head_dim * 4, partial + g * shape.head_dim * 4)
+        start -= all_rows[head]
+        stop -= all_rows[head]
+
+
+@kernel
+def _with_same_queries(spans_address, n_spans, row, at, start):
+    """Return up to where the rows from `row` on have the same queries: a span, the row at which it starts, the queries.
+
+    `row` is in the span `at`, which starts at the row `start`, or in one after it.
+    """
+    spans = spans_at(spans_address, n_spans)
+    while start + spans[at].n_rows <= row:
+        start, at = start + spans[at].n_rows, at + 1
+    queries = spans[at].queries
+    while at < n_spans and spans[at].queries == queries:
+        start, at = start + spans[at].n_rows, at + 1
+    return at, start, queries
+
+
+@kernel
+def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_stride, rest):
+    """Merge the threads' partial results of one KV head into the output of its query heads.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    head, n_kv_head : int64
+        Number of the KV head, and of all KV heads.
+    partials : int64
+        Address of (n_threads, n_kv_head) partial results.
+    n_threads : int64
+        Number of threads.
+    sinks : int64
+        Address of a score for each query head, f32, or 0. It takes part in the softmax, but has no value.
+    out : int64
+        Address of the output of the first query head of all, (head_dim,) f32.
+    out_stride : int64
+        Bytes from the output of one query head to that of the next.
+    rest : int64
+        Address of what was estimated, (3, group) f32 (see `rest_of` in scores.py); or 0 if nothing was.
+
+    Returns
+    -------
+    float32
+        Share of the attention that was not estimated, the mean over the query heads.
+    """
+    covered = float32(shape.group)
+    for g in range(shape.group):
+        query_head = head * shape.group + g
+        largest = float32(LOWEST_SCORE)
+        for thread in range(n_threads):
+            partial = partial_of(shape, partials, n_kv_head, thread, head)
+            largest = max(largest, largest_scores(shape, partial)[g])
+        total = float32(0)
+        if sinks != 0:
+            sink = read_float(sinks + query_head * 4)
+            largest = max(largest, sink)
+            total = float32(math.exp(sink - largest))
+        result = array_at(out + query_head * out_stride, (shape.head_dim,), np.float32)
+        for i in range(shape.head_dim):
+            result[i] = float32(0)
+        for thread in range(n_threads):
+            partial = partial_of(shape, partials, n_kv_head, thread, head)
+            weight = float32(math.exp(largest_scores(shape, partial)[g] - largest))
+            total += weight * weight_sums(shape, partial)[g]
+            values = weighted_values(shape, partial)[g]
+            for i in range(shape.head_dim):
+                result[i] += weight * values[i]
+        for i in range(shape.head_dim):
+            result[i] /= total
+        if rest != 0:
+            estimated = array_at(rest, (3, shape.group), np.float32)
+            weight = estimated[1, g] * float32(math.exp(estimated[0, g] - largest))
+            expected = weight * float32(math.exp(estimated[2, g]))
+            covered -= expected / (total - weight + expected)
+    return covered / float32(shape.group)

@@ -1,0 +1,87 @@
+"""Hooks: the compiled functions of a method, which the generic kernels call by address.
+
+A method's file in `methods/` defines up to six of them. The generic kernels know none of them by name: they find the
+addresses in a HEAD record. Each is a kernel whose first argument is the `Shape`, whose other arguments are int64, and
+which returns an int64. `head` is the address of a HEAD record.
+
+score(shape, head, query, part, n_parts)
+    Score one share of the head's items (pages, rows, clusters) for one token, into the head's scratch. All threads
+    score all heads together. `query` is the address of (group, head_dim) f32, scaled.
+select(shape, head, query, n_tokens, spans) -> number of spans
+    Write the SPAN records of what a step of n_tokens tokens attends. One thread serves a head. For one token the scores
+    are there; for more it scores by itself. `query` is the address of (n_tokens, group, head_dim) f32, scaled. One
+    selection serves all tokens of a batch, and all query heads of the group, unless spans name their query heads: then
+    one token's query heads attend to their own rows only. Each needs at least one row. A batch ignores the names.
+finish(shape, head, out, out_stride)
+    Complete the output of one token. `out` is the address of the first query head's (head_dim,) f32, and `out_stride`
+    the bytes to the next query head's.
+append(shape, head, start, stop)
+    Take the stored rows start to stop of the tail into the chunks' extras. The first row of a chunk starts its extras.
+after_step(shape, head, n_tokens)
+    Tend what is stored after a step that nothing interrupted: evict rows, or cluster them.
+estimate(shape, head, partial, part, n_parts)
+    Add one share of the rows that were not selected to a thread's partial result of one token (see decode.py), by what
+    their scores say. The head's scratch is as `select` left it, which says in it how much is left (`rest_of` in
+    scores.py): from that the share of the attention that is not estimated is counted. All threads estimate all heads
+    together.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from numba import int64
+
+from ..numba_support.compile import Shape, native_callback
+
+#: The signature of every hook as a native function.
+SIGNATURE = int64(int64, int64, int64, int64)
+
+
+class Hooks(NamedTuple):
+    """The kernels of a method. All but `select` may be missing."""
+
+    select: Any
+    score: Any = None
+    finish: Any = None
+    append: Any = None
+    after_step: Any = None
+    estimate: Any = None
+
+    def addresses(self, shape: Shape) -> dict[str, int]:
+        """Compile the hooks for a shape, and return their addresses by the fields of HEAD, 0 for a missing one."""
+        return {name: native(hook, shape).address if hook else 0 for name, hook in self._asdict().items()}
+
+
+@cache
+def native(hook: Any, shape: Shape) -> Any:
+    """Compile a hook for one shape as a native function of four int64.
+
+    Numba finds a compiled function in its cache on disk by its file, its name, and what its closure holds. A closure
+    over the hook itself would never be found again, because it holds a compiled function. So the native function is
+    written here as source text, in the name of the hook's file, and finds the hook among the globals of that file.
+
+    Parameters
+    ----------
+    hook : kernel
+        A module-level kernel, as this file's head describes it.
+    shape : Shape
+        Sizes of the kernels that call it; it is compiled for them.
+
+    Returns
+    -------
+    numba.core.ccallback.CFunc
+        Its `address` goes into a HEAD record; its `ctypes` can be called from Python.
+    """
+    function = hook.py_func
+    name, arguments = function.__name__, ", ".join("abcd"[: function.__code__.co_argcount - 1])
+    source = (
+        f"def bind_{name}(shape):\n"
+        f"    def native_{name}(a, b, c, d):\n"
+        f"        return {name}(shape, {arguments})\n"
+        f"    return native_{name}\n"
+    )
+    made: dict[str, Any] = {}
+    exec(compile(source, function.__code__.co_filename, "exec"), function.__globals__, made)
+    return native_callback(SIGNATURE)(made[f"bind_{name}"](shape))

@@ -1,0 +1,88 @@
+"""Ask the system for the rows that a step has selected, before attention reads them.
+
+What a step selects lies all over a document. Where memory does not hold all of it, a thread that touches a page which
+is not there waits for the disk, for one page after another. So as soon as a head has selected, the system is asked for
+all pages of its rows together: it reads them while other heads select.
+
+To ask costs a call, and most pages are in memory: those that the last steps selected, too. So a page is asked for only
+if no step has selected it lately.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int64, uint16
+
+from ..numba_support.compile import kernel
+from ..numba_support.memory import call_native
+from ..numba_support.views import array_at, record_at
+from .spans import spans_at
+
+#: A file that is mapped, and when each of its pages was selected last.
+PAGES = np.dtype(
+    [
+        ("first", "i8"),  # address of the file's first page
+        ("n_pages", "i8"),
+        ("page_bits", "i8"),  # a page has 2 ** page_bits bytes
+        ("selected", "i8"),  # address of a u2 for each page: the last step that selected it
+        ("step", "i8"),  # number of this step
+        ("advise", "i8"),  # address of the system's `madvise`
+    ],
+    align=True,
+)
+
+#: Steps after which a page may be gone from memory.
+LATELY = 8
+
+#: MADV_WILLNEED, the same number on Linux and macOS.
+_WILL_NEED = 3
+
+
+@kernel
+def ask_for_rows(shape, pages_address, spans_address, n_spans):
+    """Ask the system for the pages of the rows in a head's spans, but for those that were selected lately.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    pages_address : int64
+        Address of the PAGES record of the file that the document's rows lie in. Rows elsewhere are passed over.
+    spans_address : int64
+        Address of the SPAN records.
+    n_spans : int64
+        Number of spans.
+    """
+    pages, spans = record_at(pages_address, PAGES), spans_at(spans_address, n_spans)
+    for i in range(n_spans):
+        if spans[i].rows == 0:
+            n_bytes = spans[i].n_rows * shape.row_bytes
+            _ask(pages, spans[i].keys, n_bytes)
+            _ask(pages, spans[i].values, n_bytes)
+
+
+@kernel
+def _ask(pages, start, n_bytes):
+    """Ask for the pages of some bytes, in one call for each run of pages that were not selected lately."""
+    page, last = (start - pages.first) >> pages.page_bits, (start + n_bytes - 1 - pages.first) >> pages.page_bits
+    if page < 0 or last >= pages.n_pages:
+        return
+    selected, now = array_at(pages.selected, (pages.n_pages,), np.uint16), uint16(pages.step)
+    n_missing = int64(0)  # pages before `page` that are still to be asked for
+    while page <= last:
+        if uint16(now - selected[page]) >= LATELY:
+            n_missing += 1
+        else:
+            _call(pages, page, n_missing)
+            n_missing = int64(0)
+        selected[page] = now
+        page += 1
+    _call(pages, page, n_missing)
+
+
+@kernel
+def _call(pages, stop, n_pages):
+    """Ask for the n_pages pages before page `stop`."""
+    if n_pages > 0:
+        start = pages.first + ((stop - n_pages) << pages.page_bits)
+        call_native(pages.advise, start, n_pages << pages.page_bits, _WILL_NEED, 0)

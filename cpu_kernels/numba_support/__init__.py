@@ -1,0 +1,1 @@
+"""What kernels are made with: the decorators, vectors, views, the cache of compiled kernels."""

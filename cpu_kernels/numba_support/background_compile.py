@@ -1,0 +1,68 @@
+"""Compile kernels in a process of its own, before they are needed, while a model reads a document.
+
+The process leaves what it compiles in Numba's cache, where this one finds it. Two processes compile at the same time
+what one would compile in turn, because Numba compiles one function at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from ..attend.hooks import native
+from .compile import Shape, cache_folder, keeps_kernels
+
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
+    """Compile functions for shapes, in the background, unless that was done before.
+
+    Parameters
+    ----------
+    functions : iterable
+        Module-level kernels that are called by address (hooks.py), or functions that compile for a shape: those that
+        are needed first come first.
+    shapes : iterable of Shape
+        What they are compiled for.
+    """
+    names = list(dict.fromkeys((each.__module__, each.__name__) for each in functions))
+    sizes = sorted({(shape.head_dim, shape.group, shape.kv_type) for shape in shapes})
+    job = json.dumps([names, sizes])
+    done = cache_folder() / f"compiled-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
+    if not keeps_kernels() or done.exists() or getattr(sys, "frozen", False):  # a frozen application is no interpreter
+        return
+    command = [sys.executable, "-P", "-m", __name__, job, str(done)]
+    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    _running.append(subprocess.Popen(command, **quiet))
+
+
+def wait() -> None:
+    """Wait until what compiles in the background is in the cache. What failed there, or was stopped, is not."""
+    while _running:
+        _running.pop().wait()
+
+
+def main(job: str, done: str) -> None:
+    """Compile what `compile_ahead` asked for, and leave a mark."""
+    os.nice(5)  # the model is reading
+    names, sizes = json.loads(job)
+    for module, name in names:
+        function = getattr(import_module(module), name)
+        for size in sizes:
+            shape = Shape(*size)
+            if hasattr(function, "py_func"):
+                native(function, shape)
+            else:
+                function(shape)
+    cache_folder().joinpath(done).touch()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

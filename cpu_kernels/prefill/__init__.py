@@ -1,0 +1,1 @@
+"""Attention of a batch of tokens."""

@@ -1,0 +1,178 @@
+"""Compute the attention of a batch of tokens over spans: blocked, causal, with an optional window.
+
+A tile is some query rows (tokens times group) of one KV head. Keys and values are widened a block at a time, for all
+queries of the tile. These are multiplied with them strip by strip (strips.py). Rows of q4_0 stay rotated: the queries
+of the tile are rotated before, and its output afterwards.
+
+The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX each takes
+three products of bf16, or one where blocks of keys are left out anyway; and exp takes as long as either of these.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import float32
+
+from ..attend.head import ANY_ORDER
+from ..numba_support.compile import Shape, kernel
+from ..numba_support.memory import read_float
+from ..numba_support.views import array_at
+from ..select.scores import add_to_scores, cap_scores
+from .bf16_tiles import enter_tiles, leave_tiles
+from .sparse_prefill import any_chosen, group_of, reads_all
+from .strips import (
+    add_values,
+    load_keys,
+    load_queries,
+    load_values,
+    mask_strip,
+    score_strip_of,
+    shrink_strip,
+    start_softmax,
+    sums_of,
+    weigh_strip,
+)
+from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
+
+
+def tile_scratch_size(shape: Shape) -> int:
+    """Return the scratch that a thread needs for a tile.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+
+    Returns
+    -------
+    int
+        Number of f32.
+    """
+    n_bytes: int = scratch_parts(shape, 0).end
+    return n_bytes // 4
+
+
+@kernel
+def attend_tile(
+    shape,
+    first_row,
+    n_rows,
+    n_tokens,
+    query,
+    position,
+    spans,
+    n_spans,
+    chosen,
+    n_blocks,
+    softcap,
+    sinks,
+    scratch,
+    out,
+    token_step,
+    head_step,
+):
+    """Compute softmax(query . keys) . values for one tile of queries, each over the rows that its token sees.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    first_row, n_rows : int64
+        The tile's first query, and how many it has: at most `most_queries` (strips.py). It begins with a strip.
+    n_tokens : int64
+        Tokens of the batch.
+    query : int64
+        Address of (n_tokens * group, head_dim) f32, scaled. Rows of a token lie together.
+    position : int64
+        Position of the first token of the batch.
+    spans : SPAN array
+        What the KV head attends. Spans with positions are sorted by position.
+    n_spans : int64
+        Number of spans.
+    chosen : int64
+        Address of n_blocks bytes for each group of tokens: whether it reads a block (sparse_prefill.py). 0 if all are
+        read.
+    n_blocks : int64
+        Number of blocks of all spans, where `chosen` is not 0.
+    softcap : float32
+        Soft cap of the scores, 0 for none.
+    sinks : int64
+        Address of a score for each query head of the group, f32, or 0. It takes part in the softmax, but has no value.
+    scratch : int64
+        Address of `tile_scratch_size` f32.
+    out : int64
+        Address of the output of the group's first query head for the first token, (head_dim,) f32.
+    token_step, head_step : int64
+        Bytes from there to the output for the next token, and of the next query head.
+    """
+    room, size = scratch_parts(shape, scratch), most_queries(shape)
+    head_dim, group = shape.head_dim, shape.group
+    first_token = position + first_row // group
+    last_token = position + (first_row + n_rows - 1) // group
+    first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
+    rough = chosen != 0 and not reads_all(position, first_group)
+    start_softmax(shape, first_row, n_rows, position, room)
+    if shape.on_amx:
+        enter_tiles(room.configuration)
+
+    loaded, first_block = 0, 0
+    for i in range(n_spans):
+        span = spans[i]
+        own = span.queries if span.queries != 0 else query
+        if own != loaded:
+            load_queries(shape, own + first_row * head_dim * 4, n_rows, rough, room)
+            loaded = own
+        window = span.window
+        for row in range(0, span.n_rows, BLOCK):
+            n, number, masked = min(BLOCK, span.n_rows - row), first_block + row // BLOCK, False
+            if span.position != ANY_ORDER:
+                block = span.position + row
+                if block > last_token:
+                    break
+                if window > 0 and block + n - 1 <= first_token - window:
+                    continue
+                masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
+            if not any_chosen(chosen, n_blocks, first_group, last_group, number):
+                continue
+            load_keys(shape, span.keys, span.rows, row, n, rough, room)
+            load_values(shape, span.values, span.rows, row, n, rough, room)
+            for strip in range(0, n_rows, strip_queries(shape)):
+                last_row = min(strip + strip_queries(shape), n_rows) - 1
+                first = group_of(position, (first_row + strip) // group)
+                last = group_of(position, (first_row + last_row) // group)
+                if not any_chosen(chosen, n_blocks, first, last, number):
+                    continue
+                score_strip_of(shape, strip, n, rough, room)
+                cap_scores(room.scores, n * strip_queries(shape), softcap)
+                if span.bias != 0:
+                    add_to_scores(room.scores, n * strip_queries(shape), float32(span.bias))
+                if masked:
+                    mask_strip(shape, strip, n, span.position + row, window, room)
+                if weigh_strip(shape, strip, n, rough, room):
+                    shrink_strip(shape, strip, room)
+                add_values(shape, strip, n, n_rows, rough, room)
+        first_block += -(-span.n_rows // BLOCK)
+
+    if shape.on_amx:
+        leave_tiles(room.configuration)
+    largest, totals = array_at(room.largest, (size,), np.float32), array_at(room.totals, (size,), np.float32)
+    for r in range(n_rows):
+        token, g = (first_row + r) // group, (first_row + r) % group
+        factor = _normaliser(largest[r], totals[r], sinks, g)
+        sums = array_at(sums_of(shape, r, room), (head_dim,), np.float32)
+        result = array_at(out + token * token_step + g * head_step, (head_dim,), np.float32)
+        for i in range(head_dim):
+            result[i] = sums[i] * factor
+
+
+@kernel
+def _normaliser(largest, total, sinks, g):
+    """Return one over the sum of the weights, the sink of the query head included."""
+    if sinks == 0:
+        return float32(1) / total
+    sink = read_float(sinks + g * 4)
+    if sink > largest:
+        return float32(math.exp(largest - sink)) / (total * float32(math.exp(largest - sink)) + float32(1))
+    return float32(1) / (total + float32(math.exp(sink - largest)))

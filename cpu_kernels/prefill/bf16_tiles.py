@@ -1,0 +1,355 @@
+"""Multiply the matrices of prefill on Intel's AMX tiles, at the accuracy of f32.
+
+AMX multiplies bf16 and sums in f32. A bf16 has 8 of the 24 bits of an f32. So each number is split into two: `high`,
+its upper half, and `low`, what is left of it. Three products of halves make one product of numbers; the fourth, of both
+lows, is too small to count. Where attention is approximate anyway, that of both highs is enough: there `rough` is true.
+
+A tile is 16 rows of 64 bytes. It adds left . right, where `left` is (16, 32) bf16, and `right` is (32, 16) bf16 with
+pairs of rows interleaved: (16, 16, 2). Queries are columns: a strip of STRIP queries is as wide as a tile, and as a
+vector of f32. Values must be transposed for that; keys lie as they need to.
+
+ggml uses the same tile registers, and configures them once for each thread. `enter_tiles` saves this configuration,
+and `leave_tiles` restores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..numba_support.compile import AMX_DEPTH as DEPTH
+from ..numba_support.compile import HAS_AMX, LANES
+from ..numba_support.vector import INT8, INT16, VECTOR, Emit, constant, parts
+
+#: Queries of a strip, and rows of a tile.
+STRIP = 16
+
+#: Bytes of a row of a tile, and of the configuration of all tiles.
+_ROW_BYTES, CONFIGURATION_BYTES = 64, 64
+
+#: Tiles for sums; those for the operands of one product, of which two take turns on the left.
+_SUMS, _LEFT, _RIGHT = 4, (4, 5), (6, 7)
+
+
+def _if_amx(write: Callable[..., None]) -> Callable[..., Any]:
+    """Return the generator of an intrinsic: `write` takes the builder and the arguments.
+
+    Where there is no AMX it writes nothing, so that kernels which would never call it compile.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if HAS_AMX:
+            write(builder, *args)
+        return context.get_dummy_value()
+
+    return generate
+
+
+def _call(builder: Any, name: str, *arguments: Any) -> None:
+    """Call an LLVM intrinsic for AMX. Tiles are int8 constants."""
+    values = [ir.Constant(INT8, each) if isinstance(each, int) else each for each in arguments]
+    signature = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+    builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.x86.{name}"), values)
+
+
+def _place(builder: Any, address: Any, offset: int | Any = 0) -> Any:
+    """Return a pointer to bytes at an address, int64, and an offset."""
+    return Emit(builder).pointer(address, INT8, offset)
+
+
+def _load(builder: Any, tile: int, address: Any, offset: int, step: int = _ROW_BYTES) -> None:
+    """Load a tile, whose rows lie `step` bytes apart."""
+    _call(builder, "tileloadd64", tile, _place(builder, address, offset), constant(step))
+
+
+def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right: list[Any], depth: int) -> None:
+    """Add to n sums the products of n tiles on the left with one on the right, all of them as halves, or only as highs.
+
+    Sums take turns, so that no product waits for the one before.
+
+    Parameters
+    ----------
+    builder : llvmlite IRBuilder
+        Builder of the function.
+    n : int
+        Sums, at most _SUMS.
+    left : list of (LLVM int64, int, int)
+        Address of the matrix of highs, and of that of lows; bytes from a row to the next, and to the next tile's rows.
+    right : list of LLVM int64
+        Address of the tile of highs, and of that of lows.
+    depth : int
+        Bytes to the columns of the tiles on the left.
+    """
+    for half, address in enumerate(right):
+        _load(builder, _RIGHT[half], address, 0)
+    turn = 0
+    for left_half, right_half in ((0, 0), (0, 1), (1, 0))[: 1 if len(right) == 1 else 3]:
+        matrix, step, next_tile = left[left_half]
+        for i in range(n):
+            _load(builder, _LEFT[turn], matrix, i * next_tile + depth, step)
+            _call(builder, "tdpbf16ps", i, _LEFT[turn], _RIGHT[right_half])
+            turn = 1 - turn
+
+
+def _halves(builder: Any, rough: Any) -> Iterator[int]:
+    """Branch on whether the product is rough; yield how many halves each branch multiplies."""
+    with builder.if_else(rough) as (then, otherwise):
+        with then:
+            yield 1
+        with otherwise:
+            yield 2
+
+
+@intrinsic
+def enter_tiles(typing: Any, saved: Any) -> Any:
+    """Configure the tiles of this thread, and save what was before: CONFIGURATION_BYTES at an address."""
+
+    def write(builder: Any, saved: Any) -> None:
+        settings = np.zeros(CONFIGURATION_BYTES, np.uint8)
+        settings[0] = 1  # the only palette there is
+        settings[16:32].view(np.uint16)[:] = _ROW_BYTES
+        settings[48:56] = STRIP
+        array = ir.Constant(ir.ArrayType(INT8, len(settings)), bytearray(settings.tobytes()))
+        configuration = cgutils.global_constant(builder, "octavo.tiles", array)
+        _call(builder, "sttilecfg", _place(builder, saved))
+        _call(builder, "ldtilecfg", builder.bitcast(configuration, cgutils.voidptr_t))
+
+    return types.void(types.int64), _if_amx(write)
+
+
+@intrinsic
+def leave_tiles(typing: Any, saved: Any) -> Any:
+    """Configure the tiles of this thread as they were before `enter_tiles`."""
+
+    def write(builder: Any, saved: Any) -> None:
+        _call(builder, "ldtilecfg", _place(builder, saved))
+
+    return types.void(types.int64), _if_amx(write)
+
+
+@intrinsic
+def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any, rough: Any) -> Any:
+    """Compute scores[r, q] = keys[r] . queries[q] for the queries of a strip.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    keys : int64
+        Address of (2, rows of a block, head_dim) bf16, highs and lows (see `split_keys`).
+    queries : int64
+        Address of (2, head_dim / 2, STRIP, 2) bf16, highs and lows (see `split_pairs`).
+    scores : int64
+        Address of (rows of a block, STRIP) f32.
+    rough : bool
+        Whether to multiply highs only.
+    """
+
+    def write(builder: Any, _shape: Any, keys: Any, queries: Any, scores: Any, rough: Any) -> None:
+        head_dim = shape.shape.head_dim
+        step, lows = 2 * head_dim, constant(_SUMS * STRIP * 2 * head_dim)
+        left = [(keys, step, STRIP * step), (builder.add(keys, lows), step, STRIP * step)]
+        for i in range(_SUMS):
+            _call(builder, "tilezero", i)
+        for n in _halves(builder, rough):
+            for depth in range(0, head_dim, DEPTH):
+                highs = builder.add(queries, constant(depth * 2 * STRIP))
+                both = [highs, builder.add(highs, constant(head_dim * 2 * STRIP))]
+                _add_products(builder, _SUMS, left[:n], both[:n], 2 * depth)
+        for i in range(_SUMS):
+            place = _place(builder, scores, i * STRIP * _ROW_BYTES)
+            _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
+
+    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+
+
+@intrinsic
+def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> Any:
+    """Add weighted values for the queries of a strip: sums[:, q] += sum over r of weights[r, q] * values[r].
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    values : int64
+        Address of (2, head_dim, rows of a block) bf16, highs and lows (see `split_values`).
+    weights : int64
+        Address of (2, rows of a block / 2, STRIP, 2) bf16, highs and lows (see `split_pairs`).
+    n_steps : int64
+        Steps of DEPTH rows.
+    sums : int64
+        Address of (head_dim, STRIP) f32.
+    rough : bool
+        Whether to multiply highs only.
+    """
+
+    def write(builder: Any, _shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> None:
+        head_dim, rows = shape.shape.head_dim, _SUMS * STRIP
+        step = 2 * rows
+        for tiles in parts(head_dim // STRIP, _SUMS):
+            first = builder.add(values, constant(tiles.start * STRIP * step))
+            own = builder.add(sums, constant(tiles.start * STRIP * _ROW_BYTES))
+            for i in range(len(tiles)):
+                _load(builder, i, own, i * STRIP * _ROW_BYTES)
+            for n in _halves(builder, rough):
+                with cgutils.for_range(builder, n_steps) as loop:
+                    along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
+                    lows = builder.add(along, constant(head_dim * step))
+                    left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
+                    highs = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
+                    both = [highs, builder.add(highs, constant(rows // 2 * _ROW_BYTES))]
+                    _add_products(builder, len(tiles), left[:n], both[:n], 0)
+            for i in range(len(tiles)):
+                place = _place(builder, own, i * STRIP * _ROW_BYTES)
+                _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
+
+    return types.void(shape, types.int64, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+
+
+def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
+    """Split a vector of f32 into what bf16 can hold, and what is left. The upper halves of both count. A NaN stays."""
+    builder, bits = emit.builder, emit.builder.bitcast(x, emit.integers)
+    half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)  # rounds; it may make a number of a NaN
+    rounded = builder.select(builder.fcmp_unordered("uno", x, x), bits, builder.add(bits, half))
+    upper = builder.and_(rounded, ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes))
+    high = builder.bitcast(upper, emit.vector)
+    low = builder.add(builder.bitcast(builder.fsub(x, high), emit.integers), half)
+    return high, builder.bitcast(low, emit.vector)
+
+
+def _paired(emit: Emit, even: Any, odd: Any) -> Any:
+    """Return two vectors of f32 as pairs of bf16, int32: the upper halves of those of `odd` above those of `even`."""
+    builder = emit.builder
+    mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
+    half = ir.Constant(emit.integers, [16] * emit.lanes)
+    upper = builder.and_(builder.bitcast(odd, emit.integers), mask)
+    return builder.or_(upper, builder.lshr(builder.bitcast(even, emit.integers), half))
+
+
+def _store(emit: Emit, value: Any, address: Any, offset: int) -> None:
+    """Store a vector of integers at an address and an offset in bytes."""
+    place = emit.builder.bitcast(emit.pointer(address, INT8, offset), value.type.as_pointer())
+    emit.builder.store(value, place).align = 2
+
+
+@intrinsic
+def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> Any:
+    """Split head_dim f32 into bf16: highs and, unless `rough`, lows, at addresses."""
+
+    def write(builder: Any, _shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> None:
+        emit = Emit(builder)
+        words = ir.VectorType(INT16, 2 * LANES)
+        odd = list(range(1, 4 * LANES, 2))
+        for n in _halves(builder, rough):
+            for column in range(0, shape.shape.head_dim, 2 * LANES):
+                both = [_split(emit, emit.load_float(floats, column + i))[:n] for i in (0, LANES)]
+                for vectors, target in zip(zip(*both, strict=True), (highs, lows), strict=False):
+                    x, y = (builder.bitcast(vector, words) for vector in vectors)
+                    _store(emit, emit.shuffle(x, y, odd), target, 2 * column)
+
+    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+
+
+@intrinsic
+def split_pairs(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
+    """Split two vectors of f32 into bf16, and interleave them: highs and lows, at addresses."""
+
+    def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
+        emit = Emit(builder)
+        for x, y, target in zip(_split(emit, even), _split(emit, odd), (highs, lows), strict=True):
+            _store(emit, _paired(emit, x, y), target, 0)
+
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
+
+
+@intrinsic
+def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
+    """Split weights as `split_pairs` does, but cut off what does not fit: a sum of weights cannot hide a NaN."""
+
+    def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
+        emit = Emit(builder)
+        mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
+        _store(emit, _paired(emit, even, odd), highs, 0)
+        left = [
+            builder.fsub(x, builder.bitcast(builder.and_(builder.bitcast(x, emit.integers), mask), emit.vector))
+            for x in (even, odd)
+        ]
+        _store(emit, _paired(emit, *left), lows, 0)
+
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
+
+
+@intrinsic
+def round_pairs(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
+    """Round two vectors of f32 to bf16, and interleave them at an address."""
+
+    def write(builder: Any, even: Any, odd: Any, highs: Any) -> None:
+        emit = Emit(builder)
+        half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)
+        rounded = [
+            builder.bitcast(builder.add(builder.bitcast(x, emit.integers), half), emit.vector) for x in (even, odd)
+        ]
+        _store(emit, _paired(emit, *rounded), highs, 0)
+
+    return types.void(VECTOR, VECTOR, types.int64), _if_amx(write)
+
+
+@intrinsic
+def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> Any:
+    """Transpose a block of rows, and split it into bf16.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    floats : int64
+        Address of (rows of a block, head_dim) f32.
+    values : int64
+        Address of (2, head_dim, rows of a block) bf16: highs and lows.
+    n_steps : int64
+        Steps of DEPTH rows.
+    rough : bool
+        Whether only the highs are needed.
+    """
+
+    def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> None:
+        head_dim, n_columns = shape.shape.head_dim, constant(shape.shape.head_dim // LANES)
+        for n in _halves(builder, rough):
+            with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, n_columns) as at:
+                source = builder.add(floats, builder.mul(step.index, constant(DEPTH * head_dim * 4)))
+                source = builder.add(source, builder.mul(at.index, constant(LANES * 4)))
+                target = builder.add(values, builder.mul(at.index, constant(LANES * 2 * _SUMS * STRIP)))
+                target = builder.add(target, builder.mul(step.index, constant(2 * DEPTH)))
+                _split_square(Emit(builder), head_dim, source, target, n)
+
+    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+
+
+def _split_square(emit: Emit, head_dim: int, source: Any, target: Any, n_halves: int) -> None:
+    """Transpose DEPTH rows of LANES f32, of rows of head_dim, and split them into one or two halves."""
+    split = [_split(emit, emit.load_float(source, row * head_dim)) for row in range(DEPTH)]
+    for half in range(n_halves):
+        pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
+        for i, vector in enumerate(_transposed(emit, pairs)):
+            _store(emit, vector, target, (half * head_dim + i) * 2 * _SUMS * STRIP)
+
+
+def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
+    """Transpose as many vectors as they have lanes: each step swaps the halves of blocks that are half as wide."""
+    n, width = len(vectors), len(vectors)
+    while width > 1:
+        half, swapped = width // 2, list(vectors)
+        low = [lane if lane % width < half else lane - half + n for lane in range(n)]
+        high = [lane + half if lane % width < half else lane + n for lane in range(n)]
+        for i in range(n):
+            if i % width < half:
+                x, y = vectors[i], vectors[i + half]
+                swapped[i], swapped[i + half] = emit.shuffle(x, y, low), emit.shuffle(x, y, high)
+        vectors, width = swapped, half
+    return vectors

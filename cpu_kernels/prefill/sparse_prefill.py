@@ -1,0 +1,272 @@
+"""Choose the blocks of keys that a batch reads: those that hold most of its attention, as a sample of it says.
+
+The tokens of a batch lie in groups of QUERY_TOKENS. Every SAMPLE_STEP-th of them is scored with all keys, exactly. The
+sampled tokens take turns in two halves, and each half chooses for the other: a block is read if it has at least a
+certain share of the attention of either half, and that share is the largest with which the blocks that one half chose
+hold the share that is asked for of the other half's attention. So where tokens attend to places of their own, which no
+sample foresees, the halves disagree, and the group reads more, if need be everything. The first block, which holds the
+sink tokens, and those nearest to a group are read in any case.
+
+MInference (Jiang et al. 2024, arXiv 2407.02490) and XAttention (Xu et al. 2025, arXiv 2503.16428) choose blocks by a
+sample of the scores, too: of the last queries for all others, and of scores along antidiagonals. That the choice is
+checked on queries that did not choose is ours.
+
+Sampled scores choose, and blocks are left out: so both take less exact arithmetic where the CPU has it (bf16_tiles.py),
+which changes the output by a tenth of what leaving blocks out does.
+
+Groups begin at multiples of QUERY_TOKENS in the sequence. So what a token reads does not depend on its batch, if
+batches begin there. In other batches a strip of queries may lie in two groups, and reads the blocks of both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, int64
+from numba.extending import register_jitable
+
+from ..attend.head import ANY_ORDER
+from ..attend.partials import LOWEST_SCORE
+from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.memory import copy_bytes
+from ..numba_support.vector import add, exp_difference, load, maximum, multiply, splat, store
+from ..numba_support.views import array_at
+from ..select.scores import cap_scores, fill
+from .bf16_tiles import enter_tiles, leave_tiles
+from .strips import load_keys, load_queries, mask_strip, score_strip_of, sum_strip
+from .tile_scratch import BLOCK, scratch_parts, strip_queries
+
+#: Tokens of a group, which reads the same blocks; tokens from one sampled token to the next; and sampled tokens.
+QUERY_TOKENS, SAMPLE_STEP = 64, 8
+_SAMPLES = QUERY_TOKENS // SAMPLE_STEP
+
+#: Blocks of keys before a group below which it reads all of them: a sample would cost more than it saves.
+FEWEST_BLOCKS = 64
+
+#: Halvings of the interval in which the least share of a chosen block is searched.
+_HALVINGS = 30
+
+
+def most_groups(n_tokens: int) -> int:
+    """Return the most groups that a batch of n_tokens tokens may lie in."""
+    return (n_tokens - 2) // QUERY_TOKENS + 2 if n_tokens > 1 else 1
+
+
+def sample_bytes(shape: Shape, n_tokens: int, n_blocks: int) -> int:
+    """Return the memory of the sample of a KV head.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    n_tokens : int
+        Most tokens of the batch.
+    n_blocks : int
+        Most blocks of keys.
+    """
+    return 2 * 4 * n_blocks * int(sample_width(shape, most_groups(n_tokens)))
+
+
+@register_jitable
+def group_of(position, token):
+    """Return the group of a token of a batch that begins at a position, counted from the batch's first."""
+    return (position + token) // QUERY_TOKENS - position // QUERY_TOKENS
+
+
+@register_jitable
+def reads_all(position, group):
+    """Return whether a group of a batch that begins at a position lies so early that it reads all blocks."""
+    return (position // QUERY_TOKENS + group) * QUERY_TOKENS < FEWEST_BLOCKS * BLOCK
+
+
+@kernel
+def count_groups(position, n_tokens):
+    """Return how many groups a batch of n_tokens tokens lies in that begins at a position."""
+    return group_of(position, n_tokens - 1) + 1
+
+
+@kernel
+def count_blocks(spans, n_spans):
+    """Return how many blocks of keys some spans have, each beginning a new one."""
+    n_blocks = 0
+    for i in range(n_spans):
+        n_blocks += -(-spans[i].n_rows // BLOCK)
+    return n_blocks
+
+
+@register_jitable
+def count_samples(shape, n_groups):
+    """Return how many queries the sample of n_groups groups has."""
+    return n_groups * _SAMPLES * shape.group
+
+
+@register_jitable
+def sample_width(shape, n_groups):
+    """Return how many queries the sample has room for: whole strips."""
+    return -(-count_samples(shape, n_groups) // strip_queries(shape)) * strip_queries(shape)
+
+
+@register_jitable
+def _sampled_token(position, n_tokens, number):
+    """Return a sampled token of a batch: counted back from the last one of its group, and none before its first."""
+    group, back = number // _SAMPLES, number % _SAMPLES
+    start = (position // QUERY_TOKENS + group) * QUERY_TOKENS - position
+    stop = min(start + QUERY_TOKENS, n_tokens)
+    return max(stop - 1 - back * SAMPLE_STEP, start, 0)
+
+
+@kernel
+def sample_tile(
+    shape, first_row, n_rows, n_tokens, query, position, spans, n_spans, softcap, scratch, sample, n_blocks
+):
+    """Compute the share of each block in the attention of a tile of sampled queries.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    first_row, n_rows : int64
+        The tile's first query among those sampled, and how many it has: at most `most_queries`. It begins with a strip.
+    n_tokens, query, position, spans, n_spans, softcap, scratch
+        As in `attend_tile` (attend_batch.py).
+    sample : int64
+        Address of (2, n_blocks, `sample_width`) f32. Receives the shares in its first half.
+    n_blocks : int64
+        What `count_blocks` returns for the spans.
+    """
+    room, head_dim, group = scratch_parts(shape, scratch), shape.head_dim, shape.group
+    step = sample_width(shape, count_groups(position, n_tokens)) * 4
+    half, size = n_blocks * step, -(-n_rows // strip_queries(shape)) * strip_queries(shape)
+    newest = array_at(room.newest, (size,), np.float32)
+    for r in range(size):
+        row = first_row + min(r, n_rows - 1)
+        token = _sampled_token(position, n_tokens, row // group)
+        newest[r] = float32(position + token)
+        copy_bytes(room.sums + r * head_dim * 4, query + (token * group + row % group) * head_dim * 4, head_dim * 4)
+    if shape.on_amx:
+        enter_tiles(room.configuration)
+    load_queries(shape, room.sums, n_rows, True, room)
+    first_token, last_token = int64(newest[0]), int64(newest[0])
+    for r in range(n_rows):
+        first_token, last_token = min(first_token, int64(newest[r])), max(last_token, int64(newest[r]))
+
+    shares, number = sample + first_row * 4, 0
+    for i in range(n_spans):
+        span = spans[i]
+        window = span.window
+        for row in range(0, span.n_rows, BLOCK):
+            n, place = min(BLOCK, span.n_rows - row), shares + number * step
+            number += 1
+            masked, block = False, span.position + row
+            if span.position != ANY_ORDER:
+                if block > last_token or (window > 0 and block + n - 1 <= first_token - window):
+                    fill(place, 0, size, float32(0))
+                    fill(place + half, 0, size, float32(LOWEST_SCORE))
+                    continue
+                masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
+            load_keys(shape, span.keys, span.rows, row, n, True, room)
+            for strip in range(0, n_rows, strip_queries(shape)):
+                score_strip_of(shape, strip, n, True, room)
+                cap_scores(room.scores, n * strip_queries(shape), softcap)
+                if masked:
+                    mask_strip(shape, strip, n, block, window, room)
+                sum_strip(shape, n, room, place + half + strip * 4, place + strip * 4)
+    if shape.on_amx:
+        leave_tiles(room.configuration)
+    for strip in range(0, size, LANES):
+        _normalise(shares + strip * 4, half, step, n_blocks, room.shrinks)
+
+
+@kernel
+def _normalise(sums, half, step, n_blocks, totals):
+    """Turn sums of exp(score - largest) of blocks into shares, for LANES queries; `totals` is an address to work at."""
+    highest = splat(float32(LOWEST_SCORE))
+    for i in range(n_blocks):
+        highest = maximum(highest, load(sums + half + i * step))
+    total = splat(float32(0))
+    for i in range(n_blocks):
+        place = sums + i * step
+        weight = multiply(load(place), exp_difference(load(place + half), highest))
+        store(place, weight)
+        total = add(total, weight)
+    store(totals, total)
+    factors = array_at(totals, (LANES,), np.float32)
+    for q in range(LANES):
+        factors[q] = float32(1) / factors[q]
+    factor = load(totals)
+    for i in range(n_blocks):
+        store(sums + i * step, multiply(load(sums + i * step), factor))
+
+
+@kernel
+def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, covers, sample, n_blocks, chosen_address):
+    """Choose the blocks that a group of tokens reads (see this file's head).
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    group_number : int64
+        Which group of the batch.
+    n_tokens, position, spans, n_spans, sample, n_blocks
+        As in `sample_tile`, which has sampled all tiles.
+    covers : float64
+        Share of the sampled attention that the blocks must hold.
+    chosen_address : int64
+        Address of n_blocks bytes, which become 1 for a block that is read and 0 for another.
+    """
+    n_rows, width = _SAMPLES * shape.group, sample_width(shape, count_groups(position, n_tokens))
+    start = (position // QUERY_TOKENS + group_number) * QUERY_TOKENS
+    sampled, chosen = array_at(sample, (n_blocks, width), np.float32), array_at(chosen_address, (n_blocks,), np.uint8)
+    if reads_all(position, group_number):
+        chosen[:] = 1
+        return
+    # The largest scores are not needed any more: the columns of the group's first two queries get the shares.
+    shares = array_at(sample + n_blocks * width * 4, (n_blocks, width), np.float32)[:, group_number * n_rows :]
+    number, covered = 0, float32(0)
+    for i in range(n_spans):
+        span = spans[i]
+        for row in range(0, span.n_rows, BLOCK):
+            for half in range(2):
+                total = float32(0)
+                for number_of_token in range(half, _SAMPLES, 2):
+                    first = group_number * n_rows + number_of_token * shape.group
+                    for r in range(first, first + shape.group):
+                        total += sampled[number, r]
+                shares[number, half] = 2 * total / float32(n_rows)
+            newest = span.position + min(row + BLOCK, span.n_rows) - 1
+            near = span.position != ANY_ORDER and newest >= start - QUERY_TOKENS
+            chosen[number] = near or number == 0
+            if chosen[number]:
+                covered += (shares[number, 0] + shares[number, 1]) / 2
+            number += 1
+    if covered >= covers:
+        return
+
+    low, high = float32(0), float32(1)
+    for _ in range(_HALVINGS):
+        middle, total = (low + high) / 2, float32(0)
+        for i in range(n_blocks):
+            if chosen[i] == 0:
+                if shares[i, 0] >= middle:
+                    total += shares[i, 1]
+                if shares[i, 1] >= middle:
+                    total += shares[i, 0]
+        if covered + total / 2 >= covers:
+            low = middle
+        else:
+            high = middle
+    for i in range(n_blocks):
+        if not (shares[i, 0] < low and shares[i, 1] < low):  # a NaN, too, must reach the output
+            chosen[i] = 1
+
+
+@register_jitable
+def any_chosen(chosen, n_blocks, first_group, last_group, number):
+    """Return whether any group of some reads a block; all do if `chosen` is 0."""
+    if chosen == 0:
+        return True
+    bits = array_at(chosen, (last_group + 1, n_blocks), np.uint8)
+    for group in range(first_group, last_group + 1):  # noqa: SIM110, as Numba compiles no generator here
+        if bits[group, number] != 0:
+            return True
+    return False

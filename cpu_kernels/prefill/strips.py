@@ -1,0 +1,339 @@
+"""Do the parts of prefill for a strip of queries, and for the block of keys and values that it sees.
+
+A row of scores holds one key's scores with all queries of a strip, so that the softmax needs no sums across lanes. Both
+matrix products run on register tiles: of f32 (f32_tiles.py), or of bf16 where the CPU has AMX (bf16_tiles.py). Where
+attention is approximate anyway, they are `rough`: of one bf16 in place of two, or of int16 (int16_tiles.py). What lies
+where in a thread's scratch (tile_scratch.py) depends on that, and only this file knows it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, int64
+
+from ..attend.partials import LOWEST_SCORE
+from ..numba_support.compile import AMX_DEPTH, LANES, kernel
+from ..numba_support.vector import (
+    add,
+    any_above,
+    exp_difference,
+    exp_roughly,
+    keep_at_most,
+    load,
+    maximum,
+    multiply,
+    splat,
+    store,
+)
+from ..numba_support.views import array_at
+from ..rows.rotation import rotate_row
+from ..rows.rows import widen_stored_row
+from ..select.scores import fill
+from .bf16_tiles import STRIP, add_strip, round_pairs, score_strip, split_keys, split_pairs, split_values, split_weights
+from .f32_tiles import TILE, TILE_ROWS, score_tile, value_tile
+from .int16_tiles import LARGEST_VALUE, LARGEST_WEIGHT, round_columns, round_keys, score_words, store_pairs, value_words
+from .tile_scratch import BLOCK, most_queries, strip_queries
+
+
+@kernel
+def load_queries(shape, query, n_rows, rough, room):
+    """Transpose the queries of each strip, rotated as the keys are. Those that the last one lacks are 0."""
+    width, head_dim = strip_queries(shape), shape.head_dim
+    in_words = shape.on_words and rough
+    for strip in range(0, n_rows, width):
+        place = room.queries + strip * head_dim * 4
+        floats = room.widened if shape.on_amx or in_words else place
+        target = array_at(floats, (head_dim, width), np.float32)
+        for r in range(width):
+            if strip + r >= n_rows:
+                for i in range(head_dim):
+                    target[i, r] = float32(0)
+                continue
+            source = query + (strip + r) * head_dim * 4
+            if shape.rotated:
+                rotate_row(shape, source, room.row)
+                source = room.row
+            own = array_at(source, (head_dim,), np.float32)
+            for i in range(head_dim):
+                target[i, r] = own[i]
+        if shape.on_amx:
+            for i in range(0, head_dim, 2):
+                even, highs = floats + i * STRIP * 4, place + i * STRIP * 2
+                split_pairs(load(even), load(even + STRIP * 4), highs, highs + head_dim * STRIP * 2)
+        elif in_words:
+            scales = room.query_scales + strip * 4
+            round_columns(floats, head_dim, width, shape.largest_word, place, scales, room.row)
+
+
+@kernel
+def start_softmax(shape, first_row, n_rows, position, room):
+    """Set the position of each query's token, and start with no row attended."""
+    size = most_queries(shape)
+    largest = array_at(room.largest, (size,), np.float32)
+    totals = array_at(room.totals, (size,), np.float32)
+    newest = array_at(room.newest, (size,), np.float32)
+    for r in range(size):
+        token = position + (first_row + min(r, n_rows - 1)) // shape.group
+        largest[r] = float32(LOWEST_SCORE)
+        totals[r] = float32(0)
+        newest[r] = float32(token)
+    fill(room.sums, 0, size * shape.head_dim, float32(0))
+
+
+@kernel
+def _widen_rows(shape, base, listed, row, n, floats):
+    """Convert n rows of a span, from its row `row` on, to f32."""
+    numbers = array_at(listed + row * 4, (n,), np.int32)
+    for r in range(n):
+        number = row + r if listed == 0 else int64(numbers[r])
+        widen_stored_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
+
+
+@kernel
+def load_keys(shape, base, listed, row, n, rough, room):
+    """Load a block of keys."""
+    if shape.on_words and rough:
+        _widen_rows(shape, base, listed, row, n, room.widened)
+        round_keys(shape, room.widened, n, room.keys, room.key_scales)
+        return
+    if not shape.on_amx:
+        _widen_rows(shape, base, listed, row, n, room.keys)
+        return
+    _widen_rows(shape, base, listed, row, n, room.widened)
+    lows = room.keys + BLOCK * shape.head_dim * 2
+    for r in range(n):  # scores of the rows after them are computed, too, and not read
+        offset = r * shape.head_dim * 2
+        split_keys(shape, room.widened + 2 * offset, room.keys + offset, lows + offset, rough)
+
+
+@kernel
+def load_values(shape, base, listed, row, n, rough, room):
+    """Load a block of values."""
+    if shape.on_words and rough:
+        _widen_rows(shape, base, listed, row, n, room.widened)
+        fill(room.widened, n * shape.head_dim, (n + n % 2) * shape.head_dim, float32(0))
+        rows, columns = n + n % 2, shape.head_dim
+        round_columns(room.widened, rows, columns, LARGEST_VALUE, room.values, room.value_scales, room.row)
+        return
+    if not shape.on_amx:
+        _widen_rows(shape, base, listed, row, n, room.values)
+        return
+    _widen_rows(shape, base, listed, row, n, room.widened)
+    n_steps = -(-n // AMX_DEPTH)
+    fill(room.widened, n * shape.head_dim, n_steps * AMX_DEPTH * shape.head_dim, float32(0))
+    split_values(shape, room.widened, room.values, n_steps, rough)
+
+
+@kernel
+def score_strip_of(shape, strip, n, rough, room):
+    """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which nobody reads."""
+    if shape.on_words and rough:
+        for row in range(0, n, TILE_ROWS):
+            keys, scores = room.keys + row * shape.head_dim * 2, room.scores + row * TILE * 4
+            queries, query_scales = room.queries + strip * shape.head_dim * 4, room.query_scales + strip * 4
+            score_words(shape, keys, room.key_scales + row * 4, queries, query_scales, scores)
+        return
+    score_block(shape, room.keys, room.queries + strip * shape.head_dim * 4, n, rough, room.scores)
+
+
+@kernel
+def score_block(shape, keys, queries, n, rough, scores):
+    """Compute scores[r] = keys[r] . queries for n rows of keys and the queries of a strip, all at addresses.
+
+    It may compute some rows more, which nobody reads.
+    """
+    if shape.on_amx:
+        score_strip(shape, keys, queries, scores, rough)
+        return
+    zero = splat(float32(0))
+    for i in range(0, -(-n // TILE_ROWS) * TILE_ROWS * TILE, LANES):
+        store(scores + i * 4, zero)
+    for row in range(0, n, TILE_ROWS):
+        score_tile(shape, keys + row * shape.head_dim * 4, queries, scores + row * TILE * 4)
+
+
+@kernel
+def mask_strip(shape, strip, n, position, window, room):
+    """Set the score of a row to -inf for each query that does not see its position."""
+    width, newest = strip_queries(shape), room.newest + strip * 4
+    scores, positions = array_at(room.scores, (n, width), np.float32), array_at(newest, (width,), np.float32)
+    for r in range(n):
+        own = float32(position + r)
+        for q in range(0, width, LANES):
+            place = room.scores + (r * width + q) * 4
+            store(place, keep_at_most(load(place), own, load(newest + q * 4)))
+        if window > 0:
+            for q in range(width):
+                if own <= positions[q] - float32(window):
+                    scores[r, q] = float32(-np.inf)
+
+
+@kernel
+def weigh_strip(shape, strip, n, rough, room):
+    """Turn scores into weights relative to the largest score so far. Return whether any largest score rose.
+
+    With AMX the weights are split at once, up to a step of AMX's depth, with 0 for rows that there are not.
+    """
+    if shape.on_amx:
+        return _weigh_on_amx(shape, strip, n, rough, room)
+    if shape.on_words and rough:
+        return _weigh_in_words(shape, strip, n, room)
+    width, rose = strip_queries(shape), False
+    highest, totals = room.largest + strip * 4, room.totals + strip * 4
+    for q in range(0, width, LANES):
+        before = load(highest + q * 4)
+        largest = before
+        for r in range(n):
+            largest = maximum(largest, load(room.scores + (r * width + q) * 4))
+        shrink = exp_difference(before, largest)
+        store(room.shrinks + q * 4, shrink)
+        total = multiply(load(totals + q * 4), shrink)
+        for r in range(n):
+            place = room.scores + (r * width + q) * 4
+            weight = exp_difference(load(place), largest)
+            store(place, weight)
+            total = add(total, weight)
+        store(totals + q * 4, total)
+        store(highest + q * 4, largest)
+    shrinks = array_at(room.shrinks, (width,), np.float32)
+    for q in range(width):
+        rose |= shrinks[q] != float32(1)
+    return rose
+
+
+@kernel
+def _weigh_in_words(shape, strip, n, room):
+    """Do what `weigh_strip` does, with weights in int16, relative to the block's own largest score."""
+    width, rose = strip_queries(shape), False
+    step, scale = width * 4, splat(float32(LARGEST_WEIGHT))
+    fill(room.scores, n * width, (n + n % 2) * width, float32(-np.inf))
+    for q in range(0, width, LANES):
+        first = room.scores + q * 4
+        own = splat(float32(LOWEST_SCORE))
+        for at in range(first, first + n * step, step):
+            own = maximum(own, load(at))
+        total = splat(float32(0))
+        for r in range(0, n, 2):
+            even, odd = exp_roughly(load(first + r * step), own), exp_roughly(load(first + (r + 1) * step), own)
+            store_pairs(even, odd, scale, room.weights + (r // 2 * width + q) * 4)
+            total = add(total, add(even, odd))
+        highest, totals = room.largest + (strip + q) * 4, room.totals + (strip + q) * 4
+        before = load(highest)
+        largest = maximum(before, own)
+        shrink, factor = exp_difference(before, largest), exp_difference(own, largest)
+        store(room.shrinks + q * 4, shrink)
+        store(room.factors + q * 4, multiply(factor, splat(float32(1 / LARGEST_WEIGHT))))
+        store(totals, add(multiply(load(totals), shrink), multiply(total, factor)))
+        store(highest, largest)
+        rose |= any_above(largest, before)
+    return rose
+
+
+@kernel
+def _weigh_on_amx(shape, strip, n, rough, room):
+    """Do what `weigh_strip` does with AMX, with several sums and maxima, so that none waits for the one before."""
+    stop, step = -(-n // AMX_DEPTH) * AMX_DEPTH, STRIP * 4
+    fill(room.scores, n * STRIP, stop * STRIP, float32(-np.inf))
+    highest, totals, lows = room.largest + strip * 4, room.totals + strip * 4, room.weights + BLOCK * STRIP * 2
+    before = load(highest)
+    a = b = c = d = before
+    for r in range(0, stop, 4):
+        own = room.scores + r * step
+        a, b = maximum(a, load(own)), maximum(b, load(own + step))
+        c, d = maximum(c, load(own + 2 * step)), maximum(d, load(own + 3 * step))
+    largest = maximum(maximum(a, b), maximum(c, d))
+    shrink = exp_difference(before, largest)
+    store(room.shrinks, shrink)
+    store(highest, largest)
+    a, b = multiply(load(totals), shrink), splat(float32(0))
+    if rough:
+        for r in range(0, stop, 4):
+            own, target = room.scores + r * step, room.weights + r * STRIP * 2
+            w, x = exp_roughly(load(own), largest), exp_roughly(load(own + step), largest)
+            y, z = exp_roughly(load(own + 2 * step), largest), exp_roughly(load(own + 3 * step), largest)
+            round_pairs(w, x, target)
+            round_pairs(y, z, target + step)
+            a, b = add(a, add(w, x)), add(b, add(y, z))
+        store(totals, add(a, b))
+        return any_above(largest, before)
+    for r in range(0, stop, 4):
+        own, target = room.scores + r * step, r * STRIP * 2
+        w, x = exp_difference(load(own), largest), exp_difference(load(own + step), largest)
+        y, z = exp_difference(load(own + 2 * step), largest), exp_difference(load(own + 3 * step), largest)
+        split_weights(w, x, room.weights + target, lows + target)
+        split_weights(y, z, room.weights + target + step, lows + target + step)
+        a, b = add(a, add(w, x)), add(b, add(y, z))
+    store(totals, add(a, b))
+    return any_above(largest, before)
+
+
+@kernel
+def sum_strip(shape, n, room, largest_address, sums_address):
+    """Store the largest of each query's scores with n rows, and the sum of exp(score - largest)."""
+    width = strip_queries(shape)
+    step = width * 4
+    for q in range(0, width, LANES):
+        first = room.scores + q * 4
+        a = b = c = d = splat(float32(LOWEST_SCORE))
+        for own in range(first, first + n // 4 * 4 * step, 4 * step):
+            a, b = maximum(a, load(own)), maximum(b, load(own + step))
+            c, d = maximum(c, load(own + 2 * step)), maximum(d, load(own + 3 * step))
+        for own in range(first + n // 4 * 4 * step, first + n * step, step):
+            a = maximum(a, load(own))
+        largest = maximum(maximum(a, b), maximum(c, d))
+        a = b = splat(float32(0))
+        for own in range(first, first + n // 2 * 2 * step, 2 * step):
+            a = add(a, exp_roughly(load(own), largest))
+            b = add(b, exp_roughly(load(own + step), largest))
+        if n % 2:
+            a = add(a, exp_roughly(load(first + (n - 1) * step), largest))
+        store(largest_address + q * 4, largest)
+        store(sums_address + q * 4, add(a, b))
+
+
+@kernel
+def shrink_strip(shape, strip, room):
+    """Scale the weighted values to the new largest scores."""
+    width, head_dim = strip_queries(shape), shape.head_dim
+    place, shrinks = room.sums + strip * head_dim * 4, array_at(room.shrinks, (width,), np.float32)
+    if shape.on_amx:
+        factors = load(room.shrinks)
+        for i in range(head_dim):
+            own = place + i * STRIP * 4
+            store(own, multiply(load(own), factors))
+        return
+    sums = array_at(place, (width, head_dim), np.float32)
+    for q in range(width):
+        for i in range(head_dim):
+            sums[q, i] *= shrinks[q]
+
+
+@kernel
+def add_values(shape, strip, n, n_rows, rough, room):
+    """Add the weighted values of a block to the sums of a strip."""
+    sums = room.sums + strip * shape.head_dim * 4
+    if shape.on_amx:
+        add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
+        return
+    for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):
+        own = sums + r * shape.head_dim * 4
+        if shape.on_words and rough:
+            weights, factors, n_pairs = room.weights + r * 4, room.factors + r * 4, (n + 1) // 2
+            value_words(shape, weights, factors, room.values, room.value_scales, n_pairs, own)
+        else:
+            value_tile(shape, room.scores + r * 4, room.values, n, own)
+
+
+@kernel
+def sums_of(shape, r, room):
+    """Return the address of the weighted values of query r, rotated back."""
+    row = room.sums + r * shape.head_dim * 4
+    if shape.on_amx:
+        sums = array_at(room.sums + r // STRIP * STRIP * shape.head_dim * 4, (shape.head_dim, STRIP), np.float32)
+        own = array_at(room.row, (shape.head_dim,), np.float32)
+        for i in range(shape.head_dim):
+            own[i] = sums[i, r % STRIP]
+        row = room.row
+    if shape.rotated:
+        rotate_row(shape, row, row)
+    return row

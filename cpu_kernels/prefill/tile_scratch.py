@@ -1,0 +1,128 @@
+"""Say how many queries a tile of prefill has, and where the parts of a thread's scratch lie."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ..numba_support.compile import kernel
+from .bf16_tiles import CONFIGURATION_BYTES, STRIP
+from .f32_tiles import TILE
+
+#: Rows of a block of keys.
+BLOCK = TILE
+
+#: Most queries of a tile with AMX, which makes products so cheap that widening counts: more queries share it. Widening
+#: a block takes as long as attending with it for so many queries.
+_AMX_TILE, _WIDENING = 512, 64
+
+#: Most queries of a tile where rough products are of int16, as keys and values are rounded for each tile.
+_WORD_TILE = 256
+
+
+@register_jitable
+def most_queries(shape):
+    """Return the most queries of a tile, which share the widening of a block."""
+    if shape.on_amx:
+        return _AMX_TILE
+    return _WORD_TILE if shape.on_words else TILE
+
+
+@kernel
+def tile_queries(shape, n_rows, n_kv_head, n_threads):
+    """Return how many queries a tile has, so that threads that take tiles in turn end soonest.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    n_rows : int64
+        Queries of a KV head.
+    n_kv_head, n_threads : int64
+        KV heads of the layer, and threads.
+    """
+    width = strip_queries(shape)
+    n_strips, most = -(-n_rows // width), most_queries(shape) // width
+    best, least = most, np.iinfo(np.int64).max
+    for n_tiles in range(-(-n_strips // most), n_strips + 1):
+        own = -(-n_strips // n_tiles)
+        turns = -(-n_kv_head * -(-n_strips // own) // n_threads)
+        cost = turns * (own * width + _WIDENING)
+        if cost < least:
+            best, least = own, cost
+    return best * width
+
+
+@register_jitable
+def strip_queries(shape):
+    """Return the queries of a strip."""
+    return STRIP if shape.on_amx else TILE
+
+
+class _Scratch(NamedTuple):
+    """Addresses of the parts of a thread's scratch. Of f32; with AMX queries, keys, values and weights are bf16."""
+
+    queries: int  # strip by strip (head_dim, strip); with AMX see `split_pairs`, rough ones `round_columns`
+    keys: int  # (BLOCK, head_dim); with AMX see `split_keys`, rough ones `round_keys`
+    values: int  # (BLOCK, head_dim); with AMX see `split_values`, rough ones `round_columns`
+    widened: int  # (BLOCK, head_dim), or (head_dim, strip): rows to split for AMX, or to round
+    sums: int  # strip by strip (strip, head_dim): weighted values of each query; with AMX (head_dim, strip)
+    scores: int  # (BLOCK, strip): of a block's keys with the queries of a strip, then weights
+    weights: int  # (BLOCK, strip): weights that are split for AMX, or rounded
+    query_scales: int  # (tile,): of rough queries, with `key_scales` (BLOCK,), `value_scales` (head_dim,)
+    key_scales: int
+    value_scales: int
+    factors: int  # (strip,): of rough weights
+    largest: int  # (tile,): the largest score of each query so far
+    totals: int  # (tile,): its sum of weights
+    newest: int  # (tile,): the position of its token, the newest that it sees
+    shrinks: int  # (strip,): factors that scale sums to a new largest score
+    row: int  # (head_dim,): sums of one query; (strip,): room to round in
+    configuration: int  # of AMX, as it was before
+    end: int
+
+
+@register_jitable
+def scratch_parts(shape, scratch):
+    """Return where the parts of a thread's scratch lie."""
+    matrix_bytes, block_bytes = most_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4
+    row_bytes, strip_bytes = most_queries(shape) * 4, BLOCK * strip_queries(shape) * 4
+    keys = scratch + matrix_bytes
+    values = keys + block_bytes
+    widened = values + block_bytes
+    sums = widened + block_bytes
+    scores = sums + matrix_bytes
+    weights = scores + strip_bytes
+    query_scales = weights + strip_bytes
+    key_scales = query_scales + row_bytes
+    value_scales = key_scales + BLOCK * 4
+    factors = value_scales + shape.head_dim * 4
+    largest = factors + strip_queries(shape) * 4
+    totals = largest + row_bytes
+    newest = totals + row_bytes
+    shrinks = newest + row_bytes
+    row = shrinks + strip_queries(shape) * 4
+    configuration = row + max(shape.head_dim, strip_queries(shape)) * 4
+    end = configuration + CONFIGURATION_BYTES
+    return _Scratch(
+        scratch,
+        keys,
+        values,
+        widened,
+        sums,
+        scores,
+        weights,
+        query_scales,
+        key_scales,
+        value_scales,
+        factors,
+        largest,
+        totals,
+        newest,
+        shrinks,
+        row,
+        configuration,
+        end,
+    )

@@ -1,0 +1,1 @@
+"""Stored rows of keys and values, and products with them."""

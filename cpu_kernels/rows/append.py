@@ -1,0 +1,43 @@
+"""Append to the cache: store new keys and values, and have the head's method take them into the chunks' extras."""
+
+from __future__ import annotations
+
+from ..attend.head import head_at, tail_key, tail_value
+from ..numba_support.compile import kernel
+from ..numba_support.memory import call_native, copy_bytes
+from .rows import quantise_halves
+
+
+@kernel
+def append_rows(shape, head_address, keys, key_stride, values, value_stride, n_tokens):
+    """Store a head's newest rows, for which the cache has made room and which `n_tail` counts already.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    head_address : int64
+        Address of its HEAD record.
+    keys, values : int64
+        Addresses of the first row's head_dim f16, as llama.cpp computes them.
+    key_stride, value_stride : int64
+        Bytes from one row to the next.
+    n_tokens : int64
+        Number of rows.
+    """
+    head = head_at(head_address)
+    first = head.n_tail - n_tokens
+    for token in range(n_tokens):
+        _store(shape, keys + token * key_stride, tail_key(shape, head, first + token))
+        _store(shape, values + token * value_stride, tail_value(shape, head, first + token))
+    if head.append != 0:
+        call_native(head.append, head_address, first, head.n_tail, 0)
+
+
+@kernel
+def _store(shape, source, target):
+    """Store head_dim f16 as a row."""
+    if shape.quantised:
+        quantise_halves(shape, source, target)
+    else:
+        copy_bytes(target, source, shape.row_bytes)

@@ -1,0 +1,240 @@
+"""Multiply int8 rows: the products of a quantised query with q8_0 keys, and how f32 become int8.
+
+A product of two int8 rows is one of integers, for which CPUs have an instruction. Afterwards it is multiplied by the
+scales of both rows. VNNI takes one of its two sides unsigned: keys are then read as 128 more than they are, and
+128 times the sum of the query's elements, computed once, is subtracted from each score.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import llvmlite.binding
+import numpy as np
+from llvmlite import ir
+from numba import float32, int8, types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
+
+from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.vector import INT16, INT32, Emit, constant
+from ..numba_support.views import array_at
+
+_FEATURES = llvmlite.binding.get_host_cpu_features()
+
+#: Bytes in a register of the instruction that multiplies int8 and adds the products in fours: AVX-512 VNNI, AVX-VNNI,
+#: or 0 where the CPU has neither.
+VNNI_BYTES = 64 if _FEATURES.get("avx512vnni") else 32 if _FEATURES.get("avxvnni") else 0
+_AVX2 = bool(_FEATURES.get("avx2"))
+
+
+class QuantisedQuery(NamedTuple):
+    """Addresses of the parts of a group's quantised query, which begins with (group, head_dim) int8."""
+
+    scales: int  # (group,) f32
+    offsets: int  # (group,) int32, what flipped signs add to a product
+    end: int
+
+
+@register_jitable
+def quantised_query(shape, address):
+    """Return where the parts of a group's quantised query lie."""
+    scales = address + shape.group * shape.head_dim
+    offsets = scales + 4 * shape.group
+    return QuantisedQuery(scales, offsets, offsets + 4 * shape.group)
+
+
+def load_scale(emit: Emit, shape: Shape, row: Any) -> Any:
+    """Load the scale of a q8_0 row, which lies after its int8.
+
+    Parameters
+    ----------
+    emit : Emit
+        Writer of the function.
+    shape : Shape
+        Sizes of the kernel.
+    row : LLVM int64
+        Address of the row.
+
+    Returns
+    -------
+    LLVM f32
+        The scale.
+    """
+    return emit.load_scalar(emit.builder.add(row, constant(shape.head_dim)))
+
+
+def byte_blocks(head_dim: int) -> list[tuple[int, int]]:
+    """Cut an int8 row into the blocks that it is multiplied in.
+
+    Parameters
+    ----------
+    head_dim : int
+        Elements of the row, a multiple of 8.
+
+    Returns
+    -------
+    list of (int, int)
+        First column and length of each block. No block is longer than those before it.
+    """
+    widest = VNNI_BYTES or 2 * LANES
+    blocks, column = [], 0
+    while column < head_dim:
+        length = next(n for n in (64, 32, 16, 8) if n <= min(widest, head_dim - column))
+        blocks.append((column, length))
+        column += length
+    return blocks
+
+
+def _flips_signs(length: int) -> bool:
+    """Return whether keys of a block of this length are read as unsigned."""
+    return VNNI_BYTES > 0 and length > 8
+
+
+def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:
+    """Add the products of two blocks of int8 to sums, a few neighbouring products to each sum.
+
+    Parameters
+    ----------
+    emit : Emit
+        Writer of the function.
+    key, query : LLVM int8 vectors
+        The blocks, of one length.
+    total : LLVM int32 vector or None
+        Sums of the blocks before, or None for the first block.
+
+    Returns
+    -------
+    LLVM int32 vector
+        The sums, whose lanes are still to be added.
+    """
+    lanes = key.type.count // (4 if _flips_signs(key.type.count) else 2)
+    if total is None or total.type.count == lanes:
+        return _multiply_bytes(emit, key, query, total)
+    short = _multiply_bytes(emit, key, query, None)  # of a last, shorter block
+    zeros = ir.Constant(short.type, [0] * lanes)
+    lengthened = [min(lane, lanes) for lane in range(total.type.count)]  # lane `lanes` is the first zero
+    return emit.builder.add(total, emit.shuffle(short, zeros, lengthened))
+
+
+def _multiply_bytes(emit: Emit, key: Any, query: Any, total: Any) -> Any:
+    """Return total + key * query: products are added in fours with VNNI, else in pairs."""
+    builder, length = emit.builder, key.type.count
+    if _flips_signs(length):
+        integers = ir.VectorType(INT32, length // 4)
+        name, function_type = f"llvm.x86.avx512.vpdpbusd.{length * 8}", ir.FunctionType(integers, [integers] * 3)
+        function = cgutils.get_or_insert_function(builder.module, function_type, name)
+        flipped = builder.xor(key, ir.Constant(key.type, [-128] * length))
+        total = total if total is not None else ir.Constant(integers, [0] * integers.count)
+        return builder.call(function, [total, builder.bitcast(flipped, integers), builder.bitcast(query, integers)])
+    words, integers = ir.VectorType(INT16, length), ir.VectorType(INT32, length // 2)
+    key, query = builder.sext(key, words), builder.sext(query, words)
+    if _AVX2 and length == 16:
+        function_type = ir.FunctionType(integers, [words] * 2)
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.x86.avx2.pmadd.wd")
+        pairs = builder.call(function, [key, query])
+    else:
+        products = builder.sext(builder.mul(key, query), ir.VectorType(INT32, length))  # 127 * 127 fits a word
+        even, odd = (emit.shuffle(products, products, list(range(first, length, 2))) for first in (0, 1))
+        pairs = builder.add(even, odd)
+    return builder.add(total, pairs) if total is not None else pairs
+
+
+def scores_of_products(emit: Emit, shape: Shape, query: Any, g: int, products: Any, scales: Any) -> Any:
+    """Turn integer products into scores.
+
+    Parameters
+    ----------
+    emit : Emit
+        Writer of the function.
+    shape : Shape
+        Sizes of the kernel.
+    query : LLVM int64
+        Address of the group's quantised query.
+    g : int
+        Query head inside the group.
+    products : LLVM int32, or a vector of them
+        Products with one key, or with several.
+    scales : LLVM f32, or a vector of them
+        Scales of these keys.
+
+    Returns
+    -------
+    LLVM f32, or a vector of them
+        The scores.
+    """
+    builder, parts = emit.builder, quantised_query(shape, 0)
+    scale = emit.load_scalar(builder.add(query, constant(parts.scales)), g)
+    offset = builder.load(emit.pointer(builder.add(query, constant(parts.offsets)), INT32, g))
+    if isinstance(products.type, ir.VectorType):
+        scale, offset = (_repeat(emit, value, products.type.count) for value in (scale, offset))
+    floats = builder.sitofp(builder.sub(products, offset), scale.type)
+    return builder.fmul(floats, builder.fmul(scale, scales))
+
+
+def _repeat(emit: Emit, value: Any, count: int) -> Any:
+    """Return a vector with a scalar in each of `count` lanes."""
+    undefined = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
+    return emit.shuffle(emit.builder.insert_element(undefined, value, ir.Constant(INT32, 0)), undefined, [0] * count)
+
+
+@intrinsic
+def _flipped_columns(typing: Any, shape: Any) -> Any:
+    """Return how many columns of a q8_0 row, the first ones, are read as unsigned."""
+    flipped = sum(length for _, length in byte_blocks(shape.shape.head_dim) if _flips_signs(length))
+    return types.int64(shape), lambda context, builder, signature, args: constant(flipped)
+
+
+@kernel
+def quantise(shape, floats, target):
+    """Convert a row to int8, so that its largest element becomes 127 or -127.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    floats : int64
+        Address of head_dim f32.
+    target : int64
+        Address of head_dim int8.
+
+    Returns
+    -------
+    float32
+        The scale: an element is its int8 times the scale. NaN if an element is not finite, so that scores show it.
+    """
+    source = array_at(floats, (shape.head_dim,), np.float32)
+    elements = array_at(target, (shape.head_dim,), np.int8)
+    largest, total = float32(0), float32(0)
+    for i in range(shape.head_dim):
+        largest = max(largest, abs(source[i]))
+        total += source[i] * float32(0)  # 0, or NaN
+    inverse = float32(127) / largest if largest > 0 else float32(0)
+    for i in range(shape.head_dim):
+        elements[i] = int8(np.rint(source[i] * inverse)) if total == 0 else int8(0)
+    return largest / float32(127) + total
+
+
+@kernel
+def quantise_query(shape, query, room):
+    """Convert a group's query to int8, and compute what flipped signs add to its products.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    query : int64
+        Address of (group, head_dim) f32.
+    room : int64
+        Address that receives the parts that `quantised_query` names.
+    """
+    parts = quantised_query(shape, room)
+    scales = array_at(parts.scales, (shape.group,), np.float32)
+    offsets = array_at(parts.offsets, (shape.group,), np.int32)
+    elements = array_at(room, (shape.group, shape.head_dim), np.int8)
+    for g in range(shape.group):
+        scales[g] = quantise(shape, query + g * shape.head_dim * 4, room + g * shape.head_dim)
+        total = 0
+        for i in range(_flipped_columns(shape)):
+            total += elements[g, i]
+        offsets[g] = np.int32(128 * total)

@@ -1,0 +1,1 @@
+"""Choose the rows that a step attends."""

@@ -1,0 +1,330 @@
+"""What methods share that score items (pages, rows or clusters) and then select the best.
+
+A head's scratch holds, for `scratch_items` items: their importance and their sizes, f32; a score for each query head,
+(group, scratch_items) f32; a list, 8 bytes an item and LIST_ROOM more; and for each query head what it leaves to an
+estimate, (3, group) f32. This file owns that layout.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, int64
+
+from ..attend.head import CHUNK_ROWS, tail_key
+from ..numba_support.compile import LANES, kernel
+from ..numba_support.vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
+from ..numba_support.views import array_at
+from ..rows.rows import dot
+from .top_k import list_top
+
+#: Addresses that a list of rows may go on for after its end (see rows.py): 32 ahead, up to a multiple of 8.
+LIST_ROOM = 40
+
+#: Share of the clustered keys that the coarse level of a lookup in two levels keeps; the default of the authors' code
+#: of Squeezed Attention. To keep less costs quality where the budget would allow more; to keep more, a larger lookup.
+COARSE_KEPT = 0.5
+
+#: Scores that `exp_rows` takes at once.
+EXP_STEP = 4 * LANES
+
+#: The items that a thread scores are a multiple of this.
+ITEMS_STEP = 16
+
+
+def padded(n_items: int) -> int:
+    """Return the items to have room for, as scores are computed ITEMS_STEP at a time."""
+    return -(-n_items // ITEMS_STEP) * ITEMS_STEP
+
+
+def selection_scratch_bytes(group: int, n_items: int) -> int:
+    """Return the scratch of a head with `group` query heads and n_items items, in bytes."""
+    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM + 12 * group
+
+
+def items_holding(group: int, n_floats: int) -> int:
+    """Return for how many items the scratch of a head with `group` query heads has room for n_floats f32."""
+    return -(-4 * n_floats // (8 + 4 * group + 8))
+
+
+@kernel
+def importance_address(head):
+    """Return the address of the items' importance."""
+    return head.scratch
+
+
+@kernel
+def importance_of(head):
+    """View the items' importance, (scratch_items,) f32."""
+    return array_at(head.scratch, (head.scratch_items,), np.float32)
+
+
+@kernel
+def sizes_address(head):
+    """Return the address of the items' sizes."""
+    return head.scratch + 4 * head.scratch_items
+
+
+@kernel
+def sizes_of(head):
+    """View the items' sizes, (scratch_items,) f32."""
+    return array_at(sizes_address(head), (head.scratch_items,), np.float32)
+
+
+@kernel
+def chunk_sums_address(shape, head, number):
+    """Return the address of the numbers of one chunk in `chunk_sums_of`."""
+    return sizes_address(head) + number * 2 * shape.group * 4
+
+
+@kernel
+def chunk_sums_of(shape, head):
+    """View what two numbers sum up the scores of each chunk of rows, (chunks, 2, group) f32.
+
+    They take the place of sizes, which have room for a group of 128.
+    """
+    return array_at(sizes_address(head), (head.scratch_items // CHUNK_ROWS, 2, shape.group), np.float32)
+
+
+@kernel
+def choices_of(head):
+    """View which query heads chose each item, (scratch_items,) int64: 0 for none, else as in SPAN's `heads`.
+
+    They take the place of importance and sizes.
+    """
+    return array_at(head.scratch, (head.scratch_items,), np.int64)
+
+
+@kernel
+def choose_apart(shape, head, n, n_own, n_all):
+    """Have each query head choose the items that it scores highest: n_own of them, or fewer, so that n_all do for all.
+
+    If they have to choose fewer, all choose as many, or the first query heads one more. Each chooses one at least.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    head : HEAD record
+        The head. Its choices are written, in the place of importance and sizes, and its list.
+    n : int64
+        Items, a multiple of LANES. Those that are scored below 0, or NaN, are never chosen.
+    n_own : int64
+        Most items that a query head chooses.
+    n_all : int64
+        Most items that are chosen by any of them.
+
+    Returns
+    -------
+    int64
+        Items that are chosen by any of them.
+    """
+    count = _choose_top(shape, head, n, n_own)
+    if count <= n_all:
+        return count
+    low, high = max(n_all // shape.group, 1), n_own  # so many each are not too many, so many are
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _choose_top(shape, head, n, middle) <= n_all:
+            low = middle
+        else:
+            high = middle
+    count = _choose_top(shape, head, n, low)
+    for g in range(shape.group):
+        if count < n_all:
+            count += _add_choices(shape, head, g, n, low + 1)
+    return count
+
+
+@kernel
+def _choose_top(shape, head, n, k):
+    """Have each query head choose the k of n items that it scores highest. Returns how many items are chosen."""
+    choices, count = choices_of(head), 0
+    for i in range(n):
+        choices[i] = 0
+    for g in range(shape.group):
+        count += _add_choices(shape, head, g, n, k)
+    return count
+
+
+@kernel
+def _add_choices(shape, head, g, n, k):
+    """Have query head g choose the k of n items that it scores highest. Returns how many no other has chosen."""
+    listed, choices, n_new = list_address(shape, head), choices_of(head), 0
+    n_chosen = list_top(scores_address(head, g), n, k, listed)
+    items = array_at(listed, (n_chosen,), np.int32)
+    for i in range(n_chosen):
+        n_new += choices[items[i]] == 0
+        choices[items[i]] |= int64(1) << g
+    return n_new
+
+
+@kernel
+def scores_address(head, g):
+    """Return the address of query head g's scores, (scratch_items,) f32."""
+    return head.scratch + (8 + 4 * g) * head.scratch_items
+
+
+@kernel
+def scores_of(head, g):
+    """View query head g's scores, (scratch_items,) f32."""
+    return array_at(scores_address(head, g), (head.scratch_items,), np.float32)
+
+
+@kernel
+def list_address(shape, head):
+    """Return the address of the head's list."""
+    return head.scratch + (8 + 4 * shape.group) * head.scratch_items
+
+
+@kernel
+def rest_of(shape, head):
+    """View what a step leaves to an `estimate` hook, (3, group) f32.
+
+    That is the largest score; the sum of weights, relative to it, or 0 for a step that attends to everything exactly;
+    and the logarithm of what the true sum is expected to be above it.
+    """
+    return array_at(rest_address(shape, head), (3, shape.group), np.float32)
+
+
+@kernel
+def rest_address(shape, head):
+    """Return the address of what a step leaves to an `estimate` hook: see `rest_of`."""
+    return list_address(shape, head) + 8 * (head.scratch_items + LIST_ROOM)
+
+
+@kernel
+def score_tail_rows(shape, head, query, start, stop):
+    """Write q . k of the rows start to stop of the tail as the scores of items of these numbers.
+
+    `query` is what `load_query` gave.
+    """
+    row = start
+    while row < stop:
+        end = min((row // CHUNK_ROWS + 1) * CHUNK_ROWS, stop)
+        scores = scores_address(head, 0) + row * 4
+        dot(shape, query, tail_key(shape, head, row), end - row, scores, head.scratch_items)
+        row = end
+
+
+@kernel
+def share_of(n_items, part, n_parts):
+    """Return where the share of thread `part` of n_parts starts and stops: inside, multiples of ITEMS_STEP."""
+    steps = -(-n_items // ITEMS_STEP)
+    return steps * part // n_parts * ITEMS_STEP, min(steps * (part + 1) // n_parts * ITEMS_STEP, n_items)
+
+
+@kernel
+def cap_scores(scores, n, softcap):
+    """Set scores[i] = softcap * tanh(scores[i] / softcap) for n f32 at an address; a softcap of 0 leaves them."""
+    if softcap == 0:
+        return
+    values = array_at(scores, (n,), np.float32)
+    for i in range(n):
+        values[i] = softcap * np.tanh(values[i] / softcap)
+
+
+@kernel
+def add_to_scores(scores, n, bias):
+    """Add a bias to n f32 at an address."""
+    values = array_at(scores, (n,), np.float32)
+    for i in range(n):
+        values[i] += bias
+
+
+@kernel
+def exp_scores(scores, n):
+    """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, a multiple of LANES, -inf where unused.
+
+    Returns the largest.
+    """
+    largest = splat(float32(-1e30))
+    for i in range(0, n, LANES):
+        largest = maximum(largest, load(scores + i * 4))
+    highest = max_of(largest)
+    largest = splat(highest)
+    for i in range(0, n, LANES):
+        store(scores + i * 4, exp_difference(load(scores + i * 4), largest))
+    return highest
+
+
+@kernel
+def exp_rows(scores, n):
+    """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, and 0 after them up to EXP_STEP of them.
+
+    Four vectors at a time, so that no sum waits for the one before. Returns the largest and the sum.
+    """
+    stop = -(-n // EXP_STEP) * EXP_STEP
+    fill(scores, n, stop, float32(-np.inf))
+    a = b = c = d = splat(float32(-1e30))
+    for i in range(0, stop, EXP_STEP):
+        at = scores + i * 4
+        a, b = maximum(a, load(at)), maximum(b, load(at + LANES * 4))
+        c, d = maximum(c, load(at + LANES * 8)), maximum(d, load(at + LANES * 12))
+    highest = max_of(maximum(maximum(a, b), maximum(c, d)))
+    largest = splat(highest)
+    a = b = c = d = splat(float32(0))
+    for i in range(0, stop, EXP_STEP):
+        at = scores + i * 4
+        w, x = exp_difference(load(at), largest), exp_difference(load(at + LANES * 4), largest)
+        y, z = exp_difference(load(at + LANES * 8), largest), exp_difference(load(at + LANES * 12), largest)
+        store(at, w)
+        store(at + LANES * 4, x)
+        store(at + LANES * 8, y)
+        store(at + LANES * 12, z)
+        a, b, c, d = add(a, w), add(b, x), add(c, y), add(d, z)
+    return highest, sum_of(add(add(a, b), add(c, d)))
+
+
+@kernel
+def sum_floats(address, n):
+    """Return the sum of n f32 at an address, a multiple of LANES."""
+    total = splat(float32(0))
+    for i in range(0, n, LANES):
+        total = add(total, load(address + i * 4))
+    return sum_of(total)
+
+
+@kernel
+def add_shares(scores, n, importance):
+    """Add scores[i] / the sum of all scores to importance[i]: n f32 at addresses, a multiple of LANES."""
+    factor = splat(float32(1) / sum_floats(scores, n))
+    for i in range(0, n, LANES):
+        store(importance + i * 4, add(load(importance + i * 4), multiply(load(scores + i * 4), factor)))
+
+
+@kernel
+def sum_attention(shape, head, n):
+    """Turn the scores of n items into attention, and sum it over the query heads, into the items' importance.
+
+    Each query head's scores become a softmax over the items, so that no head's scale outweighs another's. The softmax's
+    numerators stay in the place of the scores. A NaN among a query head's scores makes every item's importance NaN.
+
+    Returns
+    -------
+    int64
+        Items of which importance was written: n, up to a multiple of LANES.
+    """
+    stop = -(-n // LANES) * LANES
+    fill(importance_address(head), 0, stop, float32(0))
+    for g in range(shape.group):
+        add_attention(head, g, n)
+    return stop
+
+
+@kernel
+def add_attention(head, g, n):
+    """Add query head g's softmax over the scores of n items to the items' importance. Returns the largest score."""
+    stop, scores = -(-n // LANES) * LANES, scores_address(head, g)
+    cap_scores(scores, n, head.softcap)
+    fill(scores, n, stop, float32(-np.inf))
+    largest = exp_scores(scores, stop)
+    add_shares(scores, stop, importance_address(head))
+    return largest
+
+
+@kernel
+def fill(address, start, stop, value):
+    """Set the f32 from index start to stop."""
+    values = array_at(address, (stop,), np.float32)
+    for i in range(start, stop):
+        values[i] = value

@@ -1,0 +1,291 @@
+"""Cluster the chunks of a tail, each once it is full and RECENT rows came after it.
+
+K-means runs over the directions of a chunk's keys, from evenly spaced keys and for a few rounds: a chunk takes less
+time than a token. Its keys and values are then sorted by cluster, in place. A clustered chunk's extras are
+  centroids : the mean key of each cluster, 0 for an empty one: (CHUNK_CLUSTERS, head_dim) f16
+  starts : rows of the chunk where clusters start and stop: (CHUNK_CLUSTERS + 1,) int32. Rows before the first are in
+      no cluster
+  order : where each row was before it was sorted: (CHUNK_ROWS,) uint8
+and, where clusters that are not selected are estimated (see cluster_means.py),
+  mean values : of each cluster, 0 for an empty one: CHUNK_CLUSTERS q8_0 rows
+  spread : the variance of each column of the keys within clusters: (head_dim,) f32
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32, int32, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values, extras_offset
+from ..numba_support.compile import Shape, constant_attribute, kernel
+from ..numba_support.memory import copy_bytes
+from ..numba_support.vector import FLOAT, INT64
+from ..numba_support.views import array_at
+from ..rows.rows import dot, narrow_row, widen_row
+from .cluster_means import mean_value_bytes, write_mean_values, write_spread
+
+#: Clusters of a chunk: 5 % of its rows, as of a document's.
+CHUNK_CLUSTERS = 13
+
+#: Newest rows of the tail that are in no cluster, and oldest rows of a sequence that are in none: attention sinks.
+RECENT, SINKS = 128, 4
+
+#: Rounds of Lloyd's algorithm, at most. More hardly change what is found.
+_ROUNDS = 8
+
+#: The square of the shortest key that has a direction: the inverse of less may not be a number.
+_SHORTEST = float32(1e-30)
+
+#: `shape.of_tail_clusters`: the Shape of a product of f16 rows with a chunk's centroids.
+constant_attribute("of_tail_clusters", lambda shape: Shape(shape.head_dim, CHUNK_CLUSTERS))
+
+
+def lookup_extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras without means: centroids, starts and order."""
+    return CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4 + CHUNK_ROWS
+
+
+def extras_bytes(shape: Shape) -> int:
+    """Return the size of a chunk's extras, mean values and spread included."""
+    return lookup_extras_bytes(shape) + CHUNK_CLUSTERS * mean_value_bytes(shape.head_dim) + 4 * shape.head_dim
+
+
+def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
+    """View where a clustered chunk's rows were before.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    chunk : uint8 array
+        The chunk's bytes.
+
+    Returns
+    -------
+    uint8 array, shape (CHUNK_ROWS,)
+        For each row its number before the chunk was sorted.
+    """
+    end = extras_offset(shape) + lookup_extras_bytes(shape)
+    return chunk[end - CHUNK_ROWS : end]
+
+
+@kernel
+def chunk_centroids(shape, head, number):
+    """Return the address of the centroids of a clustered chunk."""
+    return chunk_extras(shape, chunk_at(head, number))
+
+
+@kernel
+def chunk_starts(shape, head, number):
+    """View where the clusters of a clustered chunk start and stop, (CHUNK_CLUSTERS + 1,) int32."""
+    starts = chunk_centroids(shape, head, number) + CHUNK_CLUSTERS * shape.head_dim * 2
+    return array_at(starts, (CHUNK_CLUSTERS + 1,), np.int32)
+
+
+@kernel
+def _chunk_order(shape, head, number):
+    """View where each row of a clustered chunk was before, (CHUNK_ROWS,) uint8."""
+    order = chunk_centroids(shape, head, number) + CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4
+    return array_at(order, (CHUNK_ROWS,), np.uint8)
+
+
+@kernel
+def chunk_mean_values(shape, head, number):
+    """Return the address of the mean values of a clustered chunk."""
+    size = CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4 + CHUNK_ROWS
+    return chunk_centroids(shape, head, number) + size
+
+
+@kernel
+def chunk_spread(shape, head, number):
+    """Return the address of the spread of a clustered chunk."""
+    return chunk_mean_values(shape, head, number) + CHUNK_CLUSTERS * shape.of_mean_values.row_bytes
+
+
+@intrinsic
+def _stack_room(typing: Any, shape: Any) -> Any:
+    """Return the address of room for a chunk's f16 rows, and for `_find_clusters`, on the caller's stack."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        head_dim = shape.shape.head_dim
+        floats = (2 * CHUNK_CLUSTERS + 1) * head_dim + (CHUNK_CLUSTERS + 3) * CHUNK_ROWS
+        room = cgutils.alloca_once(builder, FLOAT, CHUNK_ROWS * head_dim // 2 + floats)
+        room.align = 64
+        return builder.ptrtoint(room, INT64)
+
+    return types.int64(shape), generate
+
+
+@kernel
+def cluster_chunk(shape, head, number, with_means):
+    """Cluster the keys of a full chunk, and sort its rows by cluster.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the head's kernels are compiled for.
+    head : HEAD record
+        The head.
+    number : int64
+        Which of its chunks.
+    with_means : bool
+        Whether its extras have mean values and a spread.
+    """
+    chunk = chunk_at(head, number)
+    first = SINKS if number == 0 and head.tail_position == 0 else 0
+    rows = _stack_room(shape)
+    room = rows + CHUNK_ROWS * shape.head_dim * 2
+    _normalise(shape, chunk_keys(shape, chunk), rows, room)
+    labels = _find_clusters(shape.of_tail_clusters, rows, first, room)
+    starts, order = chunk_starts(shape, head, number), _chunk_order(shape, head, number)
+    _sort(labels, first, starts, order)
+    _reorder(shape, chunk_keys(shape, chunk), order, rows)
+    _reorder(shape, chunk_values(shape, chunk), order, rows)
+    _write_means(shape, chunk_keys(shape, chunk), starts, chunk_centroids(shape, head, number), room)
+    if with_means:
+        values, centroids = chunk_mean_values(shape, head, number), chunk_centroids(shape, head, number)
+        spread = chunk_spread(shape, head, number)
+        write_mean_values(shape, chunk_values(shape, chunk), starts, CHUNK_CLUSTERS, values, room)
+        write_spread(shape, chunk_keys(shape, chunk), starts, CHUNK_CLUSTERS, centroids, spread, room)
+
+
+@kernel
+def _normalise(shape, keys, directions, room):
+    """Write a chunk's keys at length 1, f16. A key that is almost 0, or not finite, becomes 0.
+
+    `room` is the address of head_dim f32 to work in.
+    """
+    values = array_at(room, (shape.head_dim,), np.float32)
+    for row in range(CHUNK_ROWS):
+        widen_row(shape, keys + row * shape.row_bytes, room)
+        total = float32(0)
+        for i in range(shape.head_dim):
+            total += values[i] * values[i]
+        if _SHORTEST < total < np.inf:
+            inverse = float32(1) / np.sqrt(total)
+            for i in range(shape.head_dim):
+                values[i] *= inverse
+        else:
+            values[:] = float32(0)
+        narrow_row(shape, room, directions + row * shape.head_dim * 2)
+
+
+@kernel
+def _find_clusters(of_centroids, directions, first, room):
+    """Find the cluster of each row from `first` on, int32, by Lloyd's algorithm.
+
+    `directions` is the address of (CHUNK_ROWS, head_dim) f16, and `room` that of f32 to work in (see `_stack_room`).
+    """
+    head_dim, n_rows = of_centroids.head_dim, CHUNK_ROWS - first
+    sums = room + CHUNK_CLUSTERS * head_dim * 4
+    products = sums + (CHUNK_CLUSTERS + 1) * head_dim * 4
+    best = products + CHUNK_CLUSTERS * CHUNK_ROWS * 4
+    nearest = array_at(best + CHUNK_ROWS * 4, (CHUNK_ROWS,), np.int32)
+    labels = array_at(best + CHUNK_ROWS * 8, (CHUNK_ROWS,), np.int32)
+    for cluster in range(CHUNK_CLUSTERS):
+        start = first + n_rows * cluster // CHUNK_CLUSTERS
+        widen_row(of_centroids, directions + start * head_dim * 2, room + cluster * head_dim * 4)
+    labels[:] = int32(-1)
+    for _ in range(_ROUNDS):
+        dot(of_centroids, room, directions, CHUNK_ROWS, products, CHUNK_ROWS)
+        _assign(of_centroids, room, products, best, nearest)
+        n_changed = 0
+        for row in range(first, CHUNK_ROWS):
+            n_changed += nearest[row] != labels[row]
+            labels[row] = nearest[row]
+        if n_changed == 0:
+            break
+        _move_centroids(of_centroids, room, directions, first, labels, sums)
+    return labels
+
+
+@kernel
+def _assign(of_centroids, centroids, products, best, nearest):
+    """Find the nearest centroid to each row: the one with the largest x . c - |c|^2 / 2, the first of equals.
+
+    `products` is the address of the x . c, (CHUNK_CLUSTERS, CHUNK_ROWS) f32, and `best` that of CHUNK_ROWS f32 to work
+    in.
+    """
+    means = array_at(centroids, (CHUNK_CLUSTERS, of_centroids.head_dim), np.float32)
+    similar = array_at(products, (CHUNK_CLUSTERS, CHUNK_ROWS), np.float32)
+    largest = array_at(best, (CHUNK_ROWS,), np.float32)
+    largest[:] = float32(-np.inf)
+    for cluster in range(CHUNK_CLUSTERS):
+        half = float32(0)
+        for i in range(of_centroids.head_dim):
+            half += float32(0.5) * means[cluster, i] * means[cluster, i]
+        for row in range(CHUNK_ROWS):
+            value = similar[cluster, row] - half
+            nearer = value > largest[row]
+            largest[row] = value if nearer else largest[row]
+            nearest[row] = int32(cluster) if nearer else nearest[row]
+
+
+@kernel
+def _move_centroids(of_centroids, centroids, directions, first, labels, room):
+    """Move each centroid to the mean of its rows. A centroid without rows stays.
+
+    `room` is the address of (CHUNK_CLUSTERS + 1, head_dim) f32 to work in.
+    """
+    head_dim = of_centroids.head_dim
+    means = array_at(centroids, (CHUNK_CLUSTERS, head_dim), np.float32)
+    sums = array_at(room, (CHUNK_CLUSTERS + 1, head_dim), np.float32)
+    sums[:] = float32(0)
+    place = room + CHUNK_CLUSTERS * head_dim * 4
+    for row in range(first, CHUNK_ROWS):
+        widen_row(of_centroids, directions + row * head_dim * 2, place)
+        cluster = labels[row]
+        for i in range(head_dim):
+            sums[cluster, i] += sums[CHUNK_CLUSTERS, i]
+    for cluster in range(CHUNK_CLUSTERS):
+        size = 0
+        for row in range(first, CHUNK_ROWS):
+            size += labels[row] == cluster
+        if size > 0:
+            for i in range(head_dim):
+                means[cluster, i] = sums[cluster, i] / float32(size)
+
+
+@kernel
+def _sort(labels, first, starts, order):
+    """Write where clusters start and stop once rows are sorted by cluster, and where each row comes from."""
+    for row in range(first):
+        order[row] = row
+    n = first
+    for cluster in range(CHUNK_CLUSTERS):
+        starts[cluster] = n
+        for row in range(first, CHUNK_ROWS):
+            if labels[row] == cluster:
+                order[n] = row
+                n += 1
+    starts[CHUNK_CLUSTERS] = n
+
+
+@kernel
+def _reorder(shape, rows, order, room):
+    """Sort a chunk's keys or values. `room` is the address of as many bytes to work in."""
+    copy_bytes(room, rows, CHUNK_ROWS * shape.row_bytes)
+    for row in range(CHUNK_ROWS):
+        copy_bytes(rows + row * shape.row_bytes, room + order[row] * shape.row_bytes, shape.row_bytes)
+
+
+@kernel
+def _write_means(shape, keys, starts, centroids, room):
+    """Write the mean key of each cluster, f16. `room` is the address of 2 * head_dim f32 to work in."""
+    place = room + shape.head_dim * 4
+    total = array_at(room, (shape.head_dim,), np.float32)
+    key = array_at(place, (shape.head_dim,), np.float32)
+    for cluster in range(CHUNK_CLUSTERS):
+        total[:] = float32(0)
+        size = starts[cluster + 1] - starts[cluster]
+        for row in range(starts[cluster], starts[cluster + 1]):
+            widen_row(shape, keys + row * shape.row_bytes, place)
+            for i in range(shape.head_dim):
+                total[i] += key[i]
+        for i in range(shape.head_dim):
+            total[i] = total[i] / float32(max(size, 1))
+        narrow_row(shape, room, centroids + cluster * shape.head_dim * 2)

@@ -1,0 +1,332 @@
+"""Keep a code of each row of a tail, online: product quantisation of keys, and the nearest of a few mean values.
+
+Blocks of BLOCK_ROWS rows get their codes once they are full and RECENT rows came after them. A chunk's extras are, for
+each block,
+  mean : of the block's keys, (head_dim,) f16. Codes stand for what is left of a key without it
+  codes : n_codes for each row's key, and one for its value, the number of the nearest of CODES mean values
+  mean value : of a leaf, a q8_0 row (see cluster_means.py)
+all means first, then all codes, then all mean values.
+
+Leaves are the blocks of a document whose rows a tree sorted (see tree.py): those of the first chunks, but not of chunk
+0, which is in order because it holds the sink tokens. What steps make of them is in leaves.py.
+
+The codebooks and the mean values of codes belong to the head. They are found once TRAINED rows are stored, or all of a
+document with leaves, on these rows, and anew each time that the sequence is twice as long. So they follow from the rows
+alone, however the rows came about.
+
+What makes the error of a score is the error of a column times the query there. Queries are large where the mean of the
+keys is, because it is by this mean that they turn to the first token or away from it: so a column counts by the square
+of the mean, and by no less than a share of the squares of all columns. That needs nothing but the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
+from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.memory import stack_floats
+from ..numba_support.vector import CACHE_LINE, FLOAT, INT64, prefetch_line
+from ..numba_support.views import array_at, record_at
+from ..rows.rows import narrow_row, widen_row
+from .cluster_means import mean_value_bytes, write_mean_values
+from .codebooks import deal_columns, nearest, nearest_of_many, train
+from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
+
+#: Blocks of a chunk.
+BLOCKS = CHUNK_ROWS // BLOCK_ROWS
+
+#: Rows at which codebooks are found first, and newest rows, which have no codes yet.
+TRAINED, RECENT = 512, 32
+
+#: What a column of a key counts at least, as a share of the mean over all columns.
+_LEAST_WEIGHT = 0.1
+
+#: Rows that codebooks are found on, and rows that mean values are found on: evenly spaced, this many at most.
+KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
+
+#: Rows that the errors of codes are measured on: evenly spaced, this many at most.
+ERROR_SAMPLE = 256
+
+#: The longest head_dim, and the most columns of a part.
+LONGEST, MOST_COLUMNS = 512, 8
+
+#: What a head keeps besides its rows and their extras. The record of a method that uses it begins with these fields.
+STATE = np.dtype(
+    [
+        ("n_codes", "i8"),  # codes of a key
+        ("n_coded", "i8"),  # blocks with codes
+        ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
+        ("first_trained", "i8"),  # rows that they are found on first, a multiple of BLOCK_ROWS; 0 for TRAINED
+        ("n_leaves", "i8"),  # a multiple of BLOCKS
+        ("order", "i4", (LONGEST,)),  # columns of the parts
+        ("weights", "f4", (LONGEST,)),  # of the columns, in this order
+        ("errors", "f4", (LONGEST,)),  # mean square of what codes miss, of each column
+        ("spread", "f4", (LONGEST,)),  # mean square of what is left of a key in a leaf without its mean, of each column
+        ("codebooks", "f4", (CODES * LONGEST,)),
+        ("values", "f4", (CODES * LONGEST,)),  # mean values, (head_dim, CODES)
+    ],
+    align=True,
+)
+_OFFSETS = {name: place[1] for name, place in (STATE.fields or {}).items()}
+
+#: Where arrays of the record lie in it.
+ORDER, WEIGHTS, ERRORS, SPREAD = (_OFFSETS[name] for name in ("order", "weights", "errors", "spread"))
+CODEBOOKS, VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
+
+
+def extras_bytes(shape: Shape, n_codes: int) -> int:
+    """Return the size of a chunk's extras."""
+    return BLOCKS * (2 * shape.head_dim + block_bytes(n_codes + 1) + mean_value_bytes(shape.head_dim))
+
+
+@kernel
+def mean_of(shape, head, block):
+    """Return the address of the mean key of a block, (head_dim,) f16. Those of a chunk lie one after another."""
+    return chunk_extras(shape, chunk_at(head, block // BLOCKS)) + block % BLOCKS * 2 * shape.head_dim
+
+
+@kernel
+def codes_of(shape, head, block, n_codes):
+    """Return the address of the codes of a block."""
+    first = chunk_extras(shape, chunk_at(head, block // BLOCKS)) + BLOCKS * 2 * shape.head_dim
+    return first + block % BLOCKS * (n_codes + 1) * HALF_BLOCK
+
+
+@kernel
+def mean_value_of(shape, head, block, n_codes):
+    """Return the address of the mean value of a leaf, by the number of its block."""
+    first = chunk_extras(shape, chunk_at(head, block // BLOCKS)) + BLOCKS * 2 * shape.head_dim
+    return first + BLOCKS * (n_codes + 1) * HALF_BLOCK + block % BLOCKS * shape.of_mean_values.row_bytes
+
+
+@kernel
+def prefetch_codes(shape, head, block, n_codes):
+    """Prefetch the codes of a block."""
+    start = codes_of(shape, head, block, n_codes)
+    for address in range(start, start + (n_codes + 1) * HALF_BLOCK, CACHE_LINE):
+        prefetch_line(address)
+
+
+@kernel
+def prefetch_means(shape, head, number):
+    """Prefetch the mean keys of a chunk's blocks."""
+    start = mean_of(shape, head, number * BLOCKS)
+    for address in range(start, start + BLOCKS * 2 * shape.head_dim, CACHE_LINE):
+        prefetch_line(address)
+
+
+@kernel
+def is_leaf(n_leaves, block):
+    """Return whether a block is one of n_leaves leaves."""
+    return BLOCKS <= block < BLOCKS + n_leaves
+
+
+@kernel
+def ready_blocks(n_rows):
+    """Return how many blocks of n_rows rows are full, and none of them of the newest rows."""
+    return max(n_rows - RECENT, 0) // BLOCK_ROWS
+
+
+@kernel
+def tend_codes(shape, head_address, n_tokens, _unused):
+    """Find codebooks where they are due, and write the codes of blocks: an `after_step` hook (see hooks.py)."""
+    head = head_at(head_address)
+    state, n_ready = record_at(head.state, STATE), ready_blocks(head.n_tail)
+    due, rows = 0, max(state.first_trained, TRAINED)
+    while rows <= n_ready * BLOCK_ROWS:
+        due, rows = rows, rows * 2
+    state.n_coded = min(state.n_coded, ready_blocks(head.n_tail - n_tokens))  # later rows are new
+    if due != state.trained:
+        state.trained, state.n_coded = due, 0
+        if due > 0:
+            _find_codebooks(shape, head, due)
+    while due > 0 and state.n_coded < n_ready:
+        _write_codes(shape, head, state.n_coded)
+        state.n_coded += 1
+    return 0
+
+
+@kernel
+def _find_mean(shape, head, block, floats):
+    """Write the mean of a block's keys. `floats` is the address of 2 * head_dim f32 to work in."""
+    total = array_at(floats, (shape.head_dim,), np.float32)
+    key = array_at(floats + 4 * shape.head_dim, (shape.head_dim,), np.float32)
+    total[:] = float32(0)
+    for row in range(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS):
+        widen_row(shape, tail_key(shape, head, row), floats + 4 * shape.head_dim)
+        for i in range(shape.head_dim):
+            total[i] += key[i]
+    for i in range(shape.head_dim):
+        total[i] *= float32(1 / BLOCK_ROWS)
+    narrow_row(shape, floats, mean_of(shape, head, block))
+
+
+@kernel
+def _dealt_key(shape, head, row, floats):
+    """Write what is left of a key without its block's mean, columns in the order of the parts.
+
+    `floats` is the address of head_dim f32, and of 2 * head_dim more to work in.
+    """
+    _deal_key(shape, head, row, 0, shape.head_dim, floats, floats, 1)
+
+
+@kernel
+def _deal_key(shape, head, row, first, n_columns, floats, out, stride):
+    """Write some columns of what is left of a key, `stride` f32 apart.
+
+    `first` and the others count in the order of the parts. `floats` is the address of 3 * head_dim f32, the last two
+    thirds to work in.
+    """
+    head_dim, block = shape.head_dim, row // BLOCK_ROWS
+    columns, raw = (
+        array_at(head.state + ORDER, (head_dim,), np.int32),
+        array_at(floats + 4 * head_dim, (2, head_dim), np.float32),
+    )
+    dealt = array_at(out, ((n_columns - 1) * stride + 1,), np.float32)
+    widen_row(shape, tail_key(shape, head, row), floats + 4 * head_dim)
+    widen_row(shape.of_halves, mean_of(shape, head, block), floats + 8 * head_dim)
+    for i in range(n_columns):
+        dealt[i * stride] = raw[0, columns[first + i]] - raw[1, columns[first + i]]
+
+
+@kernel
+def _copy_value(shape, head, row, floats, out, stride):
+    """Write the columns of a value, `stride` f32 apart. `floats` is the address of head_dim f32 to work in."""
+    value, copy = (
+        array_at(floats, (shape.head_dim,), np.float32),
+        array_at(out, ((shape.head_dim - 1) * stride + 1,), np.float32),
+    )
+    widen_row(shape, tail_value(shape, head, row), floats)
+    for i in range(shape.head_dim):
+        copy[i * stride] = value[i]
+
+
+@kernel
+def _find_codebooks(shape, head, n_rows):
+    """Find the codebooks and the mean values of the first n_rows rows."""
+    head_dim, state, floats, samples = (
+        shape.head_dim,
+        record_at(head.state, STATE),
+        stack_floats(shape),
+        _stack_samples(shape),
+    )
+    n_codes, size = state.n_codes, shape.head_dim // state.n_codes
+    dealt, variances = (
+        array_at(floats, (head_dim,), np.float32),
+        array_at(floats + 12 * head_dim, (head_dim,), np.float32),
+    )
+    order = array_at(head.state + ORDER, (head_dim,), np.int32)
+    weights, importance = (
+        array_at(head.state + WEIGHTS, (head_dim,), np.float32),
+        array_at(samples, (head_dim,), np.float32),
+    )
+    spread, n_spread = array_at(head.state + SPREAD, (head_dim,), np.float32), 0
+    for i in range(head_dim):
+        importance[i], variances[i], spread[i], order[i] = float32(0), float32(0), float32(0), i
+    for block in range(n_rows // BLOCK_ROWS):
+        _find_mean(shape, head, block, floats)
+        for i in range(head_dim):
+            importance[i] += dealt[i]
+    for i in range(head_dim):
+        importance[i] *= importance[i]
+    least, step = float32(_LEAST_WEIGHT) * importance.sum() / float32(head_dim), -(-n_rows // KEY_SAMPLE)
+    for i in range(head_dim):
+        importance[i] = (importance[i] + least) / least if least > 0 else float32(1)
+    for row in range(0, n_rows, step):
+        _dealt_key(shape, head, row, floats)
+        in_leaf = is_leaf(state.n_leaves, row // BLOCK_ROWS)
+        n_spread += in_leaf
+        for i in range(head_dim):
+            variances[i] += importance[i] * dealt[i] * dealt[i]
+            spread[i] += dealt[i] * dealt[i] if in_leaf else float32(0)
+    for i in range(head_dim):
+        spread[i] /= float32(max(n_spread, 1))
+    deal_columns(head_dim, n_codes, floats + 12 * head_dim, head.state + ORDER)
+    for i in range(head_dim):
+        weights[i] = importance[order[i]]
+    n, room = n_rows // step // LANES * LANES, samples + KEY_SAMPLE * size * 4
+    for part in range(n_codes):
+        for i in range(n):
+            _deal_key(shape, head, i * step, part * size, size, floats, samples + i * 4, n)
+        codebook = head.state + CODEBOOKS + part * size * CODES * 4
+        train(samples, n, size, head.state + WEIGHTS + part * size * 4, codebook, room)
+    _measure_errors(shape, head, n_rows, n_codes, floats)
+    step = -(-n_rows // VALUE_SAMPLE)
+    n = n_rows // step // LANES * LANES
+    for i in range(n):
+        _copy_value(shape, head, i * step, floats, samples + i * 4, n)
+    dealt[:] = float32(1)
+    train(samples, n, head_dim, floats, head.state + VALUES, samples + n * head_dim * 4)
+
+
+@kernel
+def _measure_errors(shape, head, n_rows, n_codes, floats):
+    """Measure the mean square of what codes miss of each column, in the first n_rows rows."""
+    errors, size = array_at(head.state + ERRORS, (shape.head_dim,), np.float32), shape.head_dim // n_codes
+    codebooks = array_at(head.state + CODEBOOKS, (n_codes, size, CODES), np.float32)
+    order = array_at(head.state + ORDER, (shape.head_dim,), np.int32)
+    dealt, step = array_at(floats, (shape.head_dim,), np.float32), -(-n_rows // ERROR_SAMPLE)
+    for i in range(shape.head_dim):
+        errors[i] = float32(0)
+    for row in range(0, n_rows, step):
+        _dealt_key(shape, head, row, floats)
+        for part in range(n_codes):
+            first = part * size * 4
+            codebook = head.state + CODEBOOKS + first * CODES
+            code = nearest(floats + first, size, head.state + WEIGHTS + first, codebook)
+            for i in range(size):
+                missed = dealt[part * size + i] - codebooks[part, i, code]
+                errors[order[part * size + i]] += missed * missed
+    for i in range(shape.head_dim):
+        errors[i] /= float32(-(-n_rows // step))
+
+
+@intrinsic
+def _stack_samples(typing: Any, shape: Any) -> Any:
+    """Allocate room to find codebooks in, on the stack of the calling function."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        head_dim = shape.shape.head_dim
+        of_keys, of_values = (
+            KEY_SAMPLE * (MOST_COLUMNS + 1) + (MOST_COLUMNS + 1) * CODES,
+            (VALUE_SAMPLE + CODES) * head_dim + CODES + VALUE_SAMPLE,
+        )
+        room = cgutils.alloca_once(builder, FLOAT, max(of_keys, of_values))
+        room.align = 64
+        return builder.ptrtoint(room, INT64)
+
+    return types.int64(shape), generate
+
+
+@kernel
+def _write_codes(shape, head, block):
+    """Write the mean and the codes of a full block, and the mean value of a leaf."""
+    head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
+    points, ones = _stack_samples(shape), array_at(floats + 12 * head_dim, (head_dim,), np.float32)
+    n_codes, found = state.n_codes, points + BLOCK_ROWS * head_dim * 4
+    size, codes = head_dim // n_codes, codes_of(shape, head, block, n_codes)
+    ones[:] = float32(1)
+    _find_mean(shape, head, block, floats)
+    for i in range(BLOCK_ROWS):
+        _deal_key(shape, head, block * BLOCK_ROWS + i, 0, head_dim, floats, points + i * 4, BLOCK_ROWS)
+    for part in range(n_codes):
+        first = part * size * 4
+        own, weights = points + first * BLOCK_ROWS, head.state + WEIGHTS + first
+        nearest_of_many(own, BLOCK_ROWS, BLOCK_ROWS, size, weights, head.state + CODEBOOKS + first * CODES, found)
+        write_codes(codes, part, found)
+    for i in range(BLOCK_ROWS):
+        _copy_value(shape, head, block * BLOCK_ROWS + i, floats, points + i * 4, BLOCK_ROWS)
+    ones_address = floats + 12 * head_dim
+    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, head_dim, ones_address, head.state + VALUES, found)
+    write_codes(codes, n_codes, found)
+    if is_leaf(state.n_leaves, block):
+        starts = array_at(points, (2,), np.int32)
+        starts[0], starts[1] = 0, BLOCK_ROWS
+        values, means = tail_value(shape, head, block * BLOCK_ROWS), mean_value_of(shape, head, block, n_codes)
+        write_mean_values(shape, values, starts, 1, means, floats)

@@ -1,0 +1,182 @@
+"""Decode texts. UTF-8 stays as it is; of other encodings one is taken only if no likely one gives another text."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from contextlib import suppress
+
+from ..errors import OctavoError
+
+#: Marks at the beginning of a text that tell its encoding; that of UTF-32 begins as that of UTF-16.
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+#: Characters, and bytes, that no text has, but other files do. Logs have escapes.
+_CONTROLS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+_CONTROL_BYTES = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"})
+
+#: Largest share of control bytes of a text that is damaged, and of its characters that its language does not have.
+_MOST_CONTROLS, _MOST_STRAY = 0.005, 0.01
+
+#: Largest share of characters that are unlikely beside each other, as charset-normalizer counts them.
+_MOST_CHAOS = 0.1
+
+#: Least share of kana in Japanese, and of the parts of a damaged UTF-8 text beyond ASCII that are whole.
+_LEAST_KANA, _LEAST_WHOLE = 0.2, 0.9
+
+#: Bytes of a text that its encoding is guessed from, at most, and at least if no language is recognised in it.
+_SAMPLE, _LEAST = 1 << 20, 64
+
+#: Letters that the languages of each encoding have beyond ASCII. Encodings agree on many of them. The last one is that
+#: of old Macs, so rare that any other goes before it.
+_LATIN_LETTERS = {
+    "cp1252": (
+        *("äöüß", "àâæçéèêëîïôœùûüÿ", "áéíñóúü", "àáâãçéêíóôõúü", "àèéìòù"),
+        *("åäöé", "æøåéöäü", "áéëíïóúèöü", "àçéèíïóòúü", "áðéíóúýþæö"),
+    ),
+    "iso8859-15": ("àâæçéèêëîïôœùûüÿ", "äöåšž"),
+    "cp1250": ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîşţ", "čćđšž", "ëç"),
+    "iso8859-2": ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîşţ", "čćđšž"),
+    "cp1254": ("çğıöşüâîûi\u0307",),  # noqa: RUF001
+    "cp1257": ("ąčęėįšųūž", "āčēģīķļņšūž", "äõöüšž"),
+    "mac-roman": ("äöüß", "àâæçéèêëîïôœùûüÿ", "áéíñóúü", "àáâãçéêíóôõúü", "àèéìòù", "åäöé", "æøåéöäü"),
+}
+
+#: What all of them write beside letters.
+_SIGNS = "\u00a0\u00ad‘’‚“”„«»‹›–—…•·¡¿§©®™°ªº²³½¼¾×±µ€£´"  # noqa: RUF001
+
+
+def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a file.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    name : str
+        What errors call it.
+
+    Returns
+    -------
+    text : str
+        The text, without a byte order mark.
+    notices : tuple of str
+        What encoding it was taken for, if that had to be guessed.
+
+    Raises
+    ------
+    OctavoError
+        The file is no text, or its encoding cannot be told.
+    """
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if content.startswith(mark):
+            try:
+                return content.decode(encoding), ()
+            except UnicodeDecodeError as problem:
+                raise OctavoError(f"{name} begins as {encoding} text but is damaged: save it as UTF-8.") from problem
+    if content.count(0) > len(content) // 4:  # half of the bytes of Latin letters in UTF-16
+        encoding = "utf-16-le" if content[1::2].count(0) > content[::2].count(0) else "utf-16-be"
+        with suppress(UnicodeDecodeError):
+            if not _CONTROLS.search(text := content.decode(encoding)):
+                return text, ()
+        raise _no_text(name)
+    try:
+        return content.decode(), ()
+    except UnicodeDecodeError as problem:
+        if len(content) - len(content.translate(None, _CONTROL_BYTES)) > _MOST_CONTROLS * len(content):
+            raise _no_text(name) from problem
+        line = content.count(b"\n", 0, problem.start) + 1
+        where = f"{name} is not UTF-8 text: byte 0x{content[problem.start]:02x} in line {line}."
+    guessed = None if is_damaged_utf_8(content) else _guess(content)
+    if guessed is None:
+        raise OctavoError(f"{where} Nor can another encoding be told: save it as UTF-8.")
+    try:
+        return content.decode(guessed), (f"{name} is read as {guessed}: save it as UTF-8 if that is wrong.",)
+    except UnicodeDecodeError as problem:
+        raise OctavoError(f"{where} It begins as {guessed}, but goes on otherwise: save it as UTF-8.") from problem
+
+
+def looks_like_text(beginning: bytes) -> bool:
+    """Return whether a file that begins so is a text, in an encoding that may yet have to be told."""
+    if any(beginning.startswith(mark) for mark in _BYTE_ORDER_MARKS):
+        return True
+    if beginning.count(0) > len(beginning) // 4:
+        encoding = "utf-16-le" if beginning[1::2].count(0) > beginning[::2].count(0) else "utf-16-be"
+        return not _CONTROLS.search(beginning.decode(encoding, errors="ignore"))
+    return len(beginning) - len(beginning.translate(None, _CONTROL_BYTES)) <= _MOST_CONTROLS * len(beginning)
+
+
+def _no_text(name: str) -> OctavoError:
+    """Return the error that says what octavo reads."""
+    return OctavoError(f"{name} is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")
+
+
+def is_damaged_utf_8(content: bytes) -> bool:
+    """Return whether a text is UTF-8 but for some bytes: read in another encoding, all of its letters were wrong."""
+    text = content.decode(errors="replace")
+    n_whole = len(re.findall("[^\0-\x7f\ufffd]", text))
+    return n_whole > _LEAST_WHOLE * (n_whole + text.count("\ufffd"))
+
+
+def _guess(content: bytes) -> str | None:
+    """Return the encoding of a text, or None if none or several may be meant."""
+    sample = content[:_SAMPLE]
+    if len(sample) < len(content):  # not within a character
+        sample = sample[: sample.rfind(b"\n") + 1] or sample
+    if japanese := _japanese(sample):
+        return japanese
+    from charset_normalizer import from_bytes
+
+    found = list(from_bytes(sample))
+    best = found[0] if found else None
+    if best is None or best.chaos > _MOST_CHAOS or _CONTROLS.search(str(best)) or _is_latin(str(best)):
+        return _latin(sample)
+    if not best.coherence:  # no language is recognised in it: others may do as well
+        is_known = len(content) >= _LEAST and all(str(other) == str(best) for other in found)
+        return best.encoding.replace("_", "-") if is_known else None
+    return best.encoding.replace("_", "-")
+
+
+def _japanese(sample: bytes) -> str | None:
+    """Return the encoding of a text with kana: Japanese, that others would take for Chinese."""
+    for encoding in ("cp932", "euc-jp"):
+        with suppress(UnicodeDecodeError):
+            wide = re.findall(r"[^\0-\x7f]", sample.decode(encoding))
+            n_kana = sum("\u3041" <= character <= "\u30ff" for character in wide)
+            if n_kana >= _LEAST_KANA * len(wide):
+                return encoding
+    return None
+
+
+def _is_latin(text: str) -> bool:
+    """Return whether most letters of a text beyond ASCII are Latin, or there are none."""
+    letters = "".join(re.findall(r"[^\W\d_]", text))
+    n_latin = len(re.findall("[\x80-\u024f\u1e00-\u1eff]", letters))
+    return n_latin >= len(re.findall("[^\0-\x7f]", letters)) - n_latin
+
+
+def _is_odd(pair: str) -> bool:
+    """Return whether a capital letter follows a small one: signs of one encoding are capitals of another."""
+    return pair[0].islower() and pair[1].isupper()
+
+
+def _latin(sample: bytes) -> str | None:
+    """Return the one encoding in which a text has the letters of a single language; None if there are several."""
+    texts: dict[str, str] = {}
+    for encoding, languages in _LATIN_LETTERS.items():
+        if texts and encoding == "mac-roman":
+            break
+        with suppress(UnicodeDecodeError):
+            text = sample.decode(encoding)
+            others = Counter(re.findall(r"[^\0-\x7f]", text.lower()))
+            most = _MOST_STRAY * others.total() - sum(map(_is_odd, re.findall(r"[^\W\d_][^\0-\x7f]", text)))
+            if any(sum(others[each] for each in others if each not in own + _SIGNS) <= most for own in languages):
+                texts.setdefault(text, encoding)
+    return next(iter(texts.values())) if len(texts) == 1 else None

@@ -1,0 +1,228 @@
+"""Read HTML: what it says, as Markdown. Scripts, styles and what helps to find one's way around a site are left out."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OctavoError
+from .document import Document
+from .encodings import decode, is_damaged_utf_8
+from .markdown import document_of
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+#: Elements that say nothing of the text.
+_SILENT = ["script", "style", "template", "noscript", "svg", "iframe", "object", "button"]
+_SILENT += ["nav", "aside", "head", "title"]
+
+#: Links that say nothing: to a heading itself, and back from a note.
+_SIGNS_OF_LINKS = {"¶", "#", "§", "🔗", "↩", "↩\ufe0e", "↩\ufe0f", "↑", "^"}
+
+#: Elements that belong to a site, unless they are in an article.
+_OF_SITES = ["header", "footer"]
+
+#: How HTML begins, what any of it has, and the names of files that hold but a part of a page.
+_BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_TAG, _NAMES = re.compile(r"<[a-z][a-z1-6]*(\s[^<>]*)?>", re.IGNORECASE), (".html", ".htm", ".xhtml")
+
+#: Encodings that browsers read in place of those that pages name.
+_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
+_WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs"}
+
+#: A page that begins in the middle of a text, as EPUBs mark it: between characters of no other use.
+_PAGE = "\ue000{}\ue001"
+_PAGES = re.compile("\ue000([^\ue001]*)\ue001")
+_BLANKS_AFTER_PAGES = re.compile("^((?:\ue000[^\ue001]*\ue001)+)\\s+", re.MULTILINE)
+_UNWRITTEN = str.maketrans("", "", "\0\ue000\ue001")
+
+#: Nested elements that an HTML file may have: text needs a tenth, and each level takes some of Python's stack.
+_MOST_NESTED = 300
+
+
+def read_html(content: bytes, name: str) -> Document:
+    """Read an HTML file.
+
+    Parameters
+    ----------
+    content : bytes
+        The file, in the encoding that it names, or that can be told.
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    OctavoError
+        The file's elements are nested too deeply.
+    """
+    written, notices = decode_html(content, name)
+    soup = parse(written, name)
+    title = soup.title.get_text(" ", strip=True) if soup.title else ""
+    text, pages = to_markdown(soup)
+    if title and not re.search(r"^# ", text, re.MULTILINE):
+        head = f"# {title}\n\n"
+        text, pages = head + text, [(offset + len(head), label) for offset, label in pages]
+    return document_of(text, pages, notices)
+
+
+def is_html(content: bytes, name: str) -> bool:
+    """Return whether a file is HTML: by how it begins, or by its name if it has any tags."""
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
+    if name.lower().endswith(_NAMES) and _TAG.search(text):
+        return True
+    while text.startswith(("<!--", "<?")):
+        text = text.partition("-->" if text.startswith("<!--") else ">")[2].lstrip()
+    return _BEGINNING.match(text) is not None
+
+
+def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a page's text by the encoding that it names, else by one that can be told; and what to say of that.
+
+    Raises
+    ------
+    OctavoError
+        Its encoding cannot be told.
+    """
+    from bs4.dammit import EncodingDetector
+
+    named = EncodingDetector.find_declared_encoding(content, is_html=True)
+    has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    with suppress(LookupError, UnicodeError):
+        if named and not has_mark and not named.startswith("utf-16"):  # what can be read as ASCII is not UTF-16
+            encoding = codecs.lookup(named).name
+            return content.decode(_WIDER.get(encoding, encoding)), ()
+    if named and named.replace("-", "") == "utf8" and is_damaged_utf_8(content):
+        return content.decode(errors="replace"), (f"{name} has bytes that are not UTF-8: they are read as �.",)
+    return decode(content, name)
+
+
+def parse(text: str, name: str) -> BeautifulSoup:
+    """Parse HTML or XHTML, however broken.
+
+    Raises
+    ------
+    OctavoError
+        Its elements are nested too deeply.
+    """
+    from bs4 import BeautifulSoup
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that XHTML is read as HTML, and that text looks like a path
+        try:
+            soup = BeautifulSoup(text.translate(_UNWRITTEN), "lxml")
+        except (RecursionError, AssertionError, ValueError) as problem:
+            raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
+    depth, tag = 0, soup.find(True)
+    while tag is not None:
+        depth = max(depth, sum(1 for _ in tag.parents))
+        if depth > _MOST_NESTED:
+            raise OctavoError(f"The elements of {name} are nested {depth} deep: save its text in another format.")
+        tag = tag.find_next(True)
+    return soup
+
+
+def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
+    """Return the text of parsed HTML in Markdown, and where its pages begin, if it marks them."""
+    from bs4.element import PreformattedString
+
+    for node in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
+        node.extract()  # comments and declarations
+    for tag in soup.find_all(_SILENT):
+        tag.decompose()
+    for tag in soup.find_all(_OF_SITES):
+        if not tag.decomposed and tag.find_parent(["article", "main", "section"]) is None:
+            tag.decompose()
+    for table in soup.find_all("table"):
+        if table.find("table") or all(len(row.find_all(["td", "th"])) < 2 for row in table.find_all("tr")):
+            _unwrap_layout(table)
+    for cell in soup.find_all(string=re.compile(r"\|")):
+        if cell.find_parent("table") and cell.find_parent("pre") is None:
+            cell.replace_with(cell.replace("|", "\\|"))
+    for tag in soup.find_all(True):
+        if not tag.decomposed:
+            _simplify(soup, tag)
+    for node in soup.find_all(string=re.compile(r"[^\S ]|  ")):
+        if node.find_parent(["pre", "textarea"]) is None:
+            node.replace_with(re.sub(r"\s+", " ", node))
+    text = _converter().convert_soup(soup)
+    text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+    text = _BLANKS_AFTER_PAGES.sub(r"\1", text)
+    return _take_pages(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
+
+
+def _unwrap_layout(table: Tag) -> None:
+    """Make plain parts of a table that has tables in it, or but one column: it lays out a page."""
+    for part in table.find_all(["thead", "tbody", "tr", "td", "th"]):
+        if part.find_parent("table") is table:
+            part.name = "div"
+    table.name = "div"
+
+
+def _simplify(soup: BeautifulSoup, tag: Tag) -> None:
+    """Remove an element that is hidden or says nothing, mark one that begins a page, and write formulas as TeX."""
+    style = str(tag.get("style") or "").replace(" ", "").lower()
+    if tag.has_attr("hidden") or "display:none" in style or "visibility:hidden" in style:
+        tag.decompose()
+        return
+    if tag.name == "a" and tag.get_text(strip=True) in _SIGNS_OF_LINKS:
+        tag.decompose()
+        return
+    if tag.name == "math" and (tex := tag.find("annotation")):
+        tag.replace_with(soup.new_string(f"${tex.get_text(strip=True)}$"))
+        return
+    if "pagebreak" in _kind(tag):
+        label = str(tag.get("title") or tag.get("aria-label") or tag.get_text(strip=True))
+        tag.replace_with(soup.new_string(_PAGE.format(label.strip()) if label.strip() else ""))
+
+
+def _kind(tag: Tag) -> str:
+    """Return what an element says that it is."""
+    return f"{tag.get('epub:type') or ''} {tag.get('role') or ''}"
+
+
+def _converter() -> Any:
+    from markdownify import ATX, MarkdownConverter
+
+    class Converter(MarkdownConverter):
+        """Writes links and pictures as their words: where they lead is of no use to a reader without a network."""
+
+        def convert_a(self, el: Any, text: str, parent_tags: Any) -> str:
+            return f"[{text}]" if "noteref" in _kind(el) and not text.startswith("[") else text
+
+        def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
+            if text.startswith("["):
+                return text
+            if el.find("a") or el.find_parent("a"):  # to a note
+                return f"[{text}]"
+            return f"^{text}" if re.fullmatch(r"[-+\u2212]?\d+|[a-z]", text) else text
+
+        def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
+            return str(el.attrs.get("alt") or "")
+
+    return Converter(
+        heading_style=ATX,
+        bullets="-",
+        escape_asterisks=False,
+        escape_underscores=False,
+        escape_misc=False,
+        wrap=False,
+        table_infer_header=True,
+        strip_pre="strip_one",  # the other way searches back and forth
+    )
+
+
+def _take_pages(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Take the marks of pages out of a text; return where they were, and their labels."""
+    pages: list[tuple[int, str]] = []
+    parts, end, length = [], 0, 0
+    for mark in _PAGES.finditer(text):
+        parts.append(text[end : mark.start()])
+        length += mark.start() - end
+        pages.append((length, mark[1]))
+        end = mark.end()
+    return "".join([*parts, text[end:]]), pages

@@ -1,0 +1,266 @@
+"""Read PDF by PDFium: the text with its headings, lists and tables, without what repeats on each page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import OctavoError
+from .document import Document
+from .markdown import document_of
+from .pdf_characters import page_pieces
+from .pdf_layout import LEADER, Block, Line, blocks, code, lines_in_order, list_item, plain
+from .pdf_tables import table_rows
+
+#: Most pages of a document, of which a model reads a few thousand.
+_MOST_PAGES = 20_000
+
+#: Share of a page's height at each end where running heads and feet lie; and of the pages that repeat one.
+_MARGIN, _REPEATED = 0.12, 0.25
+
+#: Heads that change with the chapter: the gap to the text and their largest size, in sizes of it; and the share of
+#: pages that have one at the same height.
+_APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
+
+#: A line is large, and may be the heading of a chapter, from so many times the text's size on.
+_LARGE = 1.4
+
+#: Least share of the letters that have the size of the text, unless sizes are guessed; those of headings are so much
+#: larger then than the median.
+_LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
+
+#: Characters of scripts that put no blanks between words: Chinese and Japanese.
+_SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
+
+
+def read_pdf(content: bytes, name: str, password: str | None = None) -> Document:
+    """Read a PDF.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    name : str
+        What errors call it.
+    password : str, optional
+        Opens an encrypted file.
+
+    Raises
+    ------
+    OctavoError
+        The file is damaged, or encrypted, or has no text.
+    """
+    import pypdfium2
+
+    try:
+        with pypdfium2.PdfDocument(content, password=password) as pdf:
+            if len(pdf) > _MOST_PAGES:
+                raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
+            pages, heights, labels, silent = [], [], [], []
+            for number in range(len(pdf)):
+                page = pdf[number]
+                labels.append(pdf.get_page_label(number) or str(number + 1))
+                height, pieces = page_pieces(page)
+                if not any(pieces) and any(True for _ in page.get_objects(max_depth=1)):
+                    silent.append(labels[-1])
+                heights.append(height)
+                pages.append([line for part in pieces for line in lines_in_order(part)])
+                page.close()
+            outline = _outline(pdf)
+    except pypdfium2.PdfiumError as problem:
+        if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
+            wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its --password"
+            raise OctavoError(f"{name} {wrong}.") from problem
+        raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
+    if not any(pages):
+        n_pages = "page" if len(pages) == 1 else f"{len(pages)} pages"
+        makes = f"`ocrmypdf {shlex.quote(name)} OUT.pdf` makes a PDF with text"
+        raise OctavoError(f"{name} has no text on its {n_pages}, only pictures of it: {makes}.")
+    notices = []
+    if silent:
+        shown = ", ".join(silent[:10]) + (" and others" if len(silent) > 10 else "")
+        notices = [f"{name} has no text on {len(silent)} of {len(pages)} pages ({shown}): `ocrmypdf` finds such text."]
+    pages = _without_repeats(_with_normal_weight(pages), heights, labels)
+    text, offsets = _written(pages, outline)
+    return document_of(text, list(zip(offsets, labels, strict=True)), notices)
+
+
+def _outline(pdf: Any) -> dict[tuple[int, str], int]:
+    """Return the level of each heading in the outline, from 1 on, by its page and its words."""
+    levels: dict[tuple[int, str], int] = {}
+    for bookmark in pdf.get_toc(max_depth=6):
+        target = bookmark.get_dest()
+        page = target.get_index() if target else None
+        if page is not None:
+            levels[page, plain(bookmark.get_title())] = bookmark.level + 1
+    return levels
+
+
+def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
+    """Take text for normal if most of it is bold, as some files say of all of theirs."""
+    pieces = [piece for page in pages for line in page for piece in line.pieces]
+    if 2 * sum(len(piece.text) for piece in pieces if piece.bold) <= sum(len(piece.text) for piece in pieces):
+        return pages
+    return [
+        [replace(line, pieces=tuple(replace(piece, bold=False) for piece in line.pieces)) for line in page]
+        for page in pages
+    ]
+
+
+def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> list[list[Line]]:
+    """Leave out running heads and feet: what stands near an edge, at one height, on many pages, up to its numbers.
+
+    Large lines differ by their numbers, too: those are the headings of chapters that begin a page.
+    """
+    if len(pages) < 3:
+        return pages
+    large = _LARGE * _body_size(pages)
+
+    def keys(line: Line, label: str) -> list[tuple[int, str]]:
+        own = list(_keys(line, label))
+        return own if line.size < large else [(own[0][0], line.text)]
+
+    places: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for number, lines in enumerate(pages):
+        for line in _near_edges(lines, heights[number]):
+            for key in keys(line, labels[number]):
+                places[key].add(number)
+    repeated = {key for key, own in places.items() if len(own) >= max(3, _REPEATED * len(pages))}
+    repeated |= {key for key in _chapter_heads(pages, heights) if len(places[key]) > 1}
+    kept = []
+    for number, lines in enumerate(pages):
+        near = _near_edges(lines, heights[number])
+        left_out = {id(line) for line in near if _is_number(line) or repeated.intersection(keys(line, labels[number]))}
+        kept.append([line for line in lines if id(line) not in left_out])
+    return kept
+
+
+def _chapter_heads(pages: list[list[Line]], heights: Sequence[float]) -> set[tuple[int, str]]:
+    """Return the heads that change with the chapter: of the text's size, apart from it, at one height on most pages."""
+    body_size = _body_size(pages)
+    heads: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for number, lines in enumerate(pages):
+        for line in _near_edges(lines, heights[number]):
+            others = [other.y - line.y for other in lines if abs(other.y - line.y) > 0.5 * line.size]
+            is_outermost = all(other > 0 for other in others) or all(other < 0 for other in others)
+            is_apart = all(abs(other) > _APART * line.size for other in others)
+            if is_outermost and is_apart and line.size < _LARGEST_HEAD * body_size:
+                key = _keys(line, "")[0]
+                heads[key[0]].append(key)
+    return {key for own in heads.values() if len(own) >= max(3, _HEADED * len(pages)) for key in own}
+
+
+def _body_size(pages: list[list[Line]]) -> float:
+    """Return the size of most letters. Where text recognition gave each line a size of its own, it is a large one."""
+    letters: Counter[float] = Counter()
+    for line in (line for page in pages for line in page):
+        letters[round(line.size, 1)] += len(line.text)
+    if not letters:
+        return 1.0
+    size, n_letters = letters.most_common(1)[0]
+    if n_letters >= _LEAST_OF_A_SIZE * letters.total():
+        return size
+    return _ABOVE_MEDIAN * statistics.median_low(letters.elements())
+
+
+def _near_edges(lines: Sequence[Line], height: float) -> list[Line]:
+    """Return the lines near the top and the bottom of a page."""
+    return [line for line in lines if not _MARGIN * height < line.y < (1 - _MARGIN) * height]
+
+
+def _keys(line: Line, label: str) -> list[tuple[int, str]]:
+    """Return what a line has in common with those of other pages: its height, and its words or that it has a number."""
+    height, words = round(line.y / 4), line.text.split()
+    keys = [(height, re.sub(r"\d+|\b[ivxlc]+\b", "#", line.text))]
+    return [*keys, (height, "")] if label in (words[0], words[-1]) else keys
+
+
+def _is_number(line: Line) -> bool:
+    """Return whether a line is nothing but the number of a page, maybe between dashes, or a Roman one."""
+    return bool(re.fullmatch(r"\W*([ivxlc]{1,7}|\d{1,4})\W*", line.text.lower()))
+
+
+def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tuple[str, list[int]]:
+    """Write pages as Markdown; return the text, and where each page begins."""
+    body_size = _body_size(pages)
+    titles: dict[int, set[str]] = defaultdict(set)
+    for number, title in outline:
+        titles[number].add(title)
+    made = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
+    words = Counter(
+        re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", " ".join(line.text for page in pages for line in page).lower())
+    )
+    levels = _heading_levels(made, outline)
+    parts: list[str] = []
+    offsets, length = [], 0
+    for number, page in enumerate(made):
+        offsets.append(length)
+        for position, block in enumerate(page):
+            written = _block(block, words, levels.get(id(block)))
+            joins = position == 0 and block.kind == "text" and parts and _is_open(parts[-1]) and written[:1].islower()
+            if joins:  # a paragraph goes on over the page
+                before = parts.pop()
+                length -= len(before)
+                start = _joined([before.rstrip("\n")], words)
+                written = _joined([start, written.rstrip("\n")], words) + "\n\n"
+                offsets[number] = length + len(start)
+            elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
+                parts[-1], length = parts[-1][:-1], length - 1  # items stand together
+            parts.append(written)
+            length += len(written)
+    return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
+
+
+def _is_open(written: str) -> bool:
+    """Return whether a paragraph seems to go on."""
+    text = written.rstrip()
+    return bool(text) and not text.startswith(("#", "|")) and text[-1] not in ".!?:"
+
+
+def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]) -> dict[int, int]:
+    """Return the level of each heading: the outline's, else by the sizes of their fonts, the largest first."""
+    headings = [(number, block) for number, page in enumerate(made) for block in page if block.kind == "heading"]
+    sizes = sorted({(round(block.lines[0].size), block.lines[0].bold) for _, block in headings}, reverse=True)
+    levels = {}
+    for number, block in headings:
+        listed = outline.get((number, plain(" ".join(line.text for line in block.lines))))
+        by_size = sizes.index((round(block.lines[0].size), block.lines[0].bold)) + 1
+        levels[id(block)] = min(listed or by_size, 6)
+    return levels
+
+
+def _block(block: Block, words: Counter[str], level: int | None) -> str:
+    """Write a block as Markdown."""
+    if block.kind == "table":
+        rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table_rows(block)]
+        return "\n".join([rows[0], "|" + " --- |" * len(block.columns), *rows[1:]]) + "\n\n"
+    if block.kind == "rows":
+        return "\n".join(line.text for line in block.lines) + "\n\n"
+    if block.kind == "code":
+        return code(block.lines) + "\n\n"
+    text = _joined([line.text for line in block.lines], words)
+    if block.kind == "entry":
+        return LEADER.sub(" ... ", text) + "\n\n"
+    if block.kind == "item":
+        return list_item(text) + "\n\n"
+    return f"{'#' * level} {text}\n\n" if level else text + "\n\n"
+
+
+def _joined(lines: Sequence[str], words: Counter[str]) -> str:
+    """Join lines; undo the hyphens at their ends that are in no word elsewhere in the document."""
+    text = lines[0]
+    for line in lines[1:]:
+        parted = re.search(r"([^\W\d_]+)-$", text)
+        following = re.match(r"[^\W\d_]+", line)
+        if parted and following and line[0].islower():
+            first, second = parted[1].lower(), following[0].lower()
+            is_one = words[first + second] >= words[f"{first}-{second}"]
+            text = (text[:-1] if is_one else text) + line
+        else:
+            text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
+    return text

@@ -1,0 +1,231 @@
+"""Read a document of any kind. What it is, its content says, not its name."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import OctavoError
+from .archive import Archive
+from .document import Document
+from .encodings import looks_like_text
+
+#: The name of a document that comes from standard input.
+STANDARD_INPUT = "-"
+
+#: Most bytes of a document: no model reads as much text, but pictures take room.
+MOST_BYTES = 512 << 20
+
+#: Seconds in which somebody must begin to write to a pipe.
+_WAIT_FOR_WRITER = 1.0
+
+#: What a file of Word has in it, in UTF-16, if it is encrypted.
+_ENCRYPTED_WORD = "EncryptedPackage".encode("utf-16-le")
+
+#: How zip archives begin, and the files by which those are known that are documents.
+_ZIP = b"PK\x03\x04", b"PK\x05\x06"
+_WORD_PART, _EPUB_PART = "word/document.xml", "META-INF/container.xml"
+
+#: Bytes of a file that tell whether it may be a document.
+_BEGINNING = 1 << 16
+
+#: Files that archives have which are neither EPUB nor DOCX, and what to do with them.
+_OTHER_ARCHIVES = {
+    "xl/workbook.xml": "an Excel file: save it as CSV or PDF",
+    "ppt/presentation.xml": "a PowerPoint file: save it as PDF",
+    "content.xml": "an OpenDocument file: save it as DOCX or PDF",
+}
+
+#: How files begin that are no text, and what to do with them.
+_OTHER_KINDS = {
+    b"\xd0\xcf\x11\xe0": "an old Word, Excel or PowerPoint file: save it as DOCX or PDF",
+    b"{\\rtf1": "RTF: save it as DOCX or PDF",
+    b"\x89PNG": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
+    b"\xff\xd8\xff": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
+    b"GIF87a": "a picture: octavo reads text",
+    b"GIF89a": "a picture: octavo reads text",
+    b"%!PS": "PostScript: make a PDF of it, with `ps2pdf`",
+    b"AT&TFORM": "DjVu: make a PDF of it",
+    b"\x1f\x8b": "packed with gzip: unpack it",
+    b"BZh91AY": "packed with bzip2: unpack it",
+    b"\xfd7zXZ": "packed with xz: unpack it",
+    b"7z\xbc\xaf": "packed with 7z: unpack it",
+    b"Rar!\x1a": "packed with rar: unpack it",
+    b"GGUF\x03\0": "a model: give it with -m",
+}
+
+
+def read_document(path: str | os.PathLike[str], password: str | None = None) -> Document:
+    """Read a document: text, Markdown, HTML, PDF, EPUB or DOCX.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a pipe, which is read to its end; "-" is standard input.
+    password : str, optional
+        Opens an encrypted PDF.
+
+    Returns
+    -------
+    Document
+        Its text, which follows from the file's bytes alone.
+
+    Raises
+    ------
+    OctavoError
+        It cannot be opened or read, or has no text. The message says what to do.
+    """
+    name, content = _content(path)
+    document = _read(content, name, password)
+    if not document.text.strip():
+        raise OctavoError(f"{name} is empty: there is nothing to read in it.")
+    if not os.path.isfile(path):
+        return replace(document, name=name)
+    status, where = os.stat(path), os.path.realpath(path)
+    return replace(document, name=name, path=where, mtime_ns=status.st_mtime_ns, n_bytes=status.st_size)
+
+
+def may_be_document(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is of a kind that octavo reads, by its beginning. One that cannot be opened may be.
+
+    Parameters
+    ----------
+    path : path
+        A plain file.
+    """
+    try:
+        with open(path, "rb") as file:
+            beginning = file.read(_BEGINNING)
+            if beginning.startswith(_ZIP):
+                return _is_zipped_document(file, os.fspath(path))
+    except OSError:  # reading it says why
+        return True
+    if _is_pdf(beginning):
+        return True
+    return bool(beginning) and not beginning.startswith(tuple(_OTHER_KINDS)) and looks_like_text(beginning)
+
+
+def _is_zipped_document(file: BinaryIO, name: str) -> bool:
+    """Return whether a zip archive is EPUB or DOCX. Of one that is damaged its name tells."""
+    try:
+        return not {_WORD_PART, _EPUB_PART}.isdisjoint(zipfile.ZipFile(file).namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
+        return name.lower().endswith((".docx", ".epub"))
+
+
+def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    """Return what a file is called, and its bytes."""
+    if os.fspath(path) == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise OctavoError("Standard input is closed: give a file.")
+        return "Standard input", _all_of(sys.stdin.buffer, "Standard input")
+    name = Path(path).name or os.fspath(path)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise OctavoError(f"{path} is a folder: give a file.")
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise OctavoError(f"{path} is a device: give a file.")
+        if stat.S_ISFIFO(status.st_mode) and os.fspath(path).startswith("/dev/"):
+            name = "Pipe"  # <(...) of a shell has but a number
+        with _opened(path, status, name) as file:
+            return name, _all_of(file, name)
+    except OSError as problem:
+        raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+
+
+def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> BinaryIO:
+    """Open a file; a pipe only if somebody writes to it."""
+    if not stat.S_ISFIFO(status.st_mode):
+        return open(path, "rb")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    pipe, until = io.FileIO(descriptor), time.monotonic() + _WAIT_FOR_WRITER
+    beginning = pipe.read(1)
+    while beginning == b"" and time.monotonic() < until:  # None if there is a writer that has not written yet
+        time.sleep(0.05)
+        beginning = pipe.read(1)
+    if beginning == b"":
+        pipe.close()
+        raise OctavoError(f"{name} is a pipe that nobody writes to: start what writes first.")
+    os.set_blocking(descriptor, True)
+    return _Rest(beginning or b"", pipe)
+
+
+class _Rest(io.BufferedReader):
+    """A pipe of which the beginning was read."""
+
+    def __init__(self, beginning: bytes, pipe: io.FileIO) -> None:
+        super().__init__(pipe)
+        self._beginning = beginning
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read the pipe to its end, or as many bytes."""
+        return self._beginning + super().read(size)
+
+
+def _all_of(file: object, name: str) -> bytes:
+    """Read a file to its end."""
+    content: bytes = file.read(MOST_BYTES + 1)  # type: ignore[attr-defined]
+    if len(content) > MOST_BYTES:
+        raise OctavoError(f"{name} has more than {MOST_BYTES >> 20} MiB: no model reads so much. Split it.")
+    return content
+
+
+def _read(content: bytes, name: str, password: str | None) -> Document:
+    """Read a document by what its content is."""
+    if _is_pdf(content):
+        from .pdf import read_pdf
+
+        return read_pdf(content, name, password)
+    if content.startswith(_ZIP):
+        return _read_archive(content, name)
+    if _ENCRYPTED_WORD in content[: 1 << 20] and content.startswith(b"\xd0\xcf\x11\xe0"):
+        raise OctavoError(f"{name} is encrypted: save it without a password.")
+    for beginning, what in _OTHER_KINDS.items():
+        if content.startswith(beginning):
+            raise OctavoError(f"{name} is {what}.")
+    from .html import is_html, read_html
+
+    if is_html(content, name):
+        return read_html(content, name)
+    from .text import read_text
+
+    return read_text(content, name)
+
+
+def _is_pdf(content: bytes) -> bool:
+    """Return whether a file is a PDF, maybe after other bytes, but no text that speaks of PDF."""
+    beginning = content[:1024]
+    if beginning.lstrip(b"\xef\xbb\xbf\0 \t\r\n").startswith(b"%PDF-"):
+        return True
+    if b"%PDF-" not in beginning:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _read_archive(content: bytes, name: str) -> Document:
+    """Read a document that is a zip archive."""
+    archive = Archive(content, name)
+    if _WORD_PART in archive:
+        from .docx import read_docx
+
+        return read_docx(archive, content)
+    if _EPUB_PART in archive:
+        from .epub import read_epub
+
+        return read_epub(archive)
+    for part, what in _OTHER_ARCHIVES.items():
+        if part in archive:
+            raise OctavoError(f"{name} is {what}.")
+    raise OctavoError(f"{name} is a zip archive, but neither EPUB nor DOCX: unpack it, or save it as DOCX or PDF.")

@@ -1,0 +1,249 @@
+"""Evaluate on a Dask cluster: each text is a task, which every method that is missing measures.
+
+The client makes the texts and sends them, and keeps what workers return. Budgets are matched on the first text of a
+depth, so that text goes first; the others wait for what it finds. What is then in the results is what this machine
+would have measured, but for times.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ask.passages import TokenText
+from ..cpu_kernels.numba_support.machine import cpu_name
+from ..runtime.llama import Llama
+from ..runtime.query_recorder import QueryHead
+from ..runtime.store.model_library import Library
+from ..workers.cluster import Message, Workers, order_for, result_of, workers_of
+from ..workers.cluster_worker import Order, threads_of
+from ..workers.work import ModelWork, Told
+from .measure import Measurer, NumberedText, Run
+from .results import Records, key_of
+from .samples import Sample, Text
+from .tasks import task_class
+from .tasks.task import Task
+
+if TYPE_CHECKING:
+    from .evaluate import Evaluation
+
+
+@contextmanager
+def text_workers(
+    scheduler: str,
+    llama: Llama,
+    library: Library,
+    task: Task,
+    load: Mapping[str, Any],
+    named: Path | str | None,
+    n_threads: int | None,
+    plan: Path | None,
+) -> Iterator[TextWorkers]:
+    """Connect to a cluster whose workers measure texts.
+
+    Parameters
+    ----------
+    scheduler : str
+        Address of the scheduler, such as "tcp://10.0.0.5:8786".
+    llama : Llama
+        The model.
+    library : Library
+        Its library.
+    task : Task
+        What is measured.
+    load : mapping
+        How the model is loaded: arguments of `load_model`.
+    named : path, optional
+        The model as the user named it: workers may have it at another path.
+    n_threads : int, optional
+        Threads of a text; by default the texts on a machine share its cores.
+    plan : Path, optional
+        The plan's file, if methods need it.
+
+    Yields
+    ------
+    TextWorkers
+        What an `Evaluation` takes.
+
+    Raises
+    ------
+    OctavoError
+        dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
+    """
+    how = {name: value for name, value in load.items() if name != "n_threads"}
+    settings = {"task": {"name": task.name, **vars(task)}, "load": how}
+    order = order_for(MeasureTexts, settings, library, llama.model_path, named, n_threads, plan)
+    with workers_of(scheduler, order) as workers:
+        yield TextWorkers(workers)
+
+
+class TextWorkers:
+    """The workers of a cluster, which measure texts.
+
+    Parameters
+    ----------
+    workers : Workers
+        The workers.
+
+    Attributes
+    ----------
+    machine : dict
+        What measures: the workers' processors, the threads of a text, and the device that was asked for.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        machines = workers.ask(_machine).values()
+        names = " and ".join(sorted({cpu for cpu, _ in machines}))
+        self.machine = {
+            "cpu": f"{names} (Dask workers: {len(machines)})",
+            "threads": min(threads for _, threads in machines),
+            "device": workers.order.settings["load"]["device"],
+        }
+
+    def measure(self, evaluation: Evaluation, texts: Sequence[NumberedText], heads: Sequence[QueryHead]) -> None:
+        """Measure what is missing in an evaluation, and add it to its results.
+
+        Parameters
+        ----------
+        evaluation : Evaluation
+            The evaluation.
+        texts : sequence of NumberedText
+            Its texts.
+        heads : sequence of QueryHead
+            Heads that tell the sources of answers, if its task looks for these.
+
+        Raises
+        ------
+        OctavoError
+            A text could not be measured, a worker cannot use the model, or the scheduler is gone. What was measured is
+            kept.
+        """
+        by_depth: dict[int, list[NumberedText]] = {}
+        for each in texts:
+            if evaluation.missing(each):
+                by_depth.setdefault(each.depth, []).append(each)
+        n_texts = sum(map(len, by_depth.values()))
+        if not n_texts:
+            return
+        evaluation.notice(self._workers.at_once("measure", "texts"))
+        evaluation.progress.start("Measuring", n_texts, "texts")
+
+        def message_of(numbered: NumberedText) -> Message | None:
+            missing = evaluation.missing(numbered)
+            if missing:
+                return as_message(numbered, evaluation.runs, missing, heads, evaluation.results)
+            evaluation.progress.advance(1)  # the depth's first text has found that the share cannot be reached
+            return None
+
+        def hear(numbered: NumberedText, message: Message) -> None:
+            if "notice" in message:
+                evaluation.notice(message["notice"])
+
+        waiting: deque[NumberedText] = deque()
+        for depth, own in by_depth.items():
+            n_first = len(own) if _are_known(evaluation, depth) else 1
+            waiting.extend(own[:n_first])
+            del own[:n_first]
+        for numbered, outcome in self._workers.results(waiting, message_of, hear):
+            measured = f"Text {numbered.number + 1} at {numbered.depth:,} tokens"
+            _add(result_of(outcome, measured), evaluation.results)
+            evaluation.progress.advance(1)
+            waiting.extend(by_depth.pop(numbered.depth, ()))
+
+
+def _are_known(evaluation: Evaluation, depth: int) -> bool:
+    """Return whether no run needs a budget to be matched at a depth."""
+    runs, budgets = evaluation.runs, evaluation.results.budgets
+    return all(run.budget == 1 or (run.name, run.budget, depth) in budgets for run in runs)
+
+
+def _machine(order: Order, dask_worker: Any) -> tuple[str, int]:
+    """Return the processor of a worker's machine, and the threads of a text there."""
+    return cpu_name(), threads_of(order, dask_worker.address)
+
+
+class MeasureTexts(ModelWork):
+    """Measure texts: what a process beside a worker does. The settings have the `task` with its parameters."""
+
+    def __init__(self, settings: dict[str, Any], told: Told) -> None:
+        super().__init__(settings, told)
+        fields = dict(settings["task"])
+        self._task = task_class(fields.pop("name"))(**fields)
+
+    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the records of a text (`as_message`), as `samples` and `budgets` (see `Work.do`)."""
+        numbered = NumberedText(message["depth"], message["number"], text_of(message["text"]))
+        records, runs = Records(), [Run(*each) for each in message["runs"]]
+        for name, budget, found in message["budgets"]:
+            records.add_budget(name, budget, numbered.depth, found)
+        known, heads = set(records.budgets), [QueryHead(*each) for each in message["heads"]]
+        measurer = Measurer(self.llama, self.library, self._task, runs, heads, records, self.told, self.told.notice)
+        measurer.measure(numbered, [runs[i] for i in message["missing"]])
+        budgets = [[*key, found] for key, found in records.budgets.items() if key not in known]
+        return {"samples": list(records.samples.values()), "budgets": budgets}
+
+
+def as_message(
+    numbered: NumberedText, runs: Sequence[Run], missing: Sequence[Run], heads: Sequence[QueryHead], records: Records
+) -> Message:
+    """Return what a worker needs to measure a text.
+
+    Parameters
+    ----------
+    numbered : NumberedText
+        The text.
+    runs, missing : sequences of Run
+        All runs, and those to measure.
+    heads : sequence of QueryHead
+        Heads that tell the sources of answers.
+    records : Records
+        Has the budgets that are matched.
+    """
+    budgets = records.budgets.items()
+    return {
+        "depth": numbered.depth,
+        "number": numbered.number,
+        "text": text_as_json(numbered.text),
+        "runs": [list(asdict(run).values()) for run in runs],
+        "missing": [runs.index(run) for run in missing],
+        "heads": [list(head) for head in heads],
+        "budgets": [[name, budget, found] for (name, budget, depth), found in budgets if depth == numbered.depth],
+    }
+
+
+def text_as_json(text: Text) -> dict[str, Any]:
+    """Return a text with its samples in JSON's types."""
+    fields = asdict(text)
+    for sample in fields["samples"]:
+        if sample["text"] is not None:
+            sample["text"]["starts"] = sample["text"]["starts"].tolist()
+    return fields
+
+
+def text_of(fields: Mapping[str, Any]) -> Text:
+    """Return the text that `text_as_json` has written."""
+    return Text(**{**fields, "samples": [_sample_of(sample) for sample in fields["samples"]]})
+
+
+def _sample_of(fields: Mapping[str, Any]) -> Sample:
+    """Return a sample that `text_as_json` has written."""
+    own: dict[str, Any] = {name: tuple(fields[name]) for name in ("answers", "classes")}
+    if fields["text"] is not None:
+        own["text"] = TokenText(fields["text"]["text"], np.array(fields["text"]["starts"], np.int64))
+    return Sample(**{**fields, **own})
+
+
+def _add(found: Mapping[str, Any], results: Records) -> None:
+    """Add what a worker found; samples of an evaluation that was interrupted may be there already."""
+    for attention, budget, depth, matched in found["budgets"]:
+        results.add_budget(attention, budget, depth, matched)
+    for record in found["samples"]:
+        if key_of(record) not in results.samples:
+            results.add_sample(record)

@@ -1,0 +1,178 @@
+"""Evaluate ways to answer from many documents: one model, one folder, every way on the same questions."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...ask.document_set import open_shelf
+from ...ask.retrieval_heads import source_heads
+from ...library.open_index import Source
+from ...progress import Progress, of_many
+from ...runtime.llama import Llama
+from ...runtime.store.files import disk_errors
+from ...runtime.store.model_library import Library
+from ..header import head_of, machine_of, results_of
+from .folder_task import Asked, Folder, FolderTask
+from .ways import WAYS, Reading
+
+#: Most tokens of an answer.
+_ANSWER = 48
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """What to evaluate.
+
+    Parameters
+    ----------
+    depths : list of int
+        Tokens of a document.
+    n_samples : int
+        Questions at each depth.
+    seed : int
+        Seed of documents and questions.
+    data : Path
+        File that documents are made of.
+    """
+
+    depths: list[int]
+    n_samples: int
+    seed: int
+    data: Path
+
+
+class FolderEvaluation:
+    """One evaluation. It measures what its results file does not hold yet.
+
+    Documents and their indexes lie in a folder of their own, which is removed when all is measured.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    library : Library
+        Where the results are kept.
+    task : FolderTask
+        What is measured.
+    settings : FolderSettings
+        Documents and questions.
+    progress : Progress
+        Receives the progress.
+    notice : callable
+        Receives sentences for the user.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        library: Library,
+        task: FolderTask,
+        settings: FolderSettings,
+        progress: Progress,
+        notice: Callable[[str], None],
+    ) -> None:
+        self.llama, self.library, self.task, self.settings = llama, library, task, settings
+        self.progress, self.notice = progress, notice
+        self.results = results_of(llama, library, task, settings, machine_of(llama), attention=llama.attention)
+        self._place = self.results.path.with_suffix("")
+
+    def run(self) -> dict[str, Any]:
+        """Measure what is missing.
+
+        Returns
+        -------
+        dict
+            What `octavo eval -o json` prints.
+
+        Raises
+        ------
+        OctavoError
+            The documents cannot be made or read.
+        """
+        settings, rows = self.settings, list[dict[str, Any]]()
+        for depth in sorted(set(settings.depths)):
+            folder = self.task.folder(self.llama, settings.data, depth, settings.n_samples, settings.seed)
+            self._measure(folder, depth)
+            rows += [self._row(way, depth) for way in WAYS if (way, 1.0, depth, 0, 0) in self.results.samples]
+        shutil.rmtree(self._place, ignore_errors=True)
+        return {**head_of(self.task, self.results), "results": rows}
+
+    def _measure(self, folder: Folder, depth: int) -> None:
+        """Answer the questions in each way, unless the answers are there."""
+        missing = [
+            (way, number)
+            for way in WAYS
+            for number in range(len(folder.asked))
+            if (way, 1.0, depth, 0, number) not in self.results.samples
+        ]
+        if not missing:
+            return
+        reading = self._open(folder, depth)
+        fits = reading.n_all + depth < self.llama.n_ctx()
+        missing = [each for each in missing if fits or WAYS[each[0]] is not Reading.all]
+        for way in dict(missing):
+            numbers = [number for own, number in missing if own == way]
+            self.progress.start(f"{way} at {depth:,}", len(numbers), "questions")
+            for number in numbers:
+                self.results.add_sample(self._answered(reading, way, folder.asked[number], depth, number))
+                self.progress.advance(1)
+
+    def _open(self, folder: Folder, depth: int) -> Reading:
+        """Write the documents, and index them."""
+        place = self._place / str(depth)
+        with disk_errors(place):
+            place.mkdir(parents=True, exist_ok=True)
+            for name, text in folder.documents.items():
+                (place / name).write_text(text, "utf-8")
+        library = Library.of(self.library.model_path, place)
+        heads = source_heads(self.llama, self.library, self.notice)
+        sources = [Source(place / name) for name in folder.documents]
+        n_threads = self.llama.context_params.n_threads
+        progress = of_many(self.progress, 1)
+        shelf = open_shelf(self.llama, library, sources, heads, progress, n_threads, lambda said: None, "sparse")
+        return Reading(self.llama, shelf)
+
+    def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
+        """Answer a question; returns the record of it."""
+        start = time.perf_counter()
+        found = WAYS[way](reading, asked)
+        n_held, first = self.llama.n_tokens, 0.0
+        text = ""
+        for piece in reading.answer(asked.question, _ANSWER):
+            first = first or time.perf_counter()
+            text += piece
+        return {
+            "attention": way,
+            "budget": 1.0,
+            "depth": depth,
+            "text": 0,
+            "sample": number,
+            "score": self.task.score(text, asked),
+            "found": float(found),
+            "held": n_held,
+            "written": text,
+            "first_token_s": round((first or time.perf_counter()) - start, 4),
+        }
+
+    def _row(self, way: str, depth: int) -> dict[str, Any]:
+        """Return the means over the questions of a way."""
+        own = [record for (name, _, at, _, _), record in self.results.samples.items() if (name, at) == (way, depth)]
+        scores = np.array([record["score"] for record in own])
+        return {
+            "way": way,
+            "documents": self.task.documents,
+            "depth": depth,
+            "samples": len(own),
+            "score": round(float(scores.mean()), 5),
+            "standard_error": round(float(scores.std(ddof=1) / np.sqrt(len(own))), 5) if len(own) > 1 else None,
+            "found": round(float(np.mean([record["found"] for record in own])), 5),
+            "held": round(float(np.mean([record["held"] for record in own]))),
+            "first_token_s": round(float(np.median([record["first_token_s"] for record in own])), 4),
+        }

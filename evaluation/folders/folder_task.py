@@ -1,0 +1,176 @@
+"""Tasks over many documents: a folder of texts, and questions each of which one of them answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from ...convert.plan.recall_texts import Haystack
+from ...documents.plain_text import read_utf8
+from ...errors import OctavoError
+from ...runtime.llama import Llama
+from ...runtime.methods.parameters import Parameters, parameter
+from ..prose import BORDER
+from ..tasks.text_scores import contains_words
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that one document of a folder answers.
+
+    Parameters
+    ----------
+    question : str
+        The question.
+    answers : tuple of str
+        Accepted answers.
+    document : str
+        Name of the document's file.
+    passage : str
+        What in it has the answer.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    document: str
+    passage: str
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Documents, and questions about them.
+
+    Parameters
+    ----------
+    documents : mapping of str to str
+        The text of each file, by its name.
+    asked : sequence of Asked
+        The questions.
+    """
+
+    documents: Mapping[str, str]
+    asked: Sequence[Asked]
+
+
+@dataclass(frozen=True)
+class FolderTask(Parameters, ABC):
+    """Make a folder of documents, and ask questions about it. A task has these class attributes.
+
+    Parameters
+    ----------
+    documents : int
+        How many documents there are.
+
+    Attributes
+    ----------
+    name : str
+        Key of the task in the table `FOLDER_TASKS`.
+    metric : str
+        What a score counts.
+    higher_is_better : bool
+        Whether a higher score is better.
+    samples : int
+        Default number of questions.
+    data : Path
+        Default file to make documents of.
+    own_depths : bool
+        Whether the documents have the length that they have.
+    """
+
+    documents: int = parameter(20, least=2)
+
+    metric: ClassVar[str] = "has the answer"
+    higher_is_better: ClassVar[bool] = True
+    samples: ClassVar[int] = 60
+    data: ClassVar[Path]
+    own_depths: ClassVar[bool] = False
+
+    def content(self, data: Path) -> str:
+        """Return everything that the documents are made of (see `Task.content`)."""
+        return read_utf8(data)
+
+    @abstractmethod
+    def folder(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> Folder:
+        """Make a folder; the same arguments make the same one.
+
+        Parameters
+        ----------
+        llama : Llama
+            Model whose tokens are counted.
+        data : Path
+            File to make documents of.
+        depth : int
+            Tokens of a document, about.
+        n_samples : int
+            Number of questions.
+        seed : int
+            Seed of what is drawn.
+
+        Raises
+        ------
+        OctavoError
+            If the data cannot be read, or are too few.
+        """
+
+    def score(self, text: str, asked: Asked) -> float:
+        """Return 1 if what the model wrote has an accepted answer, else 0."""
+        return contains_words(text, asked.answers)
+
+
+def document_name(number: int) -> str:
+    """Return the name of the file of a document, which is numbered from 0."""
+    return f"document-{number + 1:03d}.txt"
+
+
+def documents_with(
+    haystack: Haystack, hidden: Sequence[Sequence[str]], depth: int, rng: np.random.Generator
+) -> dict[str, str]:
+    """Hide paragraphs in documents of prose, each at a random place between two of its paragraphs.
+
+    The prose of a document begins at a paragraph that is drawn, of which none is drawn twice, so that no two documents
+    are the same. After its end follows its beginning.
+
+    Parameters
+    ----------
+    haystack : Haystack
+        The prose.
+    hidden : sequence of sequence of str
+        For each document, its paragraphs; no document needs to have any.
+    depth : int
+        Tokens of a document.
+    rng : numpy.random.Generator
+        Draws the places.
+
+    Returns
+    -------
+    dict
+        The text of each document, by its file's name.
+
+    Raises
+    ------
+    OctavoError
+        If the paragraphs of a document leave no room for prose, or there are fewer paragraphs of it than documents.
+    """
+    prose, lengths = haystack.text.split(BORDER), [len(tokens) for tokens in haystack.paragraphs]
+    if len(prose) < len(hidden):
+        raise OctavoError(f"{len(prose)} paragraphs make no {len(hidden)} different documents: give a longer text.")
+    documents = {}
+    starts = rng.permutation(len(prose))[: len(hidden)].tolist()
+    for number, (at, own) in enumerate(zip(starts, hidden, strict=True)):
+        room = depth - sum(len(haystack.pieces(paragraph + BORDER)) for paragraph in own)
+        if room <= 0:
+            raise OctavoError(f"{depth:,} tokens have no room for {len(own)} paragraphs: give larger --depths.")
+        parts: list[str] = []
+        while room > 0:
+            parts.append(prose[at % len(prose)])
+            room -= lengths[at % len(prose)]
+            at += 1
+        for paragraph in own:
+            parts.insert(int(rng.integers(len(parts) + 1)), paragraph)
+        documents[document_name(number)] = BORDER.join(parts)
+    return documents

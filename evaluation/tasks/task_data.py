@@ -1,0 +1,60 @@
+"""The data that tasks take their texts from: shipped files, and JSON of users."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...documents.plain_text import EXAMPLES, SHIPPED_NOVEL, read_utf8
+from ...errors import OctavoError
+
+NOVEL = SHIPPED_NOVEL
+ARTICLES = EXAMPLES / "xquad.json"
+QUESTIONS = EXAMPLES / "encyclopedia.json"
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+        File of UTF-8 text.
+
+    Returns
+    -------
+    object
+        Content of the file.
+
+    Raises
+    ------
+    OctavoError
+        If the file cannot be read or is not JSON; the message names the place.
+    """
+    try:
+        return json.loads(read_utf8(path))
+    except ValueError as problem:
+        raise OctavoError(f"{path} is not JSON: {problem}.") from problem
+
+
+def answers_of(answers: Any) -> tuple[str, ...]:
+    """Return the answers of a question in JSON.
+
+    Parameters
+    ----------
+    answers : object
+        Value of the question's key "answers".
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    TypeError
+        If the value is not a list of texts.
+    """
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise TypeError(answers)
+    return tuple(answers)

@@ -1,0 +1,1 @@
+"""Indexes on disk: make, find, list, check and remove them."""

@@ -1,0 +1,232 @@
+"""Index many documents on a Dask cluster: each document is a task."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...errors import OctavoError
+from ...progress import DocumentProgress, ProgressOfMany
+from ...runtime.store.files import disk_errors, make_private, sync_folder
+from ...runtime.store.model_library import Library
+from ...workers.cluster import Message, Workers, order_for, workers_of
+from ..catalogue import damage_of
+from ..open_index import Source
+from . import cluster_index
+from .index_result import Outcome
+from .job import Job, as_text_message
+from .local_run import hear, told
+
+#: How the name of the file begins by which workers tell that they see a library.
+_PROBE = ".probe"
+
+#: Bytes of a file that are fetched at once.
+_PIECE = 32 << 20
+
+#: How often a document is begun whose index is lost before it is fetched.
+_ATTEMPTS = 3
+
+
+def index_on_cluster(
+    sources: Sequence[Source],
+    job: Job,
+    named: str | None,
+    scheduler: str,
+    progress: ProgressOfMany,
+    notice: Callable[[str], None],
+) -> list[Outcome]:
+    """Index documents on a Dask cluster. One that cannot be indexed does not stop the others.
+
+    The client reads the files, so workers need not see them. Workers write into the client's library if they see that;
+    else what they make is fetched.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        The documents.
+    job : Job
+        How they are read; `n_threads` of None shares the cores of each worker's machine among its documents.
+    named : str, optional
+        The model as the user named it: workers may have it at another path.
+    scheduler : str
+        Address of the scheduler, such as "tcp://10.0.0.5:8786".
+    progress : ProgressOfMany
+        Is told how far the work is.
+    notice : callable
+        Receives sentences about what happens.
+
+    Returns
+    -------
+    list of Outcome
+        What became of each document.
+
+    Raises
+    ------
+    OctavoError
+        dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
+    """
+    library = job.open_library()
+    plan = Path(job.plan) if job.plan else library.plan_path
+    known = [path.name for path, _ in library.indexes()]
+    settings = {"job": {**job.as_json(), "known": known}, "library": str(library.folder.resolve())}
+    with _probe(library) as probe:
+        order = order_for(
+            cluster_index.ReadForClient,
+            {**settings, "probe": probe},
+            library,
+            job.model,
+            named,
+            job.n_threads,
+            plan,
+        )
+        with workers_of(scheduler, order) as workers:
+            shares = workers.ask(cluster_index.sees_library).values()
+            where = (
+                f"Indexes are written into {library.folder}."
+                if all(shares)
+                else f"Workers do not see {library.folder}, so indexes are fetched from them."
+            )
+            notice(f"{workers.at_once('read', 'documents')} {where}")
+            return _Documents(sources, workers, library, progress, notice).index()
+
+
+@contextmanager
+def _probe(library: Library) -> Iterator[str]:
+    """Leave a file in a library by which workers tell that they see it."""
+    library.make_folder()
+    path = library.folder / f"{_PROBE}-{secrets.token_hex(16)}"
+    with disk_errors(library.folder):
+        path.touch()
+    try:
+        yield path.name
+    finally:
+        path.unlink(missing_ok=True)
+
+
+class _Documents:
+    """Documents on their way through a cluster."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        workers: Workers,
+        library: Library,
+        progress: ProgressOfMany,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._sources, self._workers, self._library = sources, workers, library
+        self._progress, self._notice = progress, notice
+        self._outcomes: list[Outcome | None] = [None] * len(sources)
+        self._waiting = deque(range(len(sources)))
+        self._begun: Counter[int] = Counter()
+        self._shown: dict[int, DocumentProgress] = {}
+
+    def index(self) -> list[Outcome]:
+        """Index all documents."""
+        self._progress.begin(len(self._sources))
+        for number, result in self._workers.results(self._waiting, self._message, self._hear):
+            self._end(number, result)
+        return [outcome for outcome in self._outcomes if outcome is not None]
+
+    def _message(self, number: int) -> Message | None:
+        """Return what a worker needs of a document; None if it cannot be read."""
+        source = self._sources[number]
+        try:
+            message = as_text_message(source)
+        except OctavoError as problem:
+            self._finish(number, Outcome(source.name, (), str(problem)))
+            return None
+        vars(source).pop("document", None)
+        self._begun[number] += 1
+        return message
+
+    def _hear(self, number: int, message: Message) -> None:
+        """Pass on what is said of a document."""
+        if number not in self._shown:
+            self._shown[number] = self._progress.document(self._sources[number].name)
+        if "begins" not in message:
+            hear(message, self._shown[number], self._notice)
+
+    def _end(self, number: int, outcome: Message) -> None:
+        """Take what has become of a document."""
+        name = self._sources[number].name
+        if "failed" in outcome:
+            self._finish(number, Outcome(name, (), f"{name} could not be read: {outcome['failed']}"))
+            return
+        if "error" in outcome:
+            self._finish(number, Outcome(name, (), outcome["error"]))
+            return
+        made = outcome["result"]
+        folders = [Path(folder) for folder in made["folders"]]
+        if "files" in made:
+            folders = self._brought(name, folders, made["files"], outcome["worker"])
+        if folders:
+            self._finish(number, told(name, folders, self._notice))
+        elif self._begun[number] < _ATTEMPTS:
+            self._notice(f"The index of {name} was lost with its worker: it is read again.")
+            self._waiting.appendleft(number)
+        else:
+            problem = f"The index of {name} was lost {_ATTEMPTS} times with its worker."
+            self._finish(number, Outcome(name, (), problem))
+
+    def _finish(self, number: int, outcome: Outcome) -> None:
+        self._outcomes[number] = outcome
+        (self._shown.pop(number, None) or self._progress.document(outcome.name)).end()
+
+    def _brought(self, name: str, made: list[Path], files: list[dict[str, int] | None], worker: str) -> list[Path]:
+        """Return where a document's indexes are here, after those are fetched that were not; none if one is lost."""
+        brought = []
+        for folder, own in zip(made, files, strict=True):
+            path: Path | None = self._library.folder / folder.name
+            if own is None:
+                self._notice(f"{name} is indexed already: {path}")
+            else:
+                path = self._fetched(folder, own, worker)
+            if path is None:
+                return []
+            brought.append(path)
+        return brought
+
+    def _fetched(self, made: Path, files: dict[str, int], worker: str) -> Path | None:
+        """Fetch an index from the worker that made it; None if that is gone."""
+        path = self._library.folder / made.name
+        with disk_errors(self._library.folder), _temporary(self._library.folder) as temporary:
+            folder = temporary / made.name
+            make_private(folder)
+            for name, size in files.items():
+                with open(folder / Path(name).name, "wb") as file:
+                    for offset in range(0, size, _PIECE):
+                        content = self._piece(worker, made / name, offset, min(_PIECE, size - offset))
+                        if content is None:
+                            return None
+                        file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            if damage_of(folder):
+                return None
+            shutil.rmtree(path, ignore_errors=True)
+            folder.rename(path)
+            sync_folder(path.parent)
+        self._workers.call(worker, cluster_index.remove, str(made))
+        return path
+
+    def _piece(self, worker: str, path: Path, offset: int, size: int) -> Any:
+        """Return a part of a file of a worker; None if that is gone."""
+        return self._workers.call(worker, cluster_index.piece, str(path), offset, size)
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """Make a folder in a folder, and remove it at the end."""
+    path = Path(tempfile.mkdtemp(prefix="fetched-", dir=folder))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

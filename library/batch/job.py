@@ -1,0 +1,203 @@
+"""How documents are read, in a form that goes to other processes, and the model that reads them so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...convert.pipeline import PREFILL_SPARSE
+from ...documents.document import Document, Place
+from ...errors import OctavoError
+from ...progress import Progress
+from ...runtime.llama import Llama
+from ...runtime.methods import DEFAULT_ATTENTION
+from ...runtime.models.find_model import default_threads
+from ...runtime.models.load_model import load
+from ...runtime.store.model_library import Library
+from ...workers.work import CannotLoad, Told, Work
+from ..document_parts import fitting
+from ..open_index import Source, index_document, refuse_early
+
+
+@dataclass(frozen=True)
+class Job:
+    """How documents are read.
+
+    Parameters
+    ----------
+    model : str
+        The GGUF file.
+    index_dir : str, optional
+        Folder that the model's library is in.
+    library : str, optional
+        Folder of the library itself, in place of `index_dir`.
+    known : tuple of str
+        Names of indexes that are elsewhere already: they are not made.
+    nice : int
+        How much other processes come before one that reads.
+    whole : bool
+        Whether a document that is longer than the context is refused: else its parts are read.
+    attention, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, prefill
+        As in `octavo.index_documents`.
+    """
+
+    model: str
+    index_dir: str | None = None
+    library: str | None = None
+    known: tuple[str, ...] = ()
+    nice: int = 0
+    whole: bool = False
+    attention: str = DEFAULT_ATTENTION
+    plan: str | None = None
+    retrieval_heads: float | None = None
+    n_ctx: int = 0
+    n_threads: int | None = None
+    cache_type: str = "f16"
+    device: str = "auto"
+    rope_scaling: str | None = None
+    rope_scale: float = 1.0
+    prefill: str = PREFILL_SPARSE
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, fields: dict[str, Any]) -> Job:
+        """Return the job that has these fields."""
+        return cls(**fields | {"known": tuple(fields.get("known", ()))})
+
+    def open_library(self) -> Library:
+        """Return the library that the indexes are written into."""
+        return Library(Path(self.model), Path(self.library)) if self.library else Library.of(self.model, self.index_dir)
+
+
+class Reader:
+    """Reads documents with one model, which is loaded when the first document needs it.
+
+    Parameters
+    ----------
+    job : Job
+        How documents are read.
+    notice : callable
+        Receives sentences about what happens.
+    """
+
+    def __init__(self, job: Job, notice: Callable[[str], None]) -> None:
+        self.job, self.notice = job, notice
+        self.library, self.n_threads = job.open_library(), job.n_threads or default_threads()
+
+    @cached_property
+    def llama(self) -> Llama:
+        """The model."""
+        job = self.job
+        try:
+            return load(
+                job.model,
+                self.library,
+                job.attention,
+                plan=job.plan,
+                retrieval_heads=job.retrieval_heads,
+                n_ctx=job.n_ctx,
+                n_threads=self.n_threads,
+                cache_type=job.cache_type,
+                device=job.device,
+                rope_scaling=job.rope_scaling,
+                rope_scale=job.rope_scale,
+                notice=self.notice,
+            )
+        except OctavoError as problem:
+            raise CannotLoad(str(problem)) from problem
+
+    def index(self, source: Source, progress: Progress) -> list[Path]:
+        """Make the index of a document, or those of its parts, unless they are there already or known.
+
+        Parameters
+        ----------
+        source : Source
+            The document.
+        progress : Progress
+            Is told how far the work is.
+
+        Returns
+        -------
+        list of Path
+            The folder of the index; if the document is longer than the context, those of its parts in order.
+
+        Raises
+        ------
+        CannotLoad
+            The model cannot be used.
+        OctavoError
+            The document cannot be read or is too long, or disk or memory do not suffice.
+        """
+        library, job, notice = self.library, self.job, self.notice
+        refuse_early(source, library, notice)
+        llama, own = self.llama, [source]
+        if not job.whole:
+            own = [each for each, _ in fitting(llama, library, source, notice, job.prefill)]
+        return [
+            index_document(llama, library, each, progress, self.n_threads, notice, job.prefill, job.known)
+            for each in own
+        ]
+
+    def close(self) -> None:
+        """Close the model, if it was loaded."""
+        if "llama" in vars(self):
+            self.llama.close()
+
+
+class ReadDocuments(Work):
+    """Read documents; the settings are a job's fields, and a message is that of a document (`source_of`)."""
+
+    def __init__(self, settings: dict[str, Any], told: Told) -> None:
+        super().__init__(settings, told)
+        job = Job.of_json(settings)
+        os.nice(job.nice)
+        self._reader = Reader(job, told.notice)
+
+    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`)."""
+        return {"folders": [str(folder) for folder in self._reader.index(source_of(message), self.told)]}
+
+    def close(self) -> None:
+        """Close the model."""
+        self._reader.close()
+
+
+def as_message(source: Source) -> dict[str, Any]:
+    """Return what another process of this machine needs to read a document: its path, if it can be read again.
+
+    Raises
+    ------
+    OctavoError
+        It is no file that can be read again, and it cannot be read.
+    """
+    if source.is_file:
+        return {"path": os.path.abspath(source.path), "password": source.password}
+    return as_text_message(source)
+
+
+def as_text_message(source: Source) -> dict[str, Any]:
+    """Return what a process of any machine needs of a document: its text.
+
+    Raises
+    ------
+    OctavoError
+        The document cannot be read.
+    """
+    return {"document": asdict(source.document)}
+
+
+def source_of(message: dict[str, Any]) -> Source:
+    """Return the document of a message."""
+    if "path" in message:
+        return Source(message["path"], message.get("password"))
+    fields = dict(message["document"])
+    places = tuple(Place(*place) for place in fields.pop("places"))
+    document = Document(places=places, notices=tuple(fields.pop("notices")), **fields)
+    return Source(document.name, document=document)

@@ -1,0 +1,178 @@
+"""Say what indexes there are: of which documents, how large, how old, and which are of no more use."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..documents.read import read_document
+from ..errors import OctavoError
+from ..runtime.store.files import PARTIAL
+from ..runtime.store.index_files import open_index
+from ..runtime.store.locks import Busy, do_not_wait, locked
+from ..runtime.store.manifest import MANIFEST, read_manifest
+from ..runtime.store.model_library import hash_text
+
+#: File of an index whose time says when it was last opened.
+_USED = "used"
+
+#: What may be the matter with an index.
+CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An index, finished or not.
+
+    Parameters
+    ----------
+    folder : Path
+        Its folder.
+    document, model : str
+        What they are called.
+    file : str
+        What the document's file is called, which may be one of several parts of it.
+    tokens : int
+        Tokens of the document; 0 if that is not known.
+    kv_type : str
+        Type of its keys and values; "" if that is not known.
+    n_bytes : int
+        Bytes on disk.
+    created, used : datetime
+        When it was made, and last opened.
+    state : str
+        CHANGED if the document's file says something else now, GONE if there is none any more; UNFINISHED if the build
+        was interrupted, DAMAGED if it cannot be read; else "".
+    """
+
+    folder: Path
+    document: str
+    file: str
+    model: str
+    tokens: int
+    kv_type: str
+    n_bytes: int
+    created: datetime
+    used: datetime
+    state: str
+
+
+def entries(folders: Iterable[Path]) -> list[Entry]:
+    """Return the indexes in some libraries, those first that were used last.
+
+    Parameters
+    ----------
+    folders : iterable of Path
+        Folders of libraries.
+    """
+    found = [entry for folder in folders for entry in _entries_of(folder)]
+    return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+
+def _entries_of(library: Path) -> Iterator[Entry]:
+    """Yield the indexes of a library."""
+    for folder in library.iterdir():
+        unfinished = folder.name.endswith(PARTIAL)
+        if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
+            continue
+        name, model, made = folder.name.removesuffix(PARTIAL).rpartition("-")[0], f"{library.stem}.gguf", _time(folder)
+        state, manifest = (UNFINISHED if unfinished else DAMAGED), None
+        with suppress(OctavoError):
+            manifest = None if unfinished else read_manifest(folder)
+        n_bytes = folder_bytes(folder)
+        if manifest is None:
+            yield Entry(folder, name, name, model, 0, "", n_bytes, made, made, state)
+            continue
+        document, created = manifest["document"], datetime.fromisoformat(manifest["created"])
+        used = _time(folder / _USED) if (folder / _USED).exists() else created
+        model = manifest["model"]["name"]
+        name = document["name"]
+        file = Path(document["path"]).name if "part" in document and "path" in document else name
+        size = document["tokens"], manifest["dtype"], n_bytes
+        yield Entry(folder, name, file, model, *size, created, used, _state(document))
+
+
+def _state(document: dict[str, Any]) -> str:
+    """Return whether a document's file has changed since it was indexed. It is read only if its time says so."""
+    if "path" not in document:
+        return ""
+    path = Path(document["path"])
+    try:
+        status = path.stat()
+        if status.st_mtime_ns == document.get("mtime_ns"):
+            return ""
+        if not stat.S_ISREG(status.st_mode):
+            return GONE
+        text = _text(path, status.st_mtime_ns)
+        start, stop = document.get("part", (0, len(text)))
+        return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
+    except FileNotFoundError:
+        return GONE
+    except (OctavoError, OSError):
+        return CHANGED
+
+
+@lru_cache(maxsize=4)
+def _text(path: Path, as_of: int) -> str:
+    """The text of a document's file, which is read once for all its parts."""
+    return read_document(path).text
+
+
+def _time(path: Path) -> datetime:
+    """Return when a file was changed last."""
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of an index on disk."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
+def damage_of(folder: Path) -> str:
+    """Return a sentence about what is the matter with an index, or ""; all its files are compared.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the index.
+    """
+    try:
+        open_index(folder, read_manifest(folder)["model"]["sha256"], thorough=True)
+    except OctavoError as problem:
+        return str(problem)
+    return ""
+
+
+def note_use(folder: Path) -> None:
+    """Note that an index is opened, if that can be."""
+    with suppress(OSError):
+        (folder / _USED).touch()
+
+
+def remove(folder: Path) -> None:
+    """Remove an index.
+
+    Raises
+    ------
+    OctavoError
+        It cannot be removed.
+    """
+    try:
+        with locked(folder, waiting=do_not_wait):
+            (folder / MANIFEST).unlink(missing_ok=True)  # what is left of an interrupted removal is no index
+            shutil.rmtree(folder)
+    except FileNotFoundError:  # another process was faster
+        return
+    except Busy as problem:
+        raise OctavoError(
+            f"{folder} is in use: another octavo is building or opening it. Try again later."
+        ) from problem
+    except OSError as problem:
+        raise OctavoError(f"{folder} cannot be removed: {problem.strerror}.") from problem

@@ -1,0 +1,141 @@
+"""Split a document that is longer than a model's context into parts that fit, at headings where there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..convert.pipeline import TooLongError, document_tokens
+from ..documents.document import Document, place_at
+from ..runtime.llama import Llama
+from ..runtime.prompt import Prompt
+from ..runtime.store.model_library import Library
+from .open_index import Source, locate
+
+#: Tokens of the context that a part leaves to questions and answers, and most parts.
+_ROOM, _MOST_PARTS = 1536, 100
+
+#: How far from the middle a text is cut, as a share of its length, to begin a part at a heading or a paragraph.
+_REACH = 0.15
+
+#: Where a text without a heading near the middle is cut: the first of these that is there.
+_BORDERS = ("\n\n", "\n", ". ", " ")
+
+
+def fitting(
+    llama: Llama, library: Library, source: Source, notice: Callable[[str], None], prefill: str
+) -> list[tuple[Source, Path]]:
+    """Return a document, or its parts if it is longer than the context, which is said.
+
+    Parameters
+    ----------
+    llama, library, source, notice, prefill
+        As in `index_document`.
+
+    Returns
+    -------
+    list of (Source, Path)
+        The document or its parts in order, each with the folder where its index lies or will lie.
+
+    Raises
+    ------
+    TooLongError
+        There would be too many parts.
+    OctavoError
+        The document cannot be read.
+    """
+    folder, _ = locate(llama, library, source, prefill)
+    if folder.exists():
+        return [(source, folder)]
+    document, prompt = source.document, Prompt(llama)
+    most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
+    try:
+        document_tokens(llama, document.name, document.text)
+        return [(source, folder)]
+    except TooLongError as problem:
+        if problem.n_tokens > _MOST_PARTS * max(most, 0):
+            raise
+        parts = parts_of(document, most, lambda text: len(prompt.document(text)))
+        notice(
+            f"{document.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
+            f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
+            "(-m) reads it whole."
+        )
+        own = [Source(part.name, document=part) for part in parts]
+        return [(each, locate(llama, library, each, prefill)[0]) for each in own]
+
+
+def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list[Document]:
+    """Split a document into parts of about the same length.
+
+    Parameters
+    ----------
+    document : Document
+        The document.
+    most : int
+        Most tokens of a part.
+    count : callable
+        Returns how many tokens a text has.
+
+    Returns
+    -------
+    list of Document
+        The parts in order, which together are the whole text. Each knows its headings and pages, and is named after the
+        document: "novel.txt, part 2 of 5".
+    """
+    headings = [
+        place.offset
+        for before, place in zip(((None, None, None), *document.places), document.places, strict=False)
+        if place.heading != before[2]
+    ]
+    ranges = list(_ranges(document.text, 0, len(document.text), headings, most, count))
+    return [
+        _part(document, start, stop, f"{document.name}, part {number} of {len(ranges)}")
+        for number, (start, stop) in enumerate(ranges, 1)
+    ]
+
+
+def _ranges(
+    text: str, start: int, stop: int, headings: Sequence[int], most: int, count: Callable[[str], int]
+) -> Iterator[tuple[int, int]]:
+    """Yield where parts start and stop: a text that is too long is cut so that the parts on both sides are alike."""
+    n_tokens = count(text[start:stop])
+    if n_tokens <= most or stop - start < 2:
+        yield start, stop
+        return
+    n_parts = -(-n_tokens // most)
+    middle = start + (stop - start) * (n_parts // 2) // n_parts
+    cut = _cut(text, start, stop, middle, headings)
+    yield from _ranges(text, start, cut, headings, most, count)
+    yield from _ranges(text, cut, stop, headings, most, count)
+
+
+def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int]) -> int:
+    """Return where to cut: at the heading that is nearest to the middle, or else behind the last border before it."""
+    reach = max(int(_REACH * (stop - start)), 1)
+    first, last = max(middle - reach, start + 1), min(middle + reach, stop - 1)
+    near = [offset for offset in headings if first <= offset <= last]
+    if near:
+        return min(near, key=lambda offset: abs(offset - middle))
+    for border in _BORDERS:
+        at = text.rfind(border, first, middle)
+        if at >= 0:
+            return at + len(border)
+    return middle
+
+
+def _part(document: Document, start: int, stop: int, name: str) -> Document:
+    """A part of a document."""
+    first = place_at(document.places, start)
+    inside = [place._replace(offset=place.offset - start) for place in document.places if start < place.offset < stop]
+    places = ([first._replace(offset=0)] if first else []) + inside
+    return replace(
+        document,
+        text=document.text[start:stop],
+        places=tuple(places),
+        name=name,
+        notices=(),
+        part=(start, stop),
+        first_line=document.text.count("\n", 0, start) + 1,
+    )

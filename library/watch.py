@@ -1,0 +1,184 @@
+"""Keep the indexes of folders current: index documents as they appear and change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from ..documents.read import may_be_document
+from ..errors import OctavoError
+from ..progress import ProgressOfMany
+from .batch.index_result import Outcome
+from .batch.job import Job, Reader
+from .batch.local_run import index_all, index_one
+from .expand_paths import files_in
+from .open_index import Source
+
+#: Seconds for which a file must stay as it is before it is read: it may still be written.
+QUIET = 2.0
+
+#: Seconds after which folders are looked at in any case, as network folders tell of no changes; and where the system
+#: tells of none.
+_SELDOM, _OFTEN = 60.0, 5.0
+
+#: Changes of files that change nothing.
+_READINGS = {"opened", "closed_no_write"}
+
+
+class _State(NamedTuple):
+    """How a file is: when it was changed last, and its size."""
+
+    mtime_ns: int
+    n_bytes: int
+
+
+class Watch:
+    """Folders whose documents are indexed as they appear and change.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+        The folders, each with its folders.
+    job : Job
+        How documents are read.
+    progress : ProgressOfMany
+        Is told how far reading is.
+    notice : callable
+        Receives sentences about what happens.
+    password : str, optional
+        Opens encrypted PDFs.
+
+    Raises
+    ------
+    OctavoError
+        What is named is no folder.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        job: Job,
+        progress: ProgressOfMany,
+        notice: Callable[[str], None],
+        password: str | None = None,
+    ) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise OctavoError(f"{folder} is no folder: folders can be watched.")
+        self._folders, self._job, self._progress, self._notice = folders, job, progress, notice
+        self._password = password
+        self._done: dict[Path, _State] = {}
+        self._waiting: dict[Path, tuple[_State, float]] = {}
+        self._changed = threading.Event()
+
+    def run(self, n_jobs: int = 1) -> None:
+        """Index what is there, then what appears and changes, until KeyboardInterrupt.
+
+        Parameters
+        ----------
+        n_jobs : int
+            How many documents are read at once of those that are there already.
+
+        Raises
+        ------
+        OctavoError
+            The model cannot be used.
+        """
+        names = ", ".join(map(str, self._folders))
+        reader = Reader(self._job, self._notice)
+        with ExitStack() as stack:
+            stack.callback(reader.close)
+            period = self._listen(stack)
+            self._index_all(n_jobs)
+            self._notice(f"Watching {names}: Ctrl-C ends it.")
+            while True:
+                self._changed.wait(QUIET / 4 if self._waiting else period)
+                self._changed.clear()
+                for path in self._due():
+                    self._index(reader, path)
+
+    def _listen(self, stack: ExitStack) -> float:
+        """Have the system tell of changes; returns after how many seconds to look without having been told."""
+        from watchdog.events import FileSystemEvent, FileSystemEventHandler
+        from watchdog.observers import Observer
+
+        changed = self._changed
+
+        class Handler(FileSystemEventHandler):
+            def on_any_event(self, event: FileSystemEvent) -> None:
+                if event.event_type not in _READINGS:
+                    changed.set()
+
+        observer = Observer()
+        try:
+            for folder in self._folders:
+                observer.schedule(Handler(), str(folder), recursive=True)
+            observer.start()
+        except OSError as problem:
+            self._notice(
+                f"The system tells of no changes ({problem.strerror}): folders are looked at every few seconds."
+            )
+            return _OFTEN
+        stack.callback(observer.join)
+        stack.callback(observer.stop)
+        return _SELDOM
+
+    def _index_all(self, n_jobs: int) -> None:
+        """Index what is there."""
+        self._done = self._look()
+        there = [path for path in sorted(self._done) if may_be_document(path)]
+        for outcome in index_all(
+            [self._source(path) for path in there], self._job, self._progress, self._notice, n_jobs
+        ):
+            self._tell(outcome)
+
+    def _look(self) -> dict[Path, _State]:
+        """Return how the files are."""
+        found = {}
+        for folder in self._folders:
+            for path in files_in(folder, lambda sentence: None):
+                try:
+                    status = path.stat()
+                except OSError:  # it went in this moment
+                    continue
+                found[path] = _State(status.st_mtime_ns, status.st_size)
+        return found
+
+    def _due(self) -> list[Path]:
+        """Return the files that are new or changed, and have stayed as they are for a while."""
+        found, now = self._look(), time.monotonic()
+        for path in self._done.keys() - found.keys():
+            del self._done[path]
+            self._notice(f"{path.name} is gone; its index stays until `octavo prune` removes it.")
+        due = []
+        before, self._waiting = self._waiting, {}
+        for path, state in found.items():
+            if self._done.get(path) == state:
+                continue
+            known, since = before.get(path, (None, now))
+            if known != state:
+                since = now
+            if now - since < QUIET:
+                self._waiting[path] = state, since
+                continue
+            self._done[path] = state
+            if may_be_document(path):
+                due.append(path)
+        return sorted(due)
+
+    def _index(self, reader: Reader, path: Path) -> None:
+        """Index a document that is new or changed."""
+        self._progress.begin(1)
+        self._tell(index_one(reader, self._source(path), self._progress, self._notice))
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Say why a document has no index; it is tried again when it changes."""
+        if outcome.problem:
+            self._notice(outcome.problem)
+
+    def _source(self, path: Path) -> Source:
+        return Source(path, self._password)

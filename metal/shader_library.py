@@ -1,0 +1,153 @@
+"""Compile the shaders for a shape when it is first used: the text of all `*.metal` files after the shape's macros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..cpu_kernels.numba_support.compile import Q8_0, Shape
+from ..errors import OctavoError
+from .gpu import Gpu, reason
+from .shader_parts import calls, method_names, part_text
+
+#: Files that come before the parts of methods, and files with kernels, which come after them. Apple's runtime compiler
+#: has no include path, so the text of a library is put together here.
+HELPERS, KERNELS = ("common", "selection"), ("append", "select", "decode", "prefill")
+
+#: Threads of a threadgroup of each kernel. `select_spans` takes fewer if the GPU has no room for them.
+THREADS = {
+    "append_rows": 128,
+    "score_items": 128,
+    "narrow_items": 256,
+    "score_narrowed": 128,
+    "select_spans": 1024,
+    "attend_shares": 128,
+    "merge_shares": 64,
+    "attend_tiles": 128,
+}
+
+_FLEXIBLE, _SIMD_WIDTH = "select_spans", 32
+
+#: Largest head_dim that common.metal can be compiled for.
+LONGEST_HEAD = 256
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A kernel that is ready to be dispatched.
+
+    Parameters
+    ----------
+    state : MTLComputePipelineState
+        The compiled kernel.
+    threads : int
+        Threads of a threadgroup.
+    """
+
+    state: Any
+    threads: int
+
+
+def macros(shape: Shape) -> dict[str, int]:
+    """Return the macros that common.metal needs for a shape."""
+    return {"HEAD_DIM": shape.head_dim, "GROUP": shape.group, "QUANTISED": int(shape.kv_type == Q8_0)}
+
+
+def text_of(name: str) -> str:
+    """Return the text of a file of this folder."""
+    return (Path(__file__).parent / f"{name}.metal").read_text("utf-8")
+
+
+def source(shape: Shape) -> str:
+    """Return the text of a shape's library."""
+    defines = "".join(f"#define {name} {value}\n" for name, value in macros(shape).items())
+    parts = [*map(text_of, HELPERS), *map(part_text, method_names()), calls(), *map(text_of, KERNELS)]
+    return defines + "\n".join(parts)
+
+
+def library(gpu: Gpu, shape: Shape) -> dict[str, Pipeline]:
+    """Return the kernels of a shape by their names, compiled once in a process.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    shape : Shape
+        What the kernels are compiled for.
+
+    Returns
+    -------
+    dict of Pipeline
+        The kernels of THREADS.
+
+    Raises
+    ------
+    OctavoError
+        If the compiler fails, with its message; or if a kernel needs more threads than the GPU gives it.
+    """
+    if shape not in gpu.libraries:
+        with gpu.autorelease_pool():
+            states = compile_kernels(gpu, source(shape), list(THREADS), str(shape))
+            gpu.libraries[shape] = {name: _pipeline(gpu, name, state) for name, state in states.items()}
+    pipelines: dict[str, Pipeline] = gpu.libraries[shape]
+    return pipelines
+
+
+def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[str, Any]:
+    """Compile kernels. Needs an autorelease pool.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    text : str
+        Source text.
+    names : list of str
+        The kernels.
+    what : str
+        What the source is, for an error message.
+
+    Returns
+    -------
+    dict of MTLComputePipelineState
+        The kernels by their names.
+
+    Raises
+    ------
+    OctavoError
+        If the compiler fails, with its message.
+    """
+    Metal = gpu.Metal
+    options = Metal.MTLCompileOptions.alloc().init()
+    options.setLanguageVersion_(Metal.MTLLanguageVersion3_0)
+    if hasattr(options, "setMathMode_"):  # from macOS 15 on
+        options.setMathMode_(Metal.MTLMathModeSafe)
+    else:
+        options.setFastMathEnabled_(False)
+    compiled, error = gpu.device.newLibraryWithSource_options_error_(text, options, None)
+    if compiled is None:
+        raise OctavoError(f"Metal cannot compile octavo's kernels for {what}: {reason(error)}. Use --device cpu.")
+    states = {}
+    for name in names:
+        function = compiled.newFunctionWithName_(name)
+        state = error = None
+        if function is not None:
+            state, error = gpu.device.newComputePipelineStateWithFunction_error_(function, None)
+        if state is None:
+            raise OctavoError(f"Metal cannot make a pipeline of the kernel {name}: {reason(error)}. Use --device cpu.")
+        states[name] = state
+    return states
+
+
+def _pipeline(gpu: Gpu, name: str, state: Any) -> Pipeline:
+    """Choose the number of threads of a kernel, and check that the GPU has them."""
+    threads, most = THREADS[name], int(state.maxTotalThreadsPerThreadgroup())
+    if name == _FLEXIBLE:
+        threads = min(threads, most // _SIMD_WIDTH * _SIMD_WIDTH)
+    if not 0 < threads <= most or int(state.threadExecutionWidth()) != _SIMD_WIDTH:
+        raise OctavoError(
+            f"The kernel {name} needs {threads} threads in simd groups of {_SIMD_WIDTH}, and {gpu.name} gives it "
+            f"{most} in groups of {int(state.threadExecutionWidth())}: use --device cpu."
+        )
+    return Pipeline(state, threads)

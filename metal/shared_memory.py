@@ -1,0 +1,284 @@
+"""Memory that CPU and GPU share: the GPU reads and writes NumPy arrays without a copy.
+
+`newBufferWithBytesNoCopy` wraps arenas of anonymous pages, and arrays are parts of arenas: a cache has many chunks, and
+Metal few buffers. Mapped files are wrapped as they are. The GPU has addresses of its own for the same bytes, so records
+that hold addresses are translated (`SharedMemory.on_gpu`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import OctavoError
+from .gpu import Gpu, reason
+
+#: Smallest size of an arena, and alignment of the arrays in it, in bytes.
+ARENA_BYTES, ALIGNMENT = 32 << 20, 256
+
+#: Alignment that arrays of f16 need, and of other types: shaders load 16 bytes of f16 at once, and 4 of others.
+_HALVES_ALIGNMENT, _ALIGNMENT = 16, 4
+
+
+@dataclass
+class Region:
+    """Pages that a Metal buffer wraps.
+
+    Parameters
+    ----------
+    buffer : MTLBuffer
+        The buffer. It is the first field, so that it is freed before its memory.
+    start, length : int
+        The CPU's address of the first byte, and the number of bytes.
+    gpu_start : int
+        The GPU's address of the first byte.
+    memory : mmap
+        What keeps the pages mapped.
+    """
+
+    buffer: Any
+    start: int
+    length: int
+    gpu_start: int
+    memory: mmap.mmap
+
+
+@dataclass
+class _Arena:
+    """A region whose parts are arrays. The place of a freed array is used again for arrays of the same size."""
+
+    region: Region
+    used: int = 0
+    n_live: int = 0
+    free: dict[int, list[int]] = field(default_factory=dict)
+
+    def take(self, size: int) -> int | None:
+        """Return the offset of `size` free bytes, or None if they do not fit."""
+        if self.free.get(size):
+            offset = self.free[size].pop()
+        elif self.used + size <= self.region.length:
+            offset, self.used = self.used, self.used + size
+        else:
+            return None
+        self.n_live += 1
+        return offset
+
+    def give_back(self, offset: int, size: int) -> None:
+        """Free bytes that `take` returned."""
+        self.n_live -= 1
+        self.free.setdefault(size, []).append(offset)
+        if self.n_live == 0:  # the next arrays may have other sizes
+            self.used, self.free = 0, {}
+
+
+class SharedMemory:
+    """All memory of one context that the GPU sees: a `Memory` (see runtime/cache/cache_memory.py).
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+
+    Attributes
+    ----------
+    gpu : Gpu
+        As given.
+    generation : int
+        Goes up when the GPU's addresses change.
+    is_common : bool
+        Whether what another memory allocated is reached as well.
+    """
+
+    is_common = False
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self._arenas: list[_Arena] = []
+        self._files: dict[int, Region] = {}
+        self._regions: list[Region] = []
+        self.generation = 0
+        self._index()
+
+    def allocate(self, n_bytes: int) -> np.ndarray:
+        """Allocate uninitialised bytes.
+
+        Parameters
+        ----------
+        n_bytes : int
+            How many.
+
+        Returns
+        -------
+        uint8 array, shape (n_bytes,)
+            At a multiple of ALIGNMENT. It is freed when no view of it is left.
+
+        Raises
+        ------
+        OctavoError
+            If Metal gives no more memory.
+        """
+        size = max(-(-n_bytes // ALIGNMENT), 1) * ALIGNMENT
+        for arena in reversed(self._arenas):
+            offset = arena.take(size)
+            if offset is not None:
+                break
+        else:
+            total = sum(arena.region.length for arena in self._arenas)
+            memory = mmap.mmap(-1, _whole_pages(max(size, ARENA_BYTES, total // 8)))
+            arena = _Arena(self._wrap(memory))
+            self._arenas.append(arena)
+            self._index()
+            offset = arena.take(size)
+            assert offset is not None
+        # A view of this array refers to the array, not to the arena: so it is freed when its last view is gone.
+        array = np.frombuffer(arena.region.memory, np.uint8, n_bytes, offset)
+        weakref.finalize(array, arena.give_back, offset, size).atexit = False
+        return array
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Allocate an uninitialised array."""
+        dtype = np.dtype(dtype)
+        n_bytes = int(np.prod(shape)) * dtype.itemsize
+        array: np.ndarray = self.allocate(n_bytes).view(dtype).reshape(shape)
+        return array
+
+    def share(self, array: np.ndarray) -> np.ndarray:
+        """Have the GPU see an array.
+
+        Parameters
+        ----------
+        array : array
+            Any array.
+
+        Returns
+        -------
+        array
+            The array itself if it lies in a mapped file, which stays wrapped until `release`; else a copy.
+
+        Raises
+        ------
+        OctavoError
+            If the array is not aligned as shaders need it.
+        """
+        memory = _mapping_of(array)
+        if memory is None:
+            copy = self.new(array.shape, array.dtype)
+            copy[...] = array
+            return copy
+        needed = _HALVES_ALIGNMENT if array.dtype == np.float16 else _ALIGNMENT
+        if array.size and array.ctypes.data % needed:
+            raise OctavoError(
+                "This index was written by an older octavo, and its arrays do not begin where a GPU can read them: "
+                "delete it and index the document again, or use --device cpu."
+            )
+        start = _address(memory)
+        if start not in self._files:
+            self._files[start] = self._wrap(memory)
+            self._index()
+        return array
+
+    def release(self) -> None:
+        """Forget the files that arrays were shared from."""
+        self._files.clear()
+        self._index()
+
+    def tidy(self) -> None:
+        """Free arenas that hold no array."""
+        if any(arena.n_live == 0 for arena in self._arenas):
+            self._arenas = [arena for arena in self._arenas if arena.n_live]
+            self._index()
+
+    @property
+    def buffers(self) -> list[Any]:
+        """Return all Metal buffers."""
+        return [region.buffer for region in self._regions]
+
+    def on_gpu(self, addresses: np.ndarray) -> np.ndarray:
+        """Translate addresses.
+
+        Parameters
+        ----------
+        addresses : int64 array
+            The CPU's addresses; 0 for none.
+
+        Returns
+        -------
+        int64 array, of the same shape
+            The GPU's addresses; 0 for none.
+
+        Raises
+        ------
+        OctavoError
+            If the GPU does not see an address.
+        """
+        place = np.searchsorted(self._starts, addresses, side="right") - 1
+        known = (addresses >= self._starts[place]) & (addresses < self._stops[place])
+        if not np.all(known | (addresses == 0)):
+            raise OctavoError("octavo was about to give the GPU an address that it does not see: please report this.")
+        return np.where(known, addresses - self._starts[place] + self._gpu_starts[place], 0)
+
+    def binding(self, array: np.ndarray) -> tuple[Any, int]:
+        """Return the Metal buffer that an array lies in, and its offset there in bytes."""
+        place = int(np.searchsorted(self._starts, array.ctypes.data, side="right")) - 1
+        region = self._regions[place]
+        offset = array.ctypes.data - region.start
+        assert offset >= 0
+        assert offset + array.nbytes <= region.length
+        return region.buffer, offset
+
+    def _index(self) -> None:
+        """Sort the regions by their addresses, for `on_gpu` and `binding`."""
+        self.generation += 1
+        regions = [arena.region for arena in self._arenas] + list(self._files.values())
+        self._regions = sorted(regions, key=lambda region: region.start)
+        self._starts = np.array([region.start for region in self._regions] or [0], np.int64)
+        self._stops = self._starts + np.array([region.length for region in self._regions] or [0], np.int64)
+        self._gpu_starts = np.array([region.gpu_start for region in self._regions] or [0], np.int64)
+
+    def _wrap(self, memory: mmap.mmap) -> Region:
+        """Wrap mapped pages in a Metal buffer."""
+        start, length = _address(memory), _whole_pages(len(memory))
+        Metal, device = self.gpu.Metal, self.gpu.device
+        if length > device.maxBufferLength():
+            raise OctavoError(
+                f"Metal takes {device.maxBufferLength() / 2**30:.1f} GiB at once on {self.gpu.name}, and "
+                f"{length / 2**30:.1f} GiB are needed: use --device cpu."
+            )
+        pages = (ctypes.c_ubyte * length).from_address(start)
+        with self.gpu.autorelease_pool():
+            buffer = device.newBufferWithBytesNoCopy_length_options_deallocator_(
+                pages, length, Metal.MTLResourceStorageModeShared, None
+            )
+            if buffer is None:
+                raise OctavoError(
+                    f"Metal gives no buffer of {length / 2**20:.0f} MiB: close other programs, or use --device cpu."
+                )
+            if _address(buffer.contents().as_buffer(length)) != start:
+                raise OctavoError(f"Metal copied memory that it was to share: {reason(None)}. Use --device cpu.")
+            gpu_start = int(buffer.gpuAddress())
+        return Region(buffer, start, length, gpu_start, memory)
+
+
+def _whole_pages(n_bytes: int) -> int:
+    """Round a size up to whole pages."""
+    return -(-n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _address(memory: Any) -> int:
+    """Return the address of a buffer's first byte."""
+    return int(np.frombuffer(memory, np.uint8).ctypes.data)
+
+
+def _mapping_of(array: np.ndarray) -> mmap.mmap | None:
+    """Return the mapped file that an array lies in, or None."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap.mmap) and isinstance(array, np.memmap) else None

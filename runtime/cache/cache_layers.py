@@ -1,0 +1,43 @@
+"""Which caches a model's attentions need, and which methods can serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...cpu_kernels.numba_support.compile import Q4_0
+from ...errors import OctavoError
+from ..graph.attention_nodes import AttentionNode
+from ..methods.method import Assignment
+from .tail import CacheLayer
+
+
+def check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
+    """Refuse methods that turn queries as octavo does not know, and those that read keys otherwise than they are."""
+    for method in (assignment.method for assignment in assignments):
+        if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
+            raise OctavoError(
+                f"{method.name} reads components from rows, and keys of q4_0 are rotated: use "
+                f"{method.name}:layout=two, or --cache-type q8_0."
+            )
+        if method.turns and any(layer.rope is None for layer in layers):
+            raise OctavoError(
+                "octavo does not know how this model counts positions, and cannot count them in the cache: use "
+                f"{method.name}:positions=sequence."
+            )
+
+
+def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
+    """Return the caches of a model's attentions, without those that read another's."""
+    return [
+        CacheLayer(
+            node.n_kv_head,
+            node.head_dim,
+            node.window,
+            kv_type,
+            node.n_head // node.n_kv_head,
+            node.softcap,
+            node.rope,
+        )
+        for node in nodes
+        if node.appends
+    ]

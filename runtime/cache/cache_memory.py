@@ -1,0 +1,92 @@
+"""Memory of a cache: that of a device, which reads it where it is, or plain memory."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import defaultdict
+from typing import Protocol
+
+import numpy as np
+
+from ...cpu_kernels.numba_support.vector import CACHE_LINE
+
+#: Bytes of a huge page of most systems, of a slab, and of what is cut from slabs at most.
+_HUGE_PAGE, _SLAB_BYTES, _LARGEST_PIECE = 2 << 20, 8 << 20, 1 << 20
+
+
+class Memory(Protocol):
+    """Memory that a device reads and writes, and the CPU too."""
+
+    @property
+    def is_common(self) -> bool:
+        """Return whether what another memory of the device allocated is reached as well."""
+
+    def allocate(self, n_bytes: int) -> np.ndarray:
+        """Return n_bytes uint8, uninitialised. They are free when no view of them is left."""
+
+    def share(self, array: np.ndarray) -> np.ndarray:
+        """Return the same numbers, read-only, where the device reads them: the array itself if it can be.
+
+        Raises
+        ------
+        OctavoError
+            If the device cannot read them.
+        """
+
+    def release(self) -> None:
+        """Take note that what was shared is not needed any more."""
+
+
+class _Slab:
+    """Memory that pieces of one size are cut from, so large that the system backs it by huge pages.
+
+    A step reads rows all over the cache. With small pages it waits for the addresses of these, too. Pieces in use hold
+    the slab, and nothing else does.
+    """
+
+    def __init__(self, piece_bytes: int) -> None:
+        room = np.empty(_SLAB_BYTES + _HUGE_PAGE, np.uint8)  # NumPy asks for huge pages
+        self._room = room[-room.ctypes.data % _HUGE_PAGE :][:_SLAB_BYTES]
+        self._free = [i * piece_bytes for i in reversed(range(_SLAB_BYTES // piece_bytes))]
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether all pieces are in use."""
+        return not self._free
+
+    def cut(self, n_bytes: int) -> np.ndarray:
+        """Return n_bytes of a piece, which is free again when no view of them is left."""
+        place = self._free.pop()
+        piece = (ctypes.c_uint8 * n_bytes).from_buffer(self._room.data, place)
+        weakref.finalize(piece, self._put_back, place).atexit = False
+        return np.frombuffer(memoryview(piece), np.uint8)  # its views hold the piece, not this array
+
+    def _put_back(self, place: int) -> None:
+        self._free.append(place)
+
+
+class CpuMemory:
+    """Plain memory. What is small is cut from slabs."""
+
+    is_common = True
+
+    def __init__(self) -> None:
+        self._slabs: defaultdict[int, weakref.WeakSet[_Slab]] = defaultdict(weakref.WeakSet)
+
+    def allocate(self, n_bytes: int) -> np.ndarray:
+        """Return n_bytes uint8, uninitialised. They begin on a cache line."""
+        piece_bytes = -(-n_bytes // CACHE_LINE) * CACHE_LINE
+        if not 0 < piece_bytes <= _LARGEST_PIECE:
+            room = np.empty(n_bytes + CACHE_LINE - 1, np.uint8)
+            return room[-room.ctypes.data % CACHE_LINE :][:n_bytes]
+        slab = next((slab for slab in self._slabs[piece_bytes] if not slab.is_full), None) or _Slab(piece_bytes)
+        self._slabs[piece_bytes].add(slab)
+        return slab.cut(n_bytes)
+
+    def share(self, array: np.ndarray) -> np.ndarray:
+        """Return the array itself."""
+        return array
+
+    def release(self) -> None:
+        """Do nothing: nothing was taken."""

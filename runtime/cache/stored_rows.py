@@ -1,0 +1,151 @@
+"""Stored keys and values as NumPy arrays; cpu_kernels/rows/rows.py says what a row is.
+
+f16 : (..., head_dim) float16
+q8_0 : (..., head_dim + 4) uint8: head_dim int8, then an f32, the row's scale
+q4_0 : (..., elements) uint16: the codes of 4 elements in each, then for each 32 elements an f16, their scale; rotated
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...cpu_kernels.numba_support.compile import F16, NIBBLES, Q4_0, Q8_0, Shape
+from ...cpu_kernels.rows.q4_0 import DIVISORS, nibble_blocks
+from ...cpu_kernels.rows.rotation import rotation_block
+from ...cpu_kernels.select.runs import mean_of_runs
+
+#: The type of an array tells how its rows are stored.
+_DTYPES: dict[str, np.dtype] = {F16: np.dtype(np.float16), Q8_0: np.dtype(np.uint8), Q4_0: np.dtype(np.uint16)}
+_SCALE_BYTES = 4
+
+
+def row_bytes(head_dim: int, kv_type: str) -> int:
+    """Return the bytes of one stored key or value."""
+    return Shape(head_dim, 1, kv_type).row_bytes
+
+
+def row_format(head_dim: int, kv_type: str) -> tuple[np.dtype, int]:
+    """Return the type and the number of a stored row's elements."""
+    dtype = _DTYPES[kv_type]
+    return dtype, row_bytes(head_dim, kv_type) // dtype.itemsize
+
+
+def kv_type_of(rows: np.ndarray) -> str:
+    """Return how these rows are stored, F16, Q8_0 or Q4_0."""
+    return next(kv_type for kv_type, dtype in _DTYPES.items() if rows.dtype == dtype)
+
+
+def as_floats(rows: np.ndarray) -> np.ndarray:
+    """Return stored rows as numbers, a copy: (..., head_dim) f32."""
+    kv_type = kv_type_of(rows)
+    if kv_type == F16:
+        return rows.astype(np.float32)
+    if kv_type == Q4_0:
+        return rotated(_unpacked(rows))
+    scales = rows[..., -_SCALE_BYTES:].view(np.float32)
+    floats: np.ndarray = rows[..., :-_SCALE_BYTES].view(np.int8) * scales
+    return floats
+
+
+def mean_rows(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Compute the mean of each run of rows.
+
+    Parameters
+    ----------
+    rows : array, shape (n_rows, ...)
+        Stored rows, or f32.
+    starts : int32 array, shape (n_runs + 1,)
+        Where runs start and stop.
+
+    Returns
+    -------
+    float32 array, shape (n_runs, head_dim)
+        The means; 0 for an empty run.
+    """
+    floats = rows if rows.dtype == np.float32 else as_floats(rows[: starts[-1]])
+    means = np.empty((len(starts) - 1, floats.shape[1]), np.float32)
+    mean_of_runs(floats, starts.astype(np.int32), means)
+    return means
+
+
+def write_floats(rows: np.ndarray, floats: np.ndarray) -> None:
+    """Store numbers in place of rows: the reverse of `as_floats`, but for rounding."""
+    kv_type = kv_type_of(rows)
+    if kv_type == F16:
+        rows[...] = floats
+    elif kv_type == Q4_0:
+        _pack(rows, rotated(floats))
+    else:
+        scales = np.abs(floats).max(axis=-1, keepdims=True) / np.float32(127)
+        rows[..., :-_SCALE_BYTES] = np.rint(floats / np.where(scales > 0, scales, 1)).astype(np.int8).view(np.uint8)
+        rows[..., -_SCALE_BYTES:] = scales.astype(np.float32).view(np.uint8)
+
+
+def rotated(floats: np.ndarray) -> np.ndarray:
+    """Return rows of floats, (..., head_dim), as cpu_kernels/rows/rotation.py rotates them. Twice is not at all."""
+    block, distance = rotation_block(floats.shape[-1]), 1
+    while distance < block:
+        pairs = floats.reshape(*floats.shape[:-1], floats.shape[-1] // (2 * distance), 2, distance)
+        x, y = pairs[..., 0, :], pairs[..., 1, :]
+        floats = np.stack([x + y, x - y], axis=-2).reshape(floats.shape)
+        distance *= 2
+    scaled: np.ndarray = floats * floats.dtype.type(1 / math.sqrt(block))
+    return scaled
+
+
+def _head_dim(n_elements: int) -> int:
+    """Return the head_dim of a q4_0 row: of each 9 elements the last has a scale, and so has the last of all."""
+    return 4 * (n_elements - -(-n_elements // (NIBBLES // 4 + 1)))
+
+
+def _unpacked(rows: np.ndarray) -> np.ndarray:
+    """Return q4_0 rows as numbers that are still rotated, f32."""
+    head_dim = _head_dim(rows.shape[-1])
+    rows = np.ascontiguousarray(rows)
+    codes = rows[..., : head_dim // 4].copy().view(np.uint8)
+    scales = rows[..., head_dim // 4 :].view(np.float16).astype(np.float32)
+    floats = np.empty((*rows.shape[:-1], head_dim), np.float32)
+    for block, (first, length) in enumerate(nibble_blocks(head_dim)):
+        own = codes[..., first // 2 : (first + length) // 2]
+        whole = np.concatenate([own & 15, own >> 4], axis=-1).astype(np.float32) - 8
+        floats[..., first : first + length] = whole * scales[..., block : block + 1]
+    return floats
+
+
+def _pack(rows: np.ndarray, floats: np.ndarray) -> None:
+    """Write rotated numbers as q4_0 rows, as `pack_row` in cpu_kernels/rows/q4_0.py does."""
+    head_dim = floats.shape[-1]
+    packed = np.empty((*floats.shape[:-1], head_dim // 2), np.uint8)
+    for block, (first, length) in enumerate(nibble_blocks(head_dim)):
+        own = floats[..., first : first + length]
+        scales = _scales(own)
+        codes = (_steps(own, scales) + 8).astype(np.uint8)
+        packed[..., first // 2 : (first + length) // 2] = codes[..., : length // 2] | codes[..., length // 2 :] << 4
+        rows[..., head_dim // 4 + block] = scales[..., 0].view(np.uint16)
+    rows[..., : head_dim // 4] = packed.view(np.uint16)
+
+
+def _scales(block: np.ndarray) -> np.ndarray:
+    """Return the scale of each row of a block, (..., 1) f16: that with the least squared error."""
+    extreme = np.take_along_axis(block, np.abs(block).argmax(axis=-1, keepdims=True), axis=-1)
+    scales = (extreme / -8).astype(np.float16)
+    least = _squared_errors(block, scales)
+    for divisor in DIVISORS:
+        others = (extreme / divisor).astype(np.float16)
+        errors = _squared_errors(block, others)
+        scales, least = np.where(errors < least, others, scales), np.minimum(errors, least)
+    return scales
+
+
+def _squared_errors(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    errors: np.ndarray = np.square(_steps(block, scales) * scales - block).sum(axis=-1, keepdims=True)
+    return errors
+
+
+def _steps(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return the codes of a block less 8, f32."""
+    inverse = np.divide(1, scales, out=np.zeros(scales.shape, np.float32), where=scales != 0, dtype=np.float32)
+    steps: np.ndarray = np.clip(np.rint(block * inverse), -8, 7)
+    return steps

@@ -1,0 +1,242 @@
+"""The CPU: attention runs in llama.cpp's own threads, inside its graph (see hook.py)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import llama_cpp
+import numpy as np
+
+from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.attend.hooks import native
+from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, step_alone
+from ...cpu_kernels.attend.partials import partial_size
+from ...cpu_kernels.attend.spans import SPAN
+from ...cpu_kernels.numba_support.background_compile import compile_ahead
+from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.vector import CACHE_LINE
+from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
+from ...cpu_kernels.prefill.tile_scratch import BLOCK
+from ...cpu_kernels.select import kmeans
+from ..cache.cache_memory import CpuMemory, Memory
+from ..cache.kv_cache import KVCache
+from ..graph import hook
+from ..graph.attention_nodes import AttentionNode
+from ..methods.method import Assignment
+from ..process.interruption import Interruption
+from . import CPU
+from .selection_scratch import Scratch
+
+
+def choose_by_shape(shape: Shape) -> Any:
+    """Compile for one shape what chooses the blocks of keys that a batch reads."""
+    return native(choose_in_layer, shape)
+
+
+class CpuDevice:
+    """Attention of every model and method that octavo has, on llama.cpp's threads."""
+
+    name = CPU
+
+    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Leave all layers on the CPU: the attention of those on a GPU would run there."""
+        if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
+            warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
+        return {**arguments, "n_gpu_layers": 0}
+
+    def set_parameters(self, params: Any) -> None:
+        """Keep everything on the CPU."""
+        params.offload_kqv = params.op_offload = False
+
+    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
+        """Do nothing: all are supported."""
+
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Return them as they are: all are supported."""
+        return list(assignments)
+
+    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+        """Compile the methods' hooks, and what else a document needs after its first tokens."""
+        hooks = {own for each in assignments for own in each.method.hooks if own is not None}
+        compile_ahead([choose_in_layer, hook.compiled_token, kmeans.compile_for, *hooks], shapes)
+
+    def new_memory(self) -> CpuMemory:
+        """Return memory for one context."""
+        return CpuMemory()
+
+    def new_executor(
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
+        interruption: Interruption,
+    ) -> CpuExecutor:
+        """Return the executor of a context."""
+        return CpuExecutor(cache, memory, nodes, kv_type, n_ubatch, n_threads)
+
+
+class CpuExecutor:
+    """The records that the native step follows, and the memory that it works in."""
+
+    interruptible, together = 8, True
+
+    def __init__(
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
+    ) -> None:
+        self._cache, self._nodes, self._n_ubatch = cache, nodes, n_ubatch
+        self._shapes = [node.shape(kv_type) for node in nodes]
+        self._n_kv_head = max(node.n_kv_head for node in nodes)
+        self.step = hook.new_step(len(nodes))
+        self._work = np.zeros(1, WORK)
+        self._layers = np.zeros(len(nodes), hook.LAYER)
+        self._buffers = self._allocate(memory, n_ubatch, n_threads)
+        self._fill_tables()
+        self._memory = memory
+        self._scratches: WeakKeyDictionary[KVCache, Scratch] = WeakKeyDictionary()
+        self._spans = np.empty((self._n_kv_head, 0), SPAN)
+        self.follow(cache)
+
+    def _allocate(self, memory: Memory, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
+        """Allocate the memory that the step works in. Off a cache line, AMX loads its tiles at half the speed."""
+        scratch = -(-max(scratch_bytes(shape) for shape in self._shapes) // CACHE_LINE) * CACHE_LINE
+        partial = max(4 * partial_size(shape) for shape in self._shapes)
+        n_floats = n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
+        return {
+            "queries": memory.allocate(4 * n_floats).view(np.float32),
+            "n_spans": np.zeros(self._n_kv_head, np.int64),
+            "n_rows": np.zeros(self._n_kv_head, np.int64),
+            "n_blocks": np.zeros(self._n_kv_head, np.int64),
+            "partials": memory.allocate(n_threads * self._n_kv_head * partial),
+            "scratch": memory.allocate(n_threads * scratch).reshape(n_threads, scratch),
+        }
+
+    def _fill_tables(self) -> None:
+        """The records that the native step follows; see hook.py."""
+        self.step["layers"] = self._layers.ctypes.data
+        for name, array in self._buffers.items():
+            self._work[name] = array.ctypes.data
+        self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
+        for layer, node in zip(self._layers, self._nodes, strict=True):
+            layer["work"] = self._work.ctypes.data
+            layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
+            layer["scale"], layer["softcap"] = node.scale, node.softcap
+
+    def follow(self, cache: KVCache) -> None:
+        """Point the layers at another cache's heads."""
+        self._cache = cache
+        self._layers["heads"] = self._first_heads(cache)
+
+    def _first_heads(self, cache: KVCache) -> np.ndarray:
+        """Addresses of each node's first HEAD record."""
+        first = cache.first_heads[[node.kv_layer for node in self._nodes]]
+        addresses: np.ndarray = cache.heads.ctypes.data + first * HEAD.itemsize
+        return addresses
+
+    def rearrange(self) -> None:
+        """Forget how much scratch the methods need."""
+        self._scratches.pop(self._cache, None)
+
+    def start(self, n_tokens: int, covers: float = 0.0) -> None:
+        """Begin with the first node."""
+        self._make_room_to_select(self._cache, n_tokens)
+        _prepare_documents(self._cache, n_tokens)
+        n_rows = self._cache.n_tokens + n_tokens
+        self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
+        if self._work["covers"][0] > 0:
+            self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short one
+            self._connect("choose", choose_by_shape)
+        self._connect(*(("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)))
+        self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
+
+    def start_together(self, caches: Sequence[KVCache]) -> None:
+        """Begin with the first node: the step's threads compute one cache after another there."""
+        self.follow(caches[0])  # the step of a single token reads the layers' heads
+        for cache in caches:
+            self._make_room_to_select(cache, 1)
+            _prepare_documents(cache, 1)
+        self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
+        self._layers["sequences"] = (
+            self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
+        )
+        self._connect("run_token", hook.compiled_token)
+        self._connect("run_batch", hook.compiled_batch)
+        self._layers["together"] = [hook.attend_by_shape(shape).address for shape in self._shapes]
+        self._work["arrived"] = self.step["next_layer"] = 0
+
+    def _make_room_to_select(self, cache: KVCache, n_tokens: int) -> None:
+        """Make room for what the methods of a cache select in a step of n_tokens tokens."""
+        n_spans = 0
+        for each in (cache, *cache.others.caches):
+            if each not in self._scratches:
+                self._scratches[each] = Scratch(self._memory, self._nodes)
+            scratch = self._scratches[each]
+            scratch.make_room(each)
+            n_spans += scratch.n_spans
+        self._scratches[cache].make_room_to_turn(cache, n_tokens)
+        if n_spans > self._spans.shape[1]:
+            self._spans = np.empty((self._n_kv_head, n_spans), SPAN)
+            self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
+
+    def _connect(self, name: str, compiled: Callable[[Shape], Any]) -> None:
+        """Give the layers the address of a function, compiled for the shape of each, where they need it first."""
+        if not self._layers[name].any():
+            self._layers[name] = [compiled(shape).address for shape in self._shapes]
+
+    def _make_room_for_blocks(self, n_blocks: int) -> None:
+        """Make room for choosing among so many blocks of keys in each head, and among some to come."""
+        if n_blocks <= self._work["most_blocks"][0]:
+            return
+        n_blocks += n_blocks // 4
+        size = max(sample_bytes(shape, self._n_ubatch, n_blocks) for shape in self._shapes)
+        self._samples = np.empty((self._n_kv_head, size), np.uint8)
+        self._chosen = np.empty((self._n_kv_head, most_groups(self._n_ubatch) * n_blocks), np.uint8)
+        self._work["most_blocks"] = n_blocks
+        for name, array in (("sample", self._samples), ("chosen", self._chosen)):
+            self._work[f"{name}_bytes"] = array.shape[1]
+        self._work["samples"], self._work["chosen"] = self._samples.ctypes.data, self._chosen.ctypes.data
+
+    def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Compute one node's step on given inputs, on this thread alone."""
+        own, n_tokens = self._nodes[number], queries.shape[1]
+        self._buffers["queries"][: queries.size] = queries.reshape(-1)
+        out = np.empty((n_tokens, own.n_head, own.head_dim), np.float32)
+        heads = self._cache.layer_heads(own.kv_layer).ctypes.data
+        step_alone(
+            self._shapes[number],
+            heads,
+            own.n_kv_head,
+            n_tokens,
+            keys.ctypes.data,
+            values.ctypes.data,
+            np.float32(own.softcap),
+            self._work.ctypes.data,
+            out.ctypes.data,
+        )
+        return out
+
+    def finish(self) -> None:
+        """Do nothing: no Python runs in a step, so no exception can have come."""
+
+    def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
+        """Copy the scaled queries into these arrays; None stops that."""
+        addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
+        self._layers["captured_queries"] = addresses or 0
+
+
+def _prepare_documents(cache: KVCache, n_tokens: int) -> None:
+    """Prepare the files of the documents that a cache attends for a step."""
+    for each in (cache, *cache.others.caches):
+        if each.own is not None:
+            each.own.pages.prepare(each, n_tokens)

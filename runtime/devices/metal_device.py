@@ -1,0 +1,314 @@
+"""A Mac's GPU: attention runs in Metal kernels (metal/), over the memory that the CPU uses too.
+
+llama.cpp computes the rest of the model on its own Metal backend. It calls us when it has computed an attention node,
+over the batch alone, and has waited for it. Then we take the node's queries and new rows, compute its attention over
+the cache, wait, and overwrite its output. So each layer of a step synchronises twice: llama.cpp at the node, then we.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.numba_support.compile import Shape
+from ...errors import OctavoError
+from ...metal.attention import LayerStep, Work, attend
+from ...metal.gpu import Gpu, open_gpu
+from ...metal.records import GpuHeads, State
+from ...metal.shader_library import LONGEST_HEAD, library
+from ...metal.shader_parts import defines, has_method, method_names
+from ...metal.shared_memory import SharedMemory
+from ..cache.cache_memory import Memory
+from ..cache.kv_cache import KVCache
+from ..graph import ggml, hook
+from ..graph.attention_nodes import AttentionNode
+from ..methods.method import Assignment
+from ..process.interruption import Interruption
+from . import METAL
+from .protocol import UnsupportedModel
+from .selection_scratch import Scratch
+
+#: All of a model's layers, for llama.cpp.
+_ALL_LAYERS = -1
+
+
+class MetalDevice:
+    """The GPU of this machine: a `Device` (see protocol.py).
+
+    Raises
+    ------
+    OctavoError
+        If this machine has no GPU that octavo can use.
+    """
+
+    name = METAL
+
+    def __init__(self) -> None:
+        self.gpu = open_gpu()
+
+    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Have llama.cpp compute all layers on the GPU, unless the user says otherwise."""
+        return {"n_gpu_layers": _ALL_LAYERS} | arguments
+
+    def set_parameters(self, params: Any) -> None:
+        """Have llama.cpp keep its cache of one batch where its graph runs."""
+        params.offload_kqv = True
+
+    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
+        """Refuse heads that are longer than the shaders are written for."""
+        longest = max(node.head_dim for node in nodes)
+        if longest > LONGEST_HEAD:
+            raise UnsupportedModel(
+                f"The Metal kernels read heads of up to {LONGEST_HEAD} numbers, and this model's have {longest}: use "
+                "--device cpu."
+            )
+
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Leave out what no shader computes, and refuse what the user asked for and no shader has."""
+        for assignment in assignments:
+            if not (has_method(assignment.method.name) and assignment.method.on_metal):
+                name = type(assignment.method).__name__
+                raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
+            if assignment.by_prompt is not None:
+                raise OctavoError("On Metal no prompt decides the layers' budgets: load the model with --device cpu.")
+        return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
+
+    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+        """Do nothing: shaders are compiled."""
+
+    def new_memory(self) -> SharedMemory:
+        """Return memory for one context that CPU and GPU share."""
+        return SharedMemory(self.gpu)
+
+    def new_executor(
+        self,
+        cache: KVCache,
+        memory: Memory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        n_threads: int,
+        interruption: Interruption,
+    ) -> MetalExecutor:
+        """Return its part of a context. Raises OctavoError if a kernel cannot be compiled."""
+        assert isinstance(memory, SharedMemory)
+        return MetalExecutor(self.gpu, cache, memory, nodes, kv_type, n_ubatch, interruption)
+
+
+class MetalExecutor:
+    """The GPU's part of one context, with the function that llama.cpp calls for each attention node.
+
+    Python runs once for each layer and step. An exception there abandons the graph, and `finish` raises it again.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        The GPU.
+    cache : KVCache
+        The context's cache, in `memory`.
+    memory : SharedMemory
+        Memory that CPU and GPU share.
+    nodes : sequence of AttentionNode
+        The attention nodes of the model's graph.
+    kv_type : str
+        How the cache stores rows.
+    n_ubatch : int
+        Most tokens of a batch.
+    interruption : Interruption
+        Whether a Ctrl-C came.
+
+    Attributes
+    ----------
+    memory : SharedMemory
+        The cache's.
+    work : Work
+        Memory that all layers work in.
+
+    Raises
+    ------
+    OctavoError
+        If a kernel cannot be compiled.
+    """
+
+    interruptible, together = 1, False
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        cache: KVCache,
+        memory: SharedMemory,
+        nodes: Sequence[AttentionNode],
+        kv_type: str,
+        n_ubatch: int,
+        interruption: Interruption,
+    ) -> None:
+        self._gpu, self._nodes, self._n_ubatch = gpu, nodes, n_ubatch
+        self._interruption = interruption
+        self._shapes = [node.shape(kv_type) for node in nodes]
+        for shape in self._shapes:
+            library(gpu, shape)
+        self._places: WeakKeyDictionary[KVCache, tuple[SharedMemory, GpuHeads, Work, Scratch]] = WeakKeyDictionary()
+        self._captured: Sequence[np.ndarray | None] = ()
+        self._problem: BaseException | None = None
+        self._callback = _callback(weakref.ref(self))
+        self.step = hook.new_step(len(nodes))
+        self.step["attend"] = ctypes.cast(self._callback, ctypes.c_void_p).value
+        self.follow(cache)
+
+    def follow(self, cache: KVCache) -> None:
+        """Work in the memory of another cache, so that the GPU sees all that a step reads in one."""
+        self._cache = cache
+        if cache not in self._places:
+            memory = cache.memory
+            assert isinstance(memory, SharedMemory)
+            work = Work(memory, self._shapes, [node.n_kv_head for node in self._nodes], self._n_ubatch)
+            heads, scratch = GpuHeads(memory, *cache.tables.shape), Scratch(memory, self._nodes)
+            self._places[cache] = memory, heads, work, scratch
+        self.memory, self._heads, self.work, self._scratch = self._places[cache]
+        self._generation = -1
+
+    def start_together(self, caches: Sequence[KVCache]) -> None:
+        """Refuse: sequences take turns here."""
+        raise NotImplementedError
+
+    def rearrange(self) -> None:
+        """Forget how much scratch the methods need."""
+        self._scratch.forget()
+        self._generation = -1
+
+    def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
+        """Leave copies of the scaled queries in these arrays."""
+        self._captured = arrays or ()
+
+    def start(self, n_tokens: int, covers: float = 0.0) -> None:
+        """Give the GPU the records of all heads as they are now."""
+        cache, self._problem = self._cache, None
+        self.memory.tidy()
+        if self._scratch.make_room(cache):
+            self.work.make_room(self._scratch.n_spans)
+        if cache.generation != self._generation:
+            self._follow_methods()
+        heads, first = cache.heads, cache.first_heads
+        self._heads.update(heads, cache.tables, self._selecting, self._appending)
+        # Chunks that new rows lie in, and stored rows, for the dispatches of each layer: of all layers at once.
+        pieces = -(-heads["n_tail"] // CHUNK_ROWS) - (heads["n_tail"] - n_tokens) // CHUNK_ROWS
+        self._n_pieces = np.maximum.reduceat(pieces, first).tolist()
+        self._n_rows = np.add.reduceat(heads["n_document"] + heads["n_tail"], first).tolist()
+        self.step["next_layer"] = 0
+
+    def finish(self) -> None:
+        """Take back what the GPU counted, or raise what stopped it."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+        self._heads.take_back(self._cache.heads)
+
+    def _follow_methods(self) -> None:
+        """Find each head's methods, and which layers have methods that score and that narrow."""
+        cache, names = self._cache, method_names()
+        self._generation = cache.generation
+        self._selecting, self._appending = np.zeros((2, len(cache.heads)), np.int64)
+        for i, each in enumerate(cache.served):
+            self._selecting[each.heads.numbers] = names.index(each.method.name)
+            if i < len(cache.assignments):  # a method that serves heads for a while leaves their extras to the first
+                self._appending[each.heads.numbers] = names.index(each.method.name)
+        states = [State(each.heads.numbers, each.heads.state, each.method.document_arrays) for each in cache.served]
+        self._heads.serve(states)
+        self._scores, self._narrows = (
+            np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], cache.first_heads)
+            for function in ("score", "narrow")
+        )
+
+    def called(self, node_address: int, number: int) -> bool:
+        """Compute attention node `number`, whose inputs are there. Returning False abandons the graph."""
+        if self._problem is not None or self._interruption.came:
+            return False
+        try:
+            self._attend(ggml.Tensor.from_address(node_address), number)
+        except BaseException as problem:
+            self._problem = problem
+            return False
+        return not self._interruption.came
+
+    def _attend(self, node: ggml.Tensor, number: int) -> None:
+        """Compute a node from its tensors, and write its output."""
+        own, work = self._nodes[number], self.work
+        n_tokens = int(node.src[0].contents.ne[1])
+        self._load_queries(node.src[0].contents, number, n_tokens)
+        if own.appends:
+            for name, tensor in (("new_keys", node.src[1]), ("new_values", node.src[2])):
+                _load_rows(tensor.contents, work.view(name, (own.n_kv_head, n_tokens, own.head_dim)))
+        has_sinks = bool(node.src[4])
+        if has_sinks:
+            sinks = ggml.strided(node.src[4].contents, np.float32, (own.n_head,), (4,))
+            work.view("sinks", (own.n_head,))[:] = sinks
+        attend(self._gpu, self.memory, work, self.layer_step(number, n_tokens, has_sinks))
+        ggml.write(node, work.view("out", (n_tokens, own.n_head, own.head_dim)))
+
+    def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Compute one node's step on given inputs."""
+        own, n_tokens = self._nodes[number], queries.shape[1]
+        for name, array in (("queries", queries), ("new_keys", keys), ("new_values", values)):
+            self.work.view(name, array.shape)[...] = array
+        attend(self._gpu, self.memory, self.work, self.layer_step(number, n_tokens, has_sinks=False))
+        return self.work.view("out", (n_tokens, own.n_head, own.head_dim)).copy()
+
+    def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
+        """Describe what a node computes in the step that `start` began.
+
+        Parameters
+        ----------
+        number : int
+            The node.
+        n_tokens : int
+            Tokens of the step.
+        has_sinks : bool
+            Whether the node has sinks.
+        """
+        own = self._nodes[number]
+        first = self._cache.first_heads[own.kv_layer]
+        return LayerStep(
+            shape=self._shapes[number],
+            heads=self._heads.records[first : first + own.n_kv_head],
+            n_tokens=n_tokens,
+            n_pieces=self._n_pieces[own.kv_layer] if own.appends else 0,
+            n_rows=self._n_rows[own.kv_layer],
+            scores=bool(self._scores[own.kv_layer]),
+            narrows=bool(self._narrows[own.kv_layer]),
+            softcap=own.softcap,
+            has_sinks=has_sinks,
+        )
+
+    def _load_queries(self, tensor: ggml.Tensor, number: int, n_tokens: int) -> None:
+        """Scale the queries, and copy them so that those of a KV head are neighbours."""
+        own, group = self._nodes[number], self._shapes[number].group
+        shape = own.n_kv_head, n_tokens, group, own.head_dim
+        strides = group * tensor.nb[2], tensor.nb[1], tensor.nb[2], tensor.nb[0]
+        scaled = self.work.view("queries", shape)
+        np.multiply(ggml.strided(tensor, np.float32, shape, strides), np.float32(own.scale), out=scaled)
+        captured = self._captured[number] if self._captured else None
+        if captured is not None:
+            captured[...] = scaled
+
+
+def _load_rows(tensor: ggml.Tensor, rows: np.ndarray) -> None:
+    """Copy a batch's new keys or values. rows : (n_kv_head, n_tokens, head_dim) f16"""
+    rows[...] = ggml.strided(tensor, np.float16, rows.shape, (tensor.nb[2], tensor.nb[1], tensor.nb[0]))
+
+
+def _callback(attention: weakref.ref[MetalExecutor]) -> Any:
+    """Return the function that llama.cpp calls. It must not hold the context, which holds it."""
+
+    @hook.Callback
+    def call(node: int, number: int, *_: int) -> int:
+        own = attention()
+        return own is not None and own.called(node, number)
+
+    return call

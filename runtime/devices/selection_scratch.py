@@ -1,0 +1,75 @@
+"""Scratch that methods select in: memory of a device that all layers share, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...cpu_kernels.select.scores import padded, selection_scratch_bytes
+from ..cache.cache_memory import Memory
+from ..cache.kv_cache import KVCache
+from ..graph.attention_nodes import AttentionNode
+
+#: Each head's part begins at a multiple of this, as far as the memory does.
+_ALIGNMENT = 64
+
+
+class Scratch:
+    """Scratch of each KV head of a layer, at which the HEAD records of one cache point.
+
+    Parameters
+    ----------
+    memory : Memory
+        Where the scratch lies.
+    nodes : sequence of AttentionNode
+        The attentions that work in it.
+
+    Attributes
+    ----------
+    n_spans : int
+        Spans that each head must have room for.
+    """
+
+    def __init__(self, memory: Memory, nodes: Sequence[AttentionNode]) -> None:
+        self._memory, self._nodes = memory, nodes
+        self._n_kv_head = max(node.n_kv_head for node in nodes)
+        self._group = max(node.n_head // node.n_kv_head for node in nodes)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget how much room there is: the cache's methods serve other heads."""
+        self._n_items = self.n_spans = -1
+        self._turned = np.empty((0, 0, 0), np.uint8)
+
+    def make_room(self, cache: KVCache) -> bool:
+        """Make room for the step that the cache reserved, and for some to come. Return whether anything changed."""
+        n_items, n_spans = cache.max_items, cache.max_spans
+        if n_items <= self._n_items and n_spans <= self.n_spans:
+            return False
+        self._n_items, self.n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
+        size = -(-selection_scratch_bytes(self._group, self._n_items) // _ALIGNMENT) * _ALIGNMENT
+        self._bytes = self._memory.allocate(self._n_kv_head * size)
+        cache.heads["scratch_items"] = self._n_items
+        for node in self._nodes:
+            addresses = self._bytes.ctypes.data + np.arange(node.n_kv_head) * size
+            cache.layer_heads(node.kv_layer)["scratch"] = addresses
+        return True
+
+    def make_room_to_turn(self, cache: KVCache, n_tokens: int) -> None:
+        """Make room for the queries of n_tokens tokens, turned for each of a cache's others (together.py)."""
+        others = cache.others.heads
+        if not others.size:
+            return
+        n_bytes = 4 * n_tokens * self._group * max(node.head_dim for node in self._nodes)
+        is_turned = others["turn"] != 0
+        if self._turned.shape[1] != others.shape[1] or self._turned.shape[2] < n_bytes:
+            n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+            self._turned = np.empty((self._n_kv_head, others.shape[1], n_bytes), np.uint8)
+        elif others["queries"][is_turned].all():  # of most steps, which must not wait for this
+            return
+        for first, layer in zip(cache.first_heads, cache.layers, strict=True):
+            own = others[first : first + layer.n_kv_head]
+            rooms = self._turned.ctypes.data + np.arange(layer.n_kv_head)[:, None] * self._turned.strides[0]
+            rooms = rooms + np.arange(others.shape[1]) * self._turned.strides[1]
+            own["queries"] = np.where(own["turn"] != 0, rooms, 0)

@@ -1,0 +1,281 @@
+"""The index of a document in memory: tokens, keys, values, clusters and thresholds. Read-only, shared by contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ...cpu_kernels.attend.head import ANY_ORDER
+from ..cache.stored_rows import kv_type_of
+from .mapped_pages import MappedPages
+from .mean_values import ClusterMeans, cluster_means
+
+
+@dataclass(frozen=True)
+class StreamingRows:
+    """What is left of a document in the KV heads of a layer that streamed while it was read.
+
+    Parameters
+    ----------
+    heads : tuple of int
+        Numbers of these heads in the layer, rising.
+    n_sinks : int
+        How many of the rows are the document's first ones. The others are its last ones, in order.
+    keys, values : arrays, shape (n_heads, n_rows, head_dim)
+        As in `IndexLayer`.
+    """
+
+    heads: tuple[int, ...]
+    n_sinks: int
+    keys: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class IndexLayer:
+    """A document's rows in one layer. All arrays are C-contiguous.
+
+    The KV heads of the arrays are all heads of the layer, but those in `streaming`.
+
+    Parameters
+    ----------
+    keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
+        float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4), and of q4_0 uint16 (see rows.py). Sorted by
+        cluster, with the rows that are always exact last.
+    position : int
+        `ANY_ORDER`; in a sliding-window layer, whose rows lie in order, the position of the first row that it keeps.
+    centroids : float16 array, shape (n_kv_head, n_clusters, head_dim)
+        Mean keys of the clusters.
+    cluster_starts : int32 array, shape (n_kv_head, n_clusters + 1)
+        Rows where clusters start and stop.
+    coarse_centroids : float16 array, shape (n_kv_head, n_coarse, head_dim)
+        Mean keys of the coarse clusters.
+    coarse_starts : int32 array, shape (n_kv_head, n_coarse + 1)
+        Clusters, not rows, where coarse clusters start and stop.
+    order : int32 array, shape (n_kv_head, n_rows)
+        Position in the sequence of each row, if `position` is ANY_ORDER; else of shape (n_kv_head, 0).
+    mass : float32 array, shape (n_kv_head, n_rows)
+        Attention that each row got from the document's last tokens, summed over them and over the query heads of its
+        group; 0 in a sliding-window layer.
+    streaming : StreamingRows, optional
+        Rows of the heads that streamed while the document was read.
+    known_means : ClusterMeans, optional
+        The means of the clusters. Without them `means` computes them.
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    position: int
+    centroids: np.ndarray
+    cluster_starts: np.ndarray
+    coarse_centroids: np.ndarray
+    coarse_starts: np.ndarray
+    order: np.ndarray
+    mass: np.ndarray
+    streaming: StreamingRows | None = None
+    known_means: ClusterMeans | None = None
+
+    @cached_property
+    def means(self) -> ClusterMeans:
+        """Return what estimates the clusters that a step does not select."""
+        if self.known_means is not None:
+            return self.known_means
+        head_dim = self.centroids.shape[2]
+        return cluster_means(self.keys, self.values, self.cluster_starts, self.coarse_starts, head_dim)
+
+    @property
+    def heads(self) -> list[int]:
+        """Return the numbers of the layer's KV heads that the arrays hold, in order."""
+        streaming = self.streaming.heads if self.streaming else ()
+        return [head for head in range(self.n_kv_head) if head not in streaming]
+
+    def positions(self, place: int) -> np.ndarray:
+        """Return the position of each stored row of one of the arrays' KV heads."""
+        if self.position == ANY_ORDER:
+            order: np.ndarray = self.order[place]
+            return order
+        return self.position + np.arange(self.keys.shape[1])
+
+    @property
+    def n_kv_head(self) -> int:
+        """Return the number of the layer's KV heads, those that streamed included."""
+        return len(self.keys) + (len(self.streaming.heads) if self.streaming else 0)
+
+    @property
+    def n_clusters(self) -> int:
+        """Return the number of clusters of each KV head."""
+        return int(self.centroids.shape[1])
+
+    @property
+    def n_coarse(self) -> int:
+        """Return the number of coarse clusters of each KV head."""
+        return int(self.coarse_centroids.shape[1])
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of keys and values, but of heads that streamed."""
+        return int(self.keys.nbytes + self.values.nbytes)
+
+
+class Calibration(NamedTuple):
+    """How thresholds are measured: the parameters of this name of `squeezed`, and the levels of the lookup."""
+
+    threshold: str = "head"
+    queries: str = "each"
+    select: str = "group"
+    levels: int = 1
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+@dataclass(frozen=True)
+class ThresholdCurve:
+    """Thresholds of a lookup for each budget, measured on the document's last tokens.
+
+    In a lookup in two levels, the coarse thresholds are the same for every budget below 1. What they drop is not read,
+    however much budget is left: such a step reads no more than the largest of `budgets`. With a budget of 1 a step
+    reads everything.
+
+    Parameters
+    ----------
+    budgets : float64 array, shape (n,)
+        Shares of the document's KV bytes that a step reads, the lookup of all levels included; rising.
+    thresholds : float64 array, shape (n_heads, n)
+        Thresholds of each KV head of the cache, falling. With those of one budget all heads read the same share, unless
+        all have the same threshold.
+    coarse_thresholds : float64 array, shape (n_heads,), optional
+        In a lookup in two levels, importance above which coarse clusters are kept.
+    """
+
+    budgets: np.ndarray
+    thresholds: np.ndarray
+    coarse_thresholds: np.ndarray | None = None
+
+    @property
+    def least(self) -> float:
+        """Return the smallest budget: the cost of the lookup and of the rows that are always exact."""
+        return float(self.budgets[0])
+
+    def at(self, own: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Return the thresholds with which heads read a share on average.
+
+        Parameters
+        ----------
+        own : float64 array, shape (n,)
+            Share of the document's KV bytes that a step reads of each head. None reads less than `least`.
+        heads : int64 array, shape (n,)
+            Numbers of the heads.
+
+        Returns
+        -------
+        float64 array, shape (n,)
+            -1 for a head that reads everything.
+        """
+        if (own == own[0]).all():  # of most steps, which must not wait for this
+            of_heads: np.ndarray = self._at_one(float(own[0]))[heads]
+            return of_heads
+        right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
+        low, high = self.budgets[right - 1], self.budgets[right]
+        part = np.clip((own - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+        thresholds = self.thresholds[heads, right - 1] ** (1 - part) * self.thresholds[heads, right] ** part
+        return np.where(own < 1, thresholds, -1.0)
+
+    def _at_one(self, share: float) -> np.ndarray:
+        """Return the thresholds with which all heads of the cache read the same share."""
+        if share >= 1:
+            return np.full(len(self.thresholds), -1.0)
+        i = min(max(int(np.searchsorted(self.budgets, share)), 1), len(self.budgets) - 1)
+        low, high = float(self.budgets[i - 1]), float(self.budgets[i])
+        part = min(max((share - low) / max(high - low, 1e-12), 0.0), 1.0)
+        thresholds: np.ndarray = self.thresholds[:, i - 1] ** (1 - part) * self.thresholds[:, i] ** part
+        return thresholds
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
+class LastQueries:
+    """The queries of a document's last tokens in one attention node.
+
+    Parameters
+    ----------
+    layer : int
+        Number of the cached layer that the node attends to.
+    softcap : float
+        Soft cap of the node's scores; 0 for none.
+    queries : float16 array, shape (n_kv_head, n_queries, group, head_dim)
+        The queries, already scaled, of the KV heads that the layer's arrays hold.
+    """
+
+    layer: int
+    softcap: float
+    queries: np.ndarray
+
+
+def _in_memory() -> None:
+    """Do nothing: what lies in memory is not changed by others."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an index holds, in memory or mapped from its files.
+
+    Parameters
+    ----------
+    tokens : int32 array, shape (n_tokens,)
+        The document's tokens, the prompt's head included.
+    layers : list of IndexLayer
+        One for each layer that owns a cache.
+    queries : sequence of LastQueries
+        Queries of the last tokens in the layers that have clusters, to measure thresholds on.
+    curves : dict
+        Thresholds that were measured so far. `measured_curve` (thresholds.py) adds the others when they are asked for.
+    check : callable
+        Raises OctavoError if the files that the arrays are mapped from were changed after they were opened.
+    """
+
+    tokens: np.ndarray
+    layers: list[IndexLayer]
+    queries: Sequence[LastQueries] = ()
+    curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
+    check: Callable[[], None] = _in_memory
+
+    @property
+    def parts(self) -> Sequence[tuple[Index, float]]:
+        """Return the documents that are attended at once with their weights (together.py): this one."""
+        return ((self, 1.0),)
+
+    @cached_property
+    def pages(self) -> MappedPages:
+        """Return the pages of the files that the rows lie in."""
+        return MappedPages(self.layers)
+
+    @cached_property
+    def n_exact(self) -> int:
+        """Return how many rows of each head are in no cluster; those of an unclustered document all are."""
+        starts = [layer.cluster_starts for layer in self.layers if layer.n_clusters]
+        return len(self.tokens) - int(starts[0][0, -1] if starts else 0)
+
+    @cached_property
+    def n_clusters(self) -> int:
+        """Return the number of clusters of each head that has clusters."""
+        return max((layer.n_clusters for layer in self.layers), default=0)
+
+    @cached_property
+    def n_coarse(self) -> int:
+        """Return the number of coarse clusters of each head that has them."""
+        return max((layer.n_coarse for layer in self.layers), default=0)
+
+    @property
+    def kv_type(self) -> str:
+        """Return how keys and values are stored, F16, Q8_0 or Q4_0."""
+        return kv_type_of(self.layers[0].keys)
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of all keys and values."""
+        streaming = [layer.streaming for layer in self.layers if layer.streaming]
+        return sum(layer.n_bytes for layer in self.layers) + sum(s.keys.nbytes + s.values.nbytes for s in streaming)

@@ -1,0 +1,115 @@
+"""The pages of a document's files: which of them a step asks the system for, and how much it reads around each.
+
+By itself the system reads ahead around each page that is touched. For a batch, which reads all of a document, that is
+right. For a token, which selects rows all over it, most of that is never used, and drives what is used out of memory
+where that does not hold the whole document. So for a token it is told not to, and the step asks for what it selects
+(cpu_kernels/attend/read_ahead.py).
+
+That costs a step some hundredths of its time. So it is done only after a step that had to wait for the disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import resource
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...cpu_kernels.attend.read_ahead import LATELY, PAGES
+
+if TYPE_CHECKING:
+    from ..cache.kv_cache import KVCache
+    from .index import IndexLayer
+
+
+#: Tokens for which steps ask after one that had to wait.
+_ASKING = 64
+
+
+class MappedPages:
+    """The pages that the rows of a document lie in. All caches that attend the document share them.
+
+    Parameters
+    ----------
+    layers : sequence of IndexLayer
+        The document's layers. Those that lie in no file have no pages.
+    """
+
+    def __init__(self, layers: Sequence[IndexLayer]) -> None:
+        self._files = [_file_of(layer.keys) for layer in layers] if hasattr(mmap, "MADV_RANDOM") else []
+        self._records = np.zeros(len(layers), PAGES)
+        self._selected: list[np.ndarray] = []
+        self._is_random = np.zeros(len(layers), bool)
+        self._n_waits, self._n_asking = _waits(), 0
+        self._of_caches: WeakKeyDictionary[KVCache, tuple[int, np.ndarray, np.ndarray]] = WeakKeyDictionary()
+        for record, file in zip(self._records, self._files, strict=False):
+            if file is None:
+                continue
+            content = np.frombuffer(file, np.uint8)
+            selected = np.zeros(-(-len(content) // mmap.PAGESIZE), np.uint16)
+            record["first"], record["n_pages"] = content.ctypes.data, len(selected)
+            record["page_bits"], record["selected"] = mmap.PAGESIZE.bit_length() - 1, selected.ctypes.data
+            record["step"], record["advise"] = LATELY, _madvise()
+            self._selected.append(selected)
+
+    def prepare(self, cache: KVCache, n_tokens: int) -> None:
+        """Prepare a step of n_tokens tokens of a cache that attends the document."""
+        if (n_waits := _waits()) != self._n_waits:
+            self._n_waits, self._n_asking = n_waits, _ASKING
+        if n_tokens > 1 or not self._n_asking:
+            cache.heads["document_pages"] = 0
+            self._advise(np.zeros_like(self._is_random))
+            return
+        generation, addresses, selects = self._of_caches.get(cache, (-1, _NONE, _NONE))
+        if generation != cache.generation:
+            addresses, selects = self._heads_that_select(cache)
+            self._of_caches[cache] = cache.generation, addresses, selects
+        self._n_asking -= 1
+        self._records["step"] += 1
+        cache.heads["document_pages"] = addresses
+        self._advise(selects)
+
+    def _heads_that_select(self, cache: KVCache) -> tuple[np.ndarray, np.ndarray]:
+        """Return the address of the PAGES of each head, 0 for one that reads all, and which layers have no such."""
+        selects = cache.heads["n_document"] == 0
+        for each in cache.served:
+            selects[each.heads.numbers] |= each.method.selects
+        in_layers = np.logical_and.reduceat(selects, cache.first_heads) & (self._records["n_pages"] > 0)
+        n_heads = np.diff([*cache.first_heads, len(selects)])
+        of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize
+        return np.repeat(np.where(in_layers, of_layers, 0), n_heads), in_layers
+
+    def _advise(self, is_random: np.ndarray) -> None:
+        """Tell the system in which layers' files pages are touched in no order."""
+        for layer in np.flatnonzero(is_random != self._is_random).tolist():
+            file = self._files[layer]
+            if file is not None:
+                file.madvise(mmap.MADV_RANDOM if is_random[layer] else mmap.MADV_NORMAL)
+        self._is_random = is_random
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _file_of(array: np.ndarray) -> mmap.mmap | None:
+    """Return the file that an array is mapped from."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _waits() -> int:
+    """Return how often this process had to wait for a page from the disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def _madvise() -> int:
+    """Return the address of the system's function."""
+    address = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value
+    assert address is not None
+    return address

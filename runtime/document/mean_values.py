@@ -1,0 +1,72 @@
+"""What estimates the clusters that a step does not select: their mean values, and how far keys lie from their means.
+
+cpu_kernels/select/cluster_means.py says what a step makes of them. They follow from a layer's rows, clusters and
+centroids.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...cpu_kernels.numba_support.compile import Q8_0
+from ..cache.stored_rows import as_floats, mean_rows, row_format, write_floats
+
+
+class ClusterMeans(NamedTuple):
+    """What a layer has of its clusters, in one or two levels, besides their mean keys. All arrays are C-contiguous.
+
+    Parameters
+    ----------
+    mean_values : uint8 array, shape (n_kv_head, n_clusters, head_dim + 4)
+        The mean value of each cluster, a q8_0 row (see rows.py); 0 for a cluster without rows.
+    spread : float32 array, shape (n_kv_head, head_dim)
+        The variance of each column of the keys within clusters, the mean over all rows in clusters.
+    coarse_mean_values : uint8 array, shape (n_kv_head, n_coarse, head_dim + 4)
+        As `mean_values`, of the coarse clusters.
+    coarse_spread : float32 array, shape (n_kv_head, head_dim)
+        As `spread`, within coarse clusters.
+    """
+
+    mean_values: np.ndarray
+    spread: np.ndarray
+    coarse_mean_values: np.ndarray
+    coarse_spread: np.ndarray
+
+
+def cluster_means(
+    keys: np.ndarray, values: np.ndarray, cluster_starts: np.ndarray, coarse_starts: np.ndarray, head_dim: int
+) -> ClusterMeans:
+    """Compute the means of one layer's clusters.
+
+    Parameters
+    ----------
+    keys, values, cluster_starts, coarse_starts : arrays
+        As in `IndexLayer`.
+    head_dim : int
+        Elements of a row.
+    """
+    heads = []
+    for own_keys, own_values, starts, own_coarse in zip(keys, values, cluster_starts, coarse_starts, strict=True):
+        floats = as_floats(own_keys[: starts[-1]]), as_floats(own_values[: starts[-1]])
+        with np.errstate(invalid="ignore", over="ignore"):  # rows may hold what is no number
+            squares = np.square(floats[0]).sum(axis=0, dtype=np.float64)
+            levels = [_of_level(*floats, squares, each, head_dim) for each in (starts, starts[own_coarse])]
+        heads.append([array for level in levels for array in level])
+    return ClusterMeans(*(np.stack(arrays) for arrays in zip(*heads, strict=True)))
+
+
+def _of_level(
+    keys: np.ndarray, values: np.ndarray, squares: np.ndarray, starts: np.ndarray, head_dim: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean values of one head's clusters, and the spread of its keys, of whose squares the sum is known."""
+    sizes, n_rows = np.diff(starts), int(starts[-1])
+    dtype, length = row_format(head_dim, Q8_0)
+    rows = np.zeros((len(sizes), length), dtype)
+    if n_rows == 0:
+        return rows, np.zeros(head_dim, np.float32)
+    write_floats(rows, mean_rows(values, starts))
+    means = mean_rows(keys, starts).astype(np.float64)
+    spread = (squares - sizes @ np.square(means)) / n_rows
+    return rows, np.maximum(spread, 0).astype(np.float32)

@@ -1,0 +1,331 @@
+"""Measure the thresholds of clustered layers on the queries of a document's last tokens, for each budget.
+
+For attentions that ask for them: by default each step finds its own (cpu_kernels/methods/squeezed.py).
+
+Lookup in one level (Squeezed Attention, Hooper et al. 2024, section 3.2): the paper has one threshold for all heads,
+`threshold=global`. With `threshold=head` each head has its own, so that all heads read the same share of their rows.
+One threshold for all gives most of a budget to heads that spread their attention, and little to heads that focus it,
+where a mean key says least about the key that matters (docs/methods.md has what that costs).
+
+Lookup in two levels (section 3.3): each level has thresholds of its own. Those of the coarse level come first and do
+not depend on the budget. Those of the fine level are measured as they are used: among the clusters that the coarse
+level keeps.
+
+A `Calibration` says how thresholds are measured. Whichever way, a budget means what steps read on average: where a
+threshold comes from mean importance, what it selects under each of the queries is measured with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from ...cpu_kernels.select.scores import COARSE_KEPT
+from .index import Calibration, Index, IndexLayer, ThresholdCurve
+
+#: Shares of the rows whose thresholds are measured; between them thresholds are interpolated.
+_SHARES = np.concatenate([[0.0], np.geomspace(1 / 4096, 1.0, 128)])
+
+#: Added to the logarithm of a threshold, so that rows with equal shares of attention are read rather than left out.
+_BELOW = np.log(1 - 1e-4)
+
+#: The smallest importance: that of rows which no threshold selects but this one.
+_TINY = np.finfo(np.float32).tiny
+
+#: Factors by which thresholds of mean importance go on beyond those of the largest and the smallest.
+_ABOVE = np.exp(np.linspace(0, 12, 60)[:0:-1])
+
+#: Bins of the logarithms of importance, with which thresholds of all heads together are found.
+_BINS, _RANGE = 1 << 14, (float(np.log(_TINY)), 0.0)
+
+
+@dataclass(frozen=True)
+class NodeQueries:
+    """The queries of a document's last tokens in one attention node, and the layer that they attend to.
+
+    Parameters
+    ----------
+    layer : IndexLayer
+        All rows of the document, those of the last tokens included.
+    first_head : int
+        Number of the layer's first KV head among those of the cache.
+    queries : float32 array, shape (n_kv_head, n_queries, group, head_dim)
+        The queries, already scaled, of the KV heads that the layer's arrays hold.
+    softcap : float
+        Soft cap of the scores; 0 for none.
+    """
+
+    layer: IndexLayer
+    first_head: int
+    queries: np.ndarray
+    softcap: float
+
+
+#: The queries of one KV head, for each node that reads it: (n_queries, group, head_dim) f32, and the node's softcap.
+HeadQueries = list[tuple[np.ndarray, float]]
+
+
+class _Head(NamedTuple):
+    """A KV head that a node reads: its number in the cache, its layer, its number there, and all its queries."""
+
+    in_cache: int
+    layer: IndexLayer
+    number: int
+    queries: HeadQueries
+
+
+class _Importance(NamedTuple):
+    """The importance of one head's clusters under each of the queries."""
+
+    each: np.ndarray  # (n_queries, n_clusters): a cluster is selected if it is above the threshold
+    mean: np.ndarray  # (n_clusters,): the same of the mean S_i of all queries
+    sizes: np.ndarray  # (n_clusters,), or (n_queries, n_clusters): keys; a cluster of size 0 takes no part
+    n_rows: int  # keys of all queries that a share is one of
+
+
+class _AllHeads:
+    """Keys of all heads by the logarithm of their clusters' importance."""
+
+    def __init__(self) -> None:
+        self._bytes, self._total = np.zeros(_BINS), 0
+
+    def add(self, importance: _Importance, row_bytes: int) -> None:
+        """Add the keys of one head, under all queries."""
+        logarithms = np.log(np.maximum(importance.each, _TINY)).ravel()
+        sizes = np.broadcast_to(importance.sizes, importance.each.shape).ravel()
+        self._bytes += row_bytes * np.histogram(logarithms, _BINS, _RANGE, weights=sizes)[0]
+        self._total += row_bytes * importance.n_rows
+
+    def thresholds(self, shares: np.ndarray) -> np.ndarray:
+        """Thresholds that select these shares of the bytes; falling."""
+        above = np.concatenate([np.cumsum(self._bytes[::-1])[::-1], [0.0]])
+        logarithms = np.interp(-shares * self._total, -above, np.linspace(*_RANGE, _BINS + 1))
+        return np.where(shares > 0, np.exp(logarithms + _BELOW), 1.0)
+
+
+def measured_curve(index: Index, calibration: Calibration) -> ThresholdCurve | None:
+    """Return a document's thresholds; measure them if nobody has asked for them before.
+
+    Parameters
+    ----------
+    index : Index
+        The document.
+    calibration : Calibration
+        How they are measured.
+
+    Returns
+    -------
+    ThresholdCurve or None
+        None for a document without clusters.
+    """
+    if calibration not in index.curves:
+        if index.n_exact == len(index.tokens):
+            return None
+        n_heads = np.array([layer.n_kv_head for layer in index.layers])
+        first_heads = np.cumsum(n_heads) - n_heads
+        nodes = [
+            NodeQueries(index.layers[of.layer], int(first_heads[of.layer]), of.queries.astype(np.float32), of.softcap)
+            for of in index.queries
+        ]
+        measure = two_level_curve if calibration.levels == 2 else one_level_curve
+        index.curves[calibration] = measure(nodes, int(n_heads.sum()), calibration)
+    return index.curves[calibration]
+
+
+def one_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration) -> ThresholdCurve:
+    """Measure the thresholds of a lookup in one level.
+
+    Parameters
+    ----------
+    nodes : sequence of NodeQueries
+        The attention nodes whose layers have clusters.
+    n_heads : int
+        Number of all KV heads of the cache.
+    how : Calibration
+        How to measure.
+
+    Returns
+    -------
+    ThresholdCurve
+        The thresholds of each head for each budget; 1 for heads that no node reads.
+    """
+
+    def importance_of(head: _Head) -> _Importance:
+        sizes = np.diff(head.layer.cluster_starts[head.number])
+        return _importance(head.queries, head.layer.centroids[head.number], sizes, how)
+
+    shares, thresholds = _thresholds(list(_heads(nodes)), n_heads, _SHARES, importance_of, how)
+    lookup = sum(node.layer.centroids.nbytes for node in nodes) / _kv_bytes(nodes)
+    return ThresholdCurve(_budgets(shares, lookup, nodes), thresholds)
+
+
+def two_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration) -> ThresholdCurve:
+    """Measure the thresholds of a lookup in two levels: coarse ones that keep COARSE_KEPT of the keys, then fine ones.
+
+    A budget counts all coarse centroids and, on average, the centroids in the coarse clusters that are kept.
+
+    Parameters
+    ----------
+    nodes, n_heads, how
+        As in `one_level_curve`. The query heads of a group select together.
+
+    Returns
+    -------
+    ThresholdCurve
+        The coarse threshold of each head, and its fine thresholds for each budget.
+    """
+    heads, lookup_bytes = list(_heads(nodes)), 0.0
+
+    def coarse_importance(head: _Head) -> _Importance:
+        starts, coarse_starts = head.layer.cluster_starts[head.number], head.layer.coarse_starts[head.number]
+        return _importance(head.queries, head.layer.coarse_centroids[head.number], np.diff(starts[coarse_starts]), how)
+
+    def kept_clusters(head: _Head) -> np.ndarray:
+        above = coarse_importance(head).each > coarse_thresholds[head.in_cache]
+        return np.repeat(above, np.diff(head.layer.coarse_starts[head.number]), axis=1)
+
+    def importance_of(head: _Head) -> _Importance:
+        sizes = np.diff(head.layer.cluster_starts[head.number])
+        among_kept = _importance(head.queries, head.layer.centroids[head.number], kept_clusters(head) * sizes, how)
+        return among_kept._replace(n_rows=len(among_kept.each) * int(sizes.sum()))
+
+    kept_shares, of_coarse = _thresholds(heads, n_heads, np.array([COARSE_KEPT]), coarse_importance, how)
+    nearest = int(np.abs(kept_shares - COARSE_KEPT).argmin())
+    coarse_thresholds = of_coarse[:, nearest]
+    for head in heads:
+        layer, kept = head.layer, kept_clusters(head).mean()
+        n_bytes = layer.coarse_centroids[head.number].nbytes + kept * layer.centroids[head.number].nbytes
+        lookup_bytes += len(head.queries) * n_bytes
+    shares, thresholds = _thresholds(heads, n_heads, kept_shares[nearest] * _SHARES, importance_of, how)
+    return ThresholdCurve(_budgets(shares, lookup_bytes / _kv_bytes(nodes), nodes), thresholds, coarse_thresholds)
+
+
+def _thresholds(
+    heads: Sequence[_Head],
+    n_heads: int,
+    shares: np.ndarray,
+    importance_of: Callable[[_Head], _Importance],
+    how: Calibration,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The shares of bytes that thresholds select, (n,) rising, and the thresholds of all heads, (n_heads, n) falling.
+
+    shares : those to measure at. They are selected, unless thresholds come from mean importance, which varies less than
+    that under single queries. Then others are, and thresholds go on, beyond those of the shares, in proportion
+    """
+    if how.threshold == "global":
+        thresholds, together = np.ones((n_heads, len(shares))), _AllHeads()
+        for head in heads:
+            together.add(importance_of(head), head.layer.keys[0, 0].nbytes)
+        thresholds[[head.in_cache for head in heads]] = together.thresholds(shares)
+        return shares, thresholds
+    if how.queries == "each":
+        thresholds = np.ones((n_heads, len(shares)))
+        for head in heads:
+            found = importance_of(head)
+            thresholds[head.in_cache] = _quantiles(found.each, found.sizes, shares * found.n_rows)
+        return shares, thresholds
+    thresholds, selected, total = np.ones((0, 0)), np.zeros(1), 0
+    for head in heads:
+        found, row_bytes = importance_of(head), head.layer.keys[0, 0].nbytes
+        sizes = np.broadcast_to(found.sizes, found.each.shape)
+        own = _quantiles(found.mean[None], sizes.mean(axis=0), shares[shares > 0] * found.n_rows / len(found.each))
+        own = np.concatenate([[1.0], np.minimum(own[0] * _ABOVE, 1.0), own, own[-1] / _ABOVE[::-1], [_TINY]])
+        thresholds = np.ones((n_heads, len(own))) if not thresholds.size else thresholds
+        thresholds[head.in_cache] = own
+        selected = selected + row_bytes * _n_above(found.each, sizes, own)
+        total += row_bytes * found.n_rows
+    return selected / total, thresholds
+
+
+def _heads(nodes: Sequence[NodeQueries]) -> Iterator[_Head]:
+    """Each KV head that a node reads."""
+    by_layer = sorted(nodes, key=lambda node: node.first_head)
+    for first_head, group in groupby(by_layer, key=lambda node: node.first_head):
+        sharing = list(group)
+        for head in range(len(sharing[0].queries)):
+            queries = [(node.queries[head], node.softcap) for node in sharing]
+            layer = sharing[0].layer
+            yield _Head(first_head + layer.heads[head], layer, head, queries)
+
+
+def _importance(queries: HeadQueries, centroids: np.ndarray, sizes: np.ndarray, how: Calibration) -> _Importance:
+    """The importance of clusters for the queries of one node after another, as the query heads select."""
+    parts = np.split(sizes, len(queries)) if sizes.ndim == 2 else [sizes] * len(queries)
+    each = zip(queries, parts, strict=True)
+    of_heads = np.concatenate([query_head_importance(of_node, centroids, part, cap) for (of_node, cap), part in each])
+    n_rows = len(of_heads) * int(sizes.sum())
+    if how.select == "head":  # a row is read if any query head selects it
+        return _Importance(of_heads.max(axis=1), of_heads.mean(axis=0).max(axis=0), sizes, n_rows)
+    of_group = of_heads.mean(axis=1)
+    return _Importance(of_group, of_group.mean(axis=0), sizes, n_rows)
+
+
+def _quantiles(importance: np.ndarray, sizes: np.ndarray, n_rows: np.ndarray | float) -> np.ndarray:
+    """Thresholds of importance that select n_rows rows of all queries: falling, of the shape of n_rows.
+
+    importance : (n_queries, n_clusters)    sizes : the same shape, or (n_clusters,)
+    """
+    counts, order = np.broadcast_to(sizes, importance.shape).ravel(), np.argsort(-importance, axis=None)
+    order = order[counts[order] > 0]
+    selected = np.cumsum(counts[order])
+    logarithms = np.log(np.maximum(importance.ravel()[order], _TINY))
+    wanted = np.asarray(n_rows)
+    return np.where(wanted > 0, np.exp(np.interp(wanted, selected, logarithms) + _BELOW), 1.0)
+
+
+def _n_above(importance: np.ndarray, sizes: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Rows of all queries whose importance is above each threshold. importance, sizes : (n_queries, n_clusters)"""
+    order = np.argsort(importance, axis=None)
+    above = np.concatenate([np.cumsum(sizes.ravel()[order][::-1])[::-1], [0]])
+    selected: np.ndarray = above[np.searchsorted(importance.ravel()[order], thresholds, "right")]
+    return selected
+
+
+def _budgets(shares: np.ndarray, lookup: float, nodes: Sequence[NodeQueries]) -> np.ndarray:
+    """The share of a document's bytes that a step reads if it reads these shares of the clustered rows."""
+    layer = nodes[0].layer
+    n_tokens, clustered = layer.keys.shape[1], int(layer.cluster_starts[0, -1])
+    budgets: np.ndarray = (shares * clustered + n_tokens - clustered) / n_tokens + lookup
+    return budgets
+
+
+def _kv_bytes(nodes: Sequence[NodeQueries]) -> int:
+    """Bytes of keys and values that all nodes read together if they read everything."""
+    return sum(node.layer.n_bytes for node in nodes)
+
+
+def query_head_importance(queries: np.ndarray, centroids: np.ndarray, sizes: np.ndarray, softcap: float) -> np.ndarray:
+    """Compute S_i = exp(q.C_i) / sum_j N_j exp(q.C_j) for each query head.
+
+    Parameters
+    ----------
+    queries : float32 array, shape (n_queries, group, head_dim)
+        Queries, already scaled.
+    centroids : array, shape (n_clusters, head_dim)
+        Mean keys.
+    sizes : int array, shape (n_clusters,) or (n_queries, n_clusters)
+        Keys in each cluster. A cluster of size 0 takes no part.
+    softcap : float
+        Soft cap of the scores; 0 for none.
+
+    Returns
+    -------
+    float32 array, shape (n_queries, group, n_clusters)
+        The importance of each cluster's keys.
+    """
+    scores = capped_scores(queries, centroids.astype(np.float32), softcap)
+    scores = np.where(sizes[..., None, :] > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=np.finfo(np.float32).min))
+    total = np.maximum(weights @ sizes.astype(np.float32)[..., None], 1)  # the best cluster's weight is 1, if any is
+    importance: np.ndarray = weights / total
+    return importance
+
+
+def capped_scores(queries: np.ndarray, keys: np.ndarray, softcap: float) -> np.ndarray:
+    """Compute scores of keys, under the soft cap; 0 for none."""
+    scores: np.ndarray = queries @ keys.T
+    return softcap * np.tanh(scores / softcap) if softcap else scores

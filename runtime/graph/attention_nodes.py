@@ -1,0 +1,261 @@
+"""Read off a model's graph which attention it computes.
+
+llama.cpp builds the graph of a tiny batch, shows each node to a callback, and is told to abort the computation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from llama_cpp import _internals as internals
+from llama_cpp._logger import llama_log_callback
+
+from ...cpu_kernels.numba_support.compile import Shape
+from ...errors import OctavoError
+from ..cache.rotation_angles import Rope
+from . import ggml
+from .rope_nodes import rope_of
+
+_LOG_LEVEL_ERROR = 4  # enum ggml_log_level
+
+#: Longest window that a batch is made for, which takes memory for a moment; and the window in place of a longer one.
+_LONGEST_PROBE, _NARROW = 512, 8
+
+#: The end of each refusal: what the reader can do.
+_WAY_OUT = "In Python, Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention."
+
+
+@dataclass(frozen=True)
+class AttentionNode:
+    """One attention of the graph.
+
+    Parameters
+    ----------
+    head_dim : int
+        Elements of a key or value row.
+    n_head, n_kv_head : int
+        Number of query heads and of KV heads.
+    window : int
+        Newest rows that a token sees, its own included. 0 for all.
+    scale : float
+        Factor of the scores.
+    softcap : float
+        Soft cap of the scores, 0 for none.
+    kv_layer : int
+        Number of the cache that it reads, from 0. Layers may share a cache.
+    appends : bool
+        Whether it is the first in the graph to read that cache, so that it stores the batch's keys and values.
+    rope : Rope or None
+        How its queries and keys are turned; None if octavo does not know it.
+    """
+
+    head_dim: int
+    n_head: int
+    n_kv_head: int
+    window: int
+    scale: float
+    softcap: float
+    kv_layer: int
+    appends: bool
+    rope: Rope | None = None
+
+    def shape(self, kv_type: str) -> Shape:
+        """Return the sizes that its kernels are compiled for.
+
+        Parameters
+        ----------
+        kv_type : str
+            Storage format of keys and values.
+
+        Returns
+        -------
+        Shape
+            The sizes.
+        """
+        return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type)
+
+
+def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionNode]:
+    """Describe all attentions of a model.
+
+    Parameters
+    ----------
+    model : LlamaModel
+        The model, loaded.
+    params : llama_context_params
+        Parameters of its context. They are not changed.
+
+    Returns
+    -------
+    list of AttentionNode
+        The attentions, in the order in which the graph computes them.
+
+    Raises
+    ------
+    OctavoError
+        octavo cannot compute one of them.
+    """
+    name = model.metadata().get("general.architecture", "unknown")
+    refuse_memory(model.model, name)
+    window = llama_cpp.llama_model_n_swa(model.model)
+    if window <= _LONGEST_PROBE:
+        return _probe(model, params, name)
+    with _with_window(model, name) as narrow:
+        if llama_cpp.llama_model_n_swa(narrow.model) != _NARROW:  # the architecture has its own way to set it
+            return _probe(model, params, name)
+        nodes = _probe(narrow, params, name)
+    return [replace(node, window=window if node.window else 0) for node in nodes]
+
+
+@contextmanager
+def _with_window(model: internals.LlamaModel, name: str) -> Iterator[internals.LlamaModel]:
+    """Load a model once more, as if its windows were narrow: weights stay on disk, and a batch across one is short."""
+    overrides = (llama_cpp.llama_model_kv_override * 2)()
+    overrides[0].tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT
+    overrides[0].key = f"{name}.attention.sliding_window".encode()
+    overrides[0].value.val_i64 = _NARROW
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    params.kv_overrides = overrides
+    with silent_llama_cpp(), closing(_load(model.path_model, params)) as narrow:
+        yield narrow
+
+
+def _load(path: str, params: Any) -> internals.LlamaModel:
+    return internals.LlamaModel(path_model=path, params=params, verbose=False)
+
+
+def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[AttentionNode]:
+    """Have llama.cpp build the graph of a batch that is longer than the model's windows, and read it."""
+    operations = ggml.check_layout()
+    nodes: list[AttentionNode] = []
+    caches: dict[int, int] = {}
+    problems: list[Exception] = []
+    n_swa = llama_cpp.llama_model_n_swa(model.model)
+    n_tokens = n_swa + 2 if n_swa > 0 else 2
+
+    @llama_cpp.ggml_backend_sched_eval_callback
+    def look(address: int, ask: bool, _: Any) -> bool:
+        tensor = ggml.Tensor.from_address(address)
+        if ask and tensor.op == operations.flash_attention and not problems:
+            try:
+                nodes.append(_read_node(tensor, caches, n_tokens, n_swa, name))
+            except OctavoError as problem:
+                problems.append(problem)
+        return not ask
+
+    @llama_cpp.ggml_abort_callback
+    def abort(_: Any) -> bool:
+        return True
+
+    params = type(params).from_buffer_copy(params)
+    params.n_ctx = params.n_batch = params.n_ubatch = n_tokens
+    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    params.embeddings = False
+    params.cb_eval, params.abort_callback = look, abort
+    with silent_llama_cpp(), closing(internals.LlamaContext(model=model, params=params, verbose=False)) as context:
+        batch = internals.LlamaBatch(n_tokens=n_tokens, embd=0, n_seq_max=1, verbose=False)
+        batch.set_batch([0] * n_tokens, 0, False)
+        llama_cpp.llama_decode(context.ctx, batch.batch)
+        batch.close()
+    if problems:
+        raise problems[0]
+    if not nodes:
+        raise OctavoError(f"llama.cpp runs '{name}' models without flash attention, which octavo needs. {_WAY_OUT}")
+    return nodes
+
+
+def refuse_memory(model: Any, name: str) -> None:
+    """Refuse a model whose memory is not a plain KV cache.
+
+    Parameters
+    ----------
+    model : llama_model pointer
+        The model.
+    name : str
+        Its architecture, for the message.
+
+    Raises
+    ------
+    OctavoError
+        The model keeps a recurrent state, or has an encoder.
+    """
+    if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
+        raise OctavoError(f"octavo needs a KV cache, and '{name}' models keep a recurrent state. {_WAY_OUT}")
+    if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
+        raise OctavoError(f"octavo runs decoder-only models, and '{name}' models have an encoder. {_WAY_OUT}")
+
+
+@contextmanager
+def silent_llama_cpp() -> Iterator[list[str]]:
+    """Keep llama.cpp from printing errors that we cause on purpose or report ourselves.
+
+    Yields
+    ------
+    list of str
+        The errors that it logged so far.
+    """
+    errors: list[str] = []
+
+    @llama_cpp.llama_log_callback
+    def keep(level: int, text: bytes, _: Any) -> None:
+        if level == _LOG_LEVEL_ERROR:
+            errors.append(text.decode("utf-8", "replace").strip())
+
+    llama_cpp.llama_log_set(keep, None)
+    try:
+        yield errors
+    finally:
+        llama_cpp.llama_log_set(llama_log_callback, None)
+
+
+def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, name: str) -> AttentionNode:
+    """Describe an attention node before it is computed. caches : the numbers of the caches met so far, by address"""
+    q, k, v = (node.src[i].contents for i in range(3))
+    scale, max_bias, softcap = (ctypes.c_float * 3).from_buffer(node.op_params)
+    head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
+    if reason := _obstacle(q, k, v, max_bias):
+        raise OctavoError(f"octavo cannot compute the attention of '{name}' models: {reason}. {_WAY_OUT}")
+    cache = ctypes.addressof(k.view_src.contents)
+    appends = cache not in caches
+    kv_layer = caches.setdefault(cache, len(caches))
+    window = _window(node.src[3].contents, n_tokens, n_swa, name)
+    return AttentionNode(head_dim, n_head, n_kv_head, window, scale, softcap, kv_layer, appends, rope_of(q))
+
+
+def _obstacle(q: Any, k: Any, v: Any, max_bias: float) -> str:
+    """Return why octavo cannot compute an attention of these tensors; "" if it can."""
+    head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
+    if max_bias > 0:
+        return "it adds a bias to scores that grows with the distance (ALiBi)"
+    if q.ne[3] != 1:
+        return "it is block-sparse: each KV head chooses the blocks of keys that it reads"
+    if not (k.view_src and v.view_src) or k.type != ggml.TYPE_F16 or v.type != ggml.TYPE_F16:
+        return "it has no KV cache, as in encoders and diffusion models, where each token sees the whole text"
+    if ctypes.addressof(k.view_src.contents) == ctypes.addressof(v.view_src.contents):
+        return "it is multi-head latent attention, whose values are a part of its keys"
+    if v.ne[0] != head_dim:
+        return f"its keys have {k.ne[0]} numbers and its values {v.ne[0]}, and octavo's cache has rows of one length"
+    if head_dim % 8:
+        return f"its heads have {head_dim} numbers, and octavo's kernels read multiples of 8"
+    if n_head % n_kv_head or v.ne[2] != n_kv_head:
+        return f"its {n_head} query heads do not share {n_kv_head} heads of keys and {v.ne[2]} of values evenly"
+    return ""
+
+
+def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:
+    """Return the window of a causal mask, 0 for none. mask : (n_tokens, n_cells) f16, -inf for cells not seen"""
+    seen = ggml.strided(mask, np.float16, (n_tokens, n_tokens), (2 * mask.ne[0], 2)) > -1
+    row, column = np.arange(n_tokens)[:, None], np.arange(n_tokens)[None]
+    causal = column <= row
+    if np.array_equal(seen, causal):
+        return 0
+    if np.array_equal(seen, causal & (row - column < n_swa)):
+        return n_swa
+    raise OctavoError(f"octavo does not know the attention pattern of '{name}' models. {_WAY_OUT}")

@@ -1,0 +1,1 @@
+"""Model files: find, check, load."""

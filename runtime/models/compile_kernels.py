@@ -1,0 +1,22 @@
+"""Compile the default model's kernels once: `python -m octavo.runtime.models.compile_kernels`."""
+
+from __future__ import annotations
+
+#: Tokens of a document that is long enough for every kernel to be needed.
+_DOCUMENT = 8192
+
+
+def main() -> None:
+    """Compile what reads a document in this process, and what questions need in another one."""
+    from ...cpu_kernels.numba_support import background_compile
+    from ..llama import Llama
+    from ..methods import DEFAULT_ATTENTION, DENSE
+    from .find_model import default_model
+
+    Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64).compile_ahead(_DOCUMENT)
+    Llama(default_model(), attention=DENSE, n_ctx=64).read([1, 2, 3])
+    background_compile.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Models of the Hugging Face hub: `hf:owner/repo[:quant]`, as llama.cpp names them.
+
+huggingface_hub fetches them, with its cache and its tokens, and goes on where a connection broke. A model that is in
+its cache is taken from there, and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ...errors import OctavoError
+from ..store.files import sha256_of
+
+PREFIX = "hf:"
+
+#: Quantisations that are taken if none is named, as in llama.cpp; else the first file.
+_PREFERRED = ("Q4_K_M", "Q4_0")
+
+#: Files that are no language models of their own.
+_OTHERS = re.compile(r"mmproj|imatrix|^mtp-", re.IGNORECASE)
+
+#: How long to wait for the list of a repository's files.
+_SECONDS = 10
+
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+def fetch(name: str, notice: Callable[[str], None]) -> Path:
+    """Return the file of a model of the hub, and fetch it first if it is not here.
+
+    Parameters
+    ----------
+    name : str
+        "owner/repo", "owner/repo:quant" such as "owner/repo:Q8_0", or "owner/repo/file.gguf".
+    notice : callable
+        Receives a sentence if it is fetched.
+
+    Returns
+    -------
+    Path
+        The file in the hub's cache; the first one of a model in parts.
+
+    Raises
+    ------
+    OctavoError
+        There is no such model, it may not be fetched, or the hub cannot be reached.
+    """
+    repo, wanted = _parsed(name)
+    if (found := _cached(repo, wanted)) is not None:
+        return found
+    return _fetched(repo, wanted, notice)
+
+
+def _parsed(name: str) -> tuple[str, str]:
+    """Return the repository, and the quantisation or file that is wanted; "" for the preferred one."""
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+\.gguf))?", name)
+    if match is None:
+        raise OctavoError(f"Models of the hub are named hf:owner/repo or hf:owner/repo:quant: not hf:{name}.")
+    return match[1], match[2] or match[3] or ""
+
+
+def _cached(repo: str, wanted: str) -> Path | None:
+    """Return a model that is in the hub's cache, whole."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
+    main = folder / "refs" / "main"
+    if not main.is_file():
+        return None
+    snapshot = folder / "snapshots" / main.read_text().strip()
+    files = [str(path.relative_to(snapshot)) for path in snapshot.rglob("*.gguf") if path.exists()]
+    chosen = _chosen(files, wanted)
+    if chosen is None or not all((snapshot / file).exists() for file in _parts(chosen)):
+        return None
+    # the best one is what the hub would give as well
+    return snapshot / chosen if wanted or _has_quant(chosen, _PREFERRED[0]) else None
+
+
+def _chosen(files: Iterable[str], wanted: str) -> str | None:
+    """Return the file that is wanted, of a repository's; of one in parts the first."""
+    models = sorted(file for file in files if file.endswith(".gguf") and not _OTHERS.search(Path(file).name))
+    first = [file for file in models if (part := _PART.search(file)) is None or part[1] == "00001"]
+    if wanted.endswith(".gguf"):
+        return wanted if wanted in models else None
+    for quant in [wanted] if wanted else _PREFERRED:
+        for file in first:
+            if _has_quant(file, quant):
+                return file
+    return first[0] if first and not wanted else None
+
+
+def _has_quant(file: str, quant: str) -> bool:
+    """Whether a file's name has a quantisation."""
+    return re.search(rf"(^|[-._/]){re.escape(quant)}[-.]", file, re.IGNORECASE) is not None
+
+
+def _parts(file: str) -> list[str]:
+    """Return all files of a model that may be in parts."""
+    if (part := _PART.search(file)) is None:
+        return [file]
+    return [f"{file[: part.start()]}-{number:05d}-of-{part[2]}.gguf" for number in range(1, int(part[2]) + 1)]
+
+
+def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
+    """Fetch a model."""
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        # without the retries of `list_repo_files`: who is offline would wait for half a minute
+        files = [file.rfilename for file in HfApi().model_info(repo, timeout=_SECONDS).siblings or ()]
+        chosen = _chosen(files, wanted)
+        if chosen is None:
+            raise OctavoError(_nothing(repo, wanted, files))
+        notice(f"Fetching {chosen} of {repo}, once.")
+        paths = [Path(hf_hub_download(repo, part)) for part in _parts(chosen)]
+    except GatedRepoError as problem:
+        raise OctavoError(
+            f"{repo} is given only to those who accepted its terms: accept them on the hub, then log in with "
+            "`hf auth login` or set HF_TOKEN."
+        ) from problem
+    except RepositoryNotFoundError as problem:
+        raise OctavoError(f"The hub has no model {repo}, or it is private: then set HF_TOKEN.") from problem
+    except HfHubHTTPError as problem:
+        raise OctavoError(f"The hub does not give {repo}: {str(problem).splitlines()[0]}") from problem
+    except OctavoError:
+        raise
+    except Exception as problem:
+        if isinstance(problem, OSError) and problem.strerror and not isinstance(problem, ConnectionError):
+            raise OctavoError(f"{repo} cannot be stored: {problem.strerror}.") from problem
+        # of whatever library it asks with
+        raise OctavoError(f"{repo} is not on this machine, and the hub cannot be reached.") from problem
+    for path in paths:
+        _check(path)
+    return paths[0]
+
+
+def _check(path: Path) -> None:
+    """Compare a file with its hash, after which the hub's cache names large files. A wrong one is removed."""
+    blob = path.resolve()
+    if re.fullmatch("[0-9a-f]{64}", blob.name) and sha256_of(blob) != blob.name:
+        path.unlink()
+        blob.unlink()
+        raise OctavoError(f"{path.name} came damaged, so it was removed: fetch it again.")
+
+
+def _nothing(repo: str, wanted: str, files: Iterable[str]) -> str:
+    """Say what a repository has in place of what is wanted."""
+    models = sorted(file for file in files if file.endswith(".gguf"))
+    if not models:
+        return f"{repo} has no GGUF files: look for a repository of the same model whose name ends in GGUF."
+    named = ", ".join(models[:12]) + (f" and {len(models) - 12} more" if len(models) > 12 else "")
+    return f"{repo} has no {wanted}. It has {named}." if wanted else f"{repo} has no language model: it has {named}."

@@ -1,0 +1,48 @@
+"""What arguments of `Llama` mean to llama.cpp: types of keys and values, and stretched positions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import llama_cpp
+
+from ...cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
+from ...errors import OctavoError
+from ..graph import ggml
+
+#: How keys and values can be stored, and the numbers that llama.cpp has for that.
+GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
+
+
+#: How positions can be stretched, and the numbers that llama.cpp has for that.
+ROPE_SCALING = {
+    "linear": llama_cpp.LLAMA_ROPE_SCALING_TYPE_LINEAR,
+    "yarn": llama_cpp.LLAMA_ROPE_SCALING_TYPE_YARN,
+}
+
+
+def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
+    """Return llama-cpp-python's arguments for stretched positions. Raise OctavoError for an unknown way."""
+    if scaling not in ROPE_SCALING or not 1 <= scale < math.inf:
+        raise OctavoError(
+            f"Positions are stretched as {' or '.join(ROPE_SCALING)}, by 1 or more: not '{scaling}' by {scale:g}."
+        )
+    yarn = {"yarn_ext_factor": 1.0} if scaling == "yarn" else {}
+    return {"rope_scaling_type": ROPE_SCALING[scaling], "rope_freq_scale": 1 / scale, **yarn}
+
+
+def kv_type_named(type_k: int | None, type_v: int | None) -> str:
+    """Return the type of these numbers of llama.cpp. Raise OctavoError for other types, and for two different ones.
+
+    One that is given alone holds for both.
+    """
+    asked = {number for number in (type_k, type_v) if number is not None} or {ggml.TYPE_F16}
+    for kv_type, number in GGML_TYPES.items():
+        if asked == {number}:
+            return kv_type
+    raise OctavoError(
+        f"octavo's attention stores keys and values both as f16, both as q8_0 or both as q4_0, and not as "
+        f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
+        "attention='llama.cpp'."
+    )

@@ -1,0 +1,203 @@
+"""Models that other programs keep on this disk: the hub's cache, ollama, LM Studio and llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import OctavoError
+from .gguf_header import header_values
+
+#: Names of the other programs' models begin with one of these.
+OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"
+
+#: What a model of ollama is named by, besides itself.
+_REGISTRY, _LIBRARY, _TAG = "registry.ollama.ai", "library", "latest"
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+
+#: Parts of keys in a header that tell of what octavo does not run, and what that is.
+_NOT_RUN = {
+    "ssm.conv_kernel": "it keeps a recurrent state",
+    "wkv.head_size": "it keeps a recurrent state",
+    "attention.kv_lora_rank": "its attention is latent",
+    "attention.max_alibi_bias": "it has no positions but a bias",
+}
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model on this disk.
+
+    Parameters
+    ----------
+    name : str
+        What `-m` takes.
+    path : Path
+        Its file.
+    """
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a model's header says.
+
+    Parameters
+    ----------
+    architecture : str
+        Name of its architecture.
+    n_ctx : int
+        Longest context it was trained on, in tokens; 0 if the header does not say.
+    problem : str
+        Why octavo does not run it; "" if nothing in the header speaks against that.
+    """
+
+    architecture: str
+    n_ctx: int
+    problem: str
+
+
+def describe(path: Path) -> Described:
+    """Read what a model's header says of it. The model is not loaded.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
+    try:
+        values = header_values(path)
+    except OctavoError:
+        return Described("", 0, "it is no whole GGUF file")
+    architecture = str(values.get("general.architecture", ""))
+    n_ctx = values.get(f"{architecture}.context_length", 0)
+    return Described(architecture, n_ctx if isinstance(n_ctx, int) else 0, _problem(architecture, values))
+
+
+def _problem(architecture: str, values: dict[str, Any]) -> str:
+    if values.get("general.type", "model") != "model" or architecture in ("clip", ""):
+        return "it is no language model"
+    for part, problem in _NOT_RUN.items():
+        if values.get(f"{architecture}.{part}"):
+            return problem
+    if values.get(f"{architecture}.attention.causal") is False:
+        return "it is an encoder"
+    return ""
+
+
+def local_models() -> list[LocalModel]:
+    """Return the models that other programs keep, by name."""
+    found = {model.path: model for model in [*_of_hub(), *_of_ollama(), *_of_lm_studio(), *_of_llama_cpp()]}
+    return sorted(found.values(), key=lambda model: model.name.lower())
+
+
+def find(name: str) -> Path:
+    """Return the file of a model that another program keeps.
+
+    Parameters
+    ----------
+    name : str
+        Its name, as `octavo models` lists it.
+
+    Raises
+    ------
+    OctavoError
+        There is none of this name.
+    """
+    wanted = name.lower() if not name.startswith(OLLAMA) or ":" in name[len(OLLAMA) :] else f"{name.lower()}:{_TAG}"
+    models = local_models()
+    for model in models:
+        if model.name.lower() == wanted:
+            return model.path
+    kind = name.partition(":")[0] + ":"
+    others = [model.name for model in models if model.name.startswith(kind)]
+    known = f"There are {', '.join(others[:8])}." if others else f"There are no models of {kind.rstrip(':')} here."
+    raise OctavoError(f"There is no model {name}. {known}")
+
+
+def _of_hub() -> Iterator[LocalModel]:
+    """Yield models in the cache of the Hugging Face hub, also those that llama.cpp put there."""
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or _cache() / "huggingface") / "hub")
+    for folder in _children(cache):
+        main = folder / "refs" / "main"
+        if not folder.name.startswith("models--") or not main.is_file():
+            continue
+        snapshot = folder / "snapshots" / main.read_text().strip()
+        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
+        for path in _models_in(snapshot):
+            yield LocalModel(f"hf:{repo}/{path.relative_to(snapshot)}", path)
+
+
+def _of_ollama() -> Iterator[LocalModel]:
+    """Yield ollama's models. Their files have no names but hashes, so a link of ours gives them one."""
+    folder = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
+    for manifest in sorted((folder / "manifests").glob("*/*/*/*")):
+        registry, owner, model, tag = manifest.relative_to(folder / "manifests").parts
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            layers = json.loads(manifest.read_text())["layers"]
+            [digest] = [layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER]
+            blob = folder / "blobs" / digest.replace(":", "-")
+            if re.fullmatch("sha256:[0-9a-f]{64}", digest) and blob.is_file():
+                place = [registry] if registry != _REGISTRY else []
+                place += [owner] if owner != _LIBRARY or place else []
+                yield LocalModel(f"{OLLAMA}{'/'.join([*place, model])}:{tag}", _linked(blob, f"{model}-{tag}"))
+
+
+def _linked(blob: Path, name: str) -> Path:
+    """Return a link to a file, by a name that one can read."""
+    import platformdirs
+
+    link = Path(platformdirs.user_cache_dir("octavo")) / "models" / blob.name[-12:] / f"{name}.gguf"
+    if not link.is_symlink() or Path(os.readlink(link)) != blob:
+        try:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(blob)
+        except OSError:
+            return blob
+    return link
+
+
+def _of_lm_studio() -> Iterator[LocalModel]:
+    """Yield LM Studio's models: publisher/model/file."""
+    for folder in (Path.home() / ".lmstudio" / "models", _cache() / "lm-studio" / "models"):
+        for path in _models_in(folder):
+            yield LocalModel(f"{LM_STUDIO}{path.relative_to(folder)}", path)
+
+
+def _of_llama_cpp() -> Iterator[LocalModel]:
+    """Yield the models in llama.cpp's own cache."""
+    default = Path.home() / "Library" / "Caches" if sys.platform == "darwin" else _cache()
+    folder = Path(os.environ.get("LLAMA_CACHE") or default / "llama.cpp")
+    for path in _models_in(folder):
+        yield LocalModel(f"{LLAMA_CPP}{path.relative_to(folder)}", path)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _children(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def _models_in(folder: Path, depth: int = 3) -> Iterator[Path]:
+    """Yield the models in a folder and those in it, but for further parts of models in parts."""
+    for path in _children(folder):
+        if path.suffix == ".gguf" and path.is_file():
+            part = re.search(r"-(\d{5})-of-\d{5}\.gguf$", path.name)
+            if part is None or part[1] == "00001":
+                yield path
+        elif depth and path.is_dir():
+            yield from _models_in(path, depth - 1)

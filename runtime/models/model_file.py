@@ -1,0 +1,221 @@
+"""Check model files. One that octavo has not loaded before is loaded in a process of its own first.
+
+llama.cpp aborts on some files, and a chat template is a program of somebody else.
+The process loads the model, computes a token, and renders the chat template as a conversation needs it, with limits on
+time and memory. What came out is remembered for as long as the file stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ...errors import OctavoError
+
+#: Seconds that loading may take, and bytes a second that a disk reads at least.
+_SECONDS, _SLOWEST_DISK = 60, 20 << 20
+
+#: Seconds and bytes of memory that the chat template may take.
+_TEMPLATE_SECONDS, _TEMPLATE_BYTES = 5, 512 << 20
+
+#: What the process prints when the model is loaded, and before what is the matter with its template.
+_LOADED, _TEMPLATE = "loaded", "template:"
+
+#: How many files are remembered.
+_MOST_REMEMBERED = 500
+
+
+def check(path: str, only_words: bool = False) -> str:
+    """Check that a model can be loaded. What takes a process is done once for each file.
+
+    Parameters
+    ----------
+    path : str
+        The GGUF file.
+    only_words : bool
+        Its vocabulary alone is to be loaded: there may be nothing else in it.
+
+    Returns
+    -------
+    str
+        Why its chat template cannot be used; "" if it can, or if there is none.
+
+    Raises
+    ------
+    OctavoError
+        The file is no model, is damaged, or cannot be loaded within the limits of this process.
+    """
+    from ..cache.free_memory import check_limits
+    from .gguf_header import check_gguf
+
+    _check_kind(path)
+    check_limits(path, os.path.getsize(path))
+    known, key, status = _remembered(), os.path.realpath(path), os.stat(path)
+    mark = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    entry = known.pop(key, None)
+    if isinstance(entry, list) and entry[:4] == mark and len(entry) == 5 and isinstance(entry[4], str):
+        return entry[4]
+    check_gguf(Path(path))
+    if only_words:
+        return ""
+    problem = load_apart(path, status.st_size)
+    kept = dict(list(known.items())[1 - _MOST_REMEMBERED :])
+    _remember({**kept, key: [*mark, problem]})
+    return problem
+
+
+def _check_kind(path: str) -> None:
+    """Raise OctavoError if a path is no file that can be read, or plainly no model."""
+    if os.path.isdir(path):
+        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as problem:
+        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
+    if magic != b"GGUF":
+        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
+
+
+def load_apart(path: str, n_bytes: int) -> str:
+    """Load a model in another process; as `check`, of a file of n_bytes bytes."""
+    if getattr(sys, "frozen", False):  # a frozen application is no interpreter
+        return ""
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-P", "-m", __name__, path]
+    limit = _SECONDS + n_bytes / _SLOWEST_DISK
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=limit, check=False
+        )
+        output, log, code = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as problem:
+        output, log, code = problem.stdout or b"", problem.stderr or b"", None
+    said = output.decode("utf-8", "replace").splitlines()
+    if _LOADED not in said:
+        raise OctavoError(
+            f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not know. "
+            f"{_reason(log, code, limit)} Download it again, or give another with -m."
+        )
+    if code:  # it ended, or was ended, in the midst of the template
+        return "it takes too much time or memory"
+    return next((line.removeprefix(_TEMPLATE).strip() for line in said if line.startswith(_TEMPLATE)), "")
+
+
+def _reason(log: bytes, code: int | None, limit: float) -> str:
+    """A sentence about why a model could not be loaded."""
+    if code is None:
+        return f"llama.cpp did not load it in {limit:.0f} s."
+    lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower() or "assert" in line.lower()] or lines
+    says = errors[0].split(": ", 1)[-1].rstrip(".")[:300] if errors else ""
+    ended = f"llama.cpp ended by {signal.Signals(-code).name}" if code < 0 else "llama.cpp refuses it"
+    return f"{ended}: {says}." if says else f"{ended}."
+
+
+def _path() -> Path:
+    """The file that remembers models."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("octavo")) / "models.json"
+
+
+def _remembered() -> dict[str, Any]:
+    """What was found of models: for each path the file's marks, and what is the matter with its template."""
+    try:
+        content = json.loads(_path().read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _remember(known: dict[str, Any]) -> None:
+    """Write that, if it can be written."""
+    from ..store.files import make_private, write_json
+
+    with suppress(OctavoError):
+        make_private(_path().parent)
+        write_json(_path(), known)
+
+
+def main(path: str) -> None:
+    """Load a model, compute a token, and render its chat template: what the other process does."""
+    import llama_cpp
+    from llama_cpp._internals import LlamaModel
+
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    model = LlamaModel(path_model=path, params=params, verbose=True)
+    _compute(model)
+    print(_LOADED, flush=True)
+    with _limited():
+        problem = _template_problem(model)
+    print(_TEMPLATE, problem, flush=True)
+    os._exit(0)  # there is nothing to tidy up, which may take as long
+
+
+def _compute(model: Any) -> None:
+    """Compute one token of a model that has an output for it."""
+    import llama_cpp
+    from llama_cpp._internals import LlamaBatch, LlamaContext
+
+    if llama_cpp.llama_model_has_encoder(model.model) or not llama_cpp.llama_vocab_n_tokens(model.vocab):
+        return
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = 32
+    context = LlamaContext(model=model, params=params, verbose=True)
+    batch = LlamaBatch(n_tokens=1, embd=0, n_seq_max=1, verbose=False)
+    batch.set_batch([0], 0, False)
+    llama_cpp.llama_decode(context.ctx, batch.batch)
+
+
+def _template_problem(model: Any) -> str:
+    """Return why the model's chat template cannot be used, or ""."""
+    from ..prompt import TemplateError, cut_template, special_tokens
+
+    metadata = model.metadata()
+    names = [
+        name for name in metadata if name == "tokenizer.chat_template" or name.startswith("tokenizer.chat_template.")
+    ]
+    try:
+        for name in names:
+            cut_template(metadata[name], special_tokens(model), has_document=True, system=True)
+            cut_template(metadata[name], special_tokens(model), has_document=False, system=True)
+    except TemplateError as problem:
+        return " ".join(str(problem).split())[:300]
+    except (MemoryError, TimeoutError, RecursionError):
+        return "it takes too much time or memory"
+    return ""
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Limit time and memory of what follows."""
+    import resource
+
+    import psutil
+
+    def end(*_: Any) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, _TEMPLATE_SECONDS, 1)
+    if sys.platform.startswith("linux"):  # macOS counts libraries that all processes share
+        most = psutil.Process().memory_info().vms + _TEMPLATE_BYTES
+        with suppress(ValueError, OSError):  # a limit that is lower already
+            resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

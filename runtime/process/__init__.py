@@ -1,0 +1,1 @@
+"""What concerns the whole process: signals, threads, interruption."""

@@ -1,0 +1,180 @@
+"""Record the queries of some heads while a model answers, to see afterwards what in the document they attended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..cpu_kernels.numba_support.compile import Shape
+from ..errors import OctavoError
+from .cache.stored_rows import as_floats
+from .document.index import Index, IndexLayer
+from .document.thresholds import capped_scores
+from .graph.attention_nodes import AttentionNode
+from .process.threads import one_thread
+
+#: Tokens of an answer that are looked at together: a long answer has several sources, each of which gives a part.
+PART = 16
+
+#: Share of a document's rows whose weights are computed, and rows of which they are in any case.
+_WEIGHED, _FEWEST = 1 / 16, 1024
+
+
+class QueryHead(NamedTuple):
+    """A query head.
+
+    Parameters
+    ----------
+    node : int
+        Number of its attention node.
+    kv_head : int
+        KV head of that node.
+    member : int
+        Number among the query heads that share the KV head.
+    """
+
+    node: int
+    kv_head: int
+    member: int
+
+
+class Recorder:
+    """Keeps the queries of some heads, of one token of each step.
+
+    Parameters
+    ----------
+    nodes : sequence of AttentionNode
+        The model's attentions.
+    shapes : sequence of Shape
+        Their sizes.
+    heads : sequence of QueryHead
+        The heads; those of layers whose window slides are left out.
+    """
+
+    def __init__(self, nodes: Sequence[AttentionNode], shapes: Sequence[Shape], heads: Sequence[QueryHead]) -> None:
+        self._nodes, self._shapes = nodes, shapes
+        self.heads = [head for head in heads if not nodes[head.node].window]
+        self._recorded: list[list[np.ndarray]] = []
+
+    def arrays(self, n_tokens: int) -> list[np.ndarray | None]:
+        """Return an array for each node that receives the scaled queries of a step; None for the others."""
+        arrays: list[np.ndarray | None] = [None] * len(self._nodes)
+        for number in {head.node for head in self.heads}:
+            node, shape = self._nodes[number], self._shapes[number]
+            arrays[number] = np.empty((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
+        return arrays
+
+    def take(self, arrays: Sequence[np.ndarray | None], token: int = -1) -> None:
+        """Keep what a step left of one of its tokens in the arrays."""
+        own = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
+        self._recorded.append([own[node][kv_head, member].copy() for node, kv_head, member in self.heads])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._recorded = []
+
+    def forget_question(self) -> None:
+        """Forget everything but the last token: the answer is predicted from there on."""
+        self._recorded = self._recorded[-1:]
+
+    @property
+    def n_steps(self) -> int:
+        """Return of how many steps there are queries."""
+        return len(self._recorded)
+
+    def attended(self, document: Index) -> np.ndarray:
+        """Compute how much attention was paid to each token of a document, beyond what any token pays.
+
+        Attention is that to the document's tokens alone. What any token pays is what the document's own last tokens
+        paid on average: to its first tokens above all. In a document with clusters, the rows are weighed exactly of
+        clusters whose centroids promise most; those of the others count in the sum by their centroids.
+
+        Parameters
+        ----------
+        document : Index
+            The document. It was attached while the queries were recorded.
+
+        Returns
+        -------
+        float32 array, shape (n_parts, n_tokens)
+            The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed. Of
+            heads that streamed while the document was read there is nothing. Parts have `PART` steps or more, but the
+            only one of a short answer.
+
+        Raises
+        ------
+        OctavoError
+            None of the heads sees the whole document.
+        """
+        parts = [part for part, _ in document.parts]
+        used = [
+            number
+            for number, head in enumerate(self.heads)
+            if all(head.kv_head in part.layers[self._nodes[head.node].kv_layer].heads for part in parts)
+        ]
+        if not used:
+            raise OctavoError("Sources cannot be found: no head that retrieves sees the whole document.")
+        lengths = [len(part.tokens) for part in parts]
+        paid = np.zeros((max(self.n_steps // PART, 1), sum(lengths)), np.float32)
+        steps = np.array_split(np.arange(self.n_steps), len(paid))
+        for number in used:
+            with one_thread():
+                of_parts = self._of_parts(number, document)
+            for (layer, place, rows, weights, share), at in zip(of_parts, np.cumsum([0, *lengths[:-1]]), strict=True):
+                mass = layer.mass[place]
+                usual = mass[rows] / max(float(mass.sum()), 1e-30)
+                mean = np.stack([(share[own, None] * (weights[own] - usual)).mean(axis=0) for own in steps])
+                paid[:, at + layer.positions(place)[rows]] += mean / len(used)
+        return paid
+
+    def _of_parts(
+        self, number: int, document: Index
+    ) -> list[tuple[IndexLayer, int, np.ndarray, np.ndarray, np.ndarray]]:
+        """What a head's queries paid each of the documents that were attended at once.
+
+        Returns of each its layer, the head's place there, rows that get most attention, which share of that to the
+        document each query pays them, and the document's share of the attention to all.
+        """
+        head, node = self.heads[number], self._nodes[self.heads[number].node]
+        queries = np.stack([step[number] for step in self._recorded])
+        found, totals = [], []
+        for part, weight in document.parts:
+            layer, n_back = part.layers[node.kv_layer], len(document.tokens) - len(part.tokens)
+            own = node.rope.turned(queries, -n_back) if n_back and node.rope else queries
+            place = layer.heads.index(head.kv_head)
+            rows, weights, total = _weights(layer, place, own, node.softcap)
+            found.append((layer, place, rows, weights))
+            totals.append(total + np.log(weight))
+        shares = np.exp(np.array(totals) - np.logaddexp.reduce(totals, axis=0))
+        return [(*own, share.astype(np.float32)) for own, share in zip(found, shares, strict=True)]
+
+
+def _weights(
+    layer: IndexLayer, place: int, queries: np.ndarray, softcap: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of one of a layer's KV heads that get most attention, and what share each of some queries pays them.
+
+    The third is, for each query, the logarithm of the weights of all rows.
+    """
+    keys, starts = layer.keys[place], layer.cluster_starts[place]
+    rows = np.arange(len(keys))
+    rest = np.full((len(queries), 1), -np.inf, np.float32)
+    if layer.n_clusters:
+        sizes = np.diff(starts)
+        promised = capped_scores(queries, layer.centroids[place].astype(np.float32), softcap)
+        promised += np.log(np.maximum(sizes, 1), dtype=np.float32)
+        best = (promised - promised.max(axis=1, keepdims=True)).max(axis=0)
+        order = np.argsort(-best)
+        is_weighed = np.zeros(len(sizes), bool)
+        is_weighed[order[np.cumsum(sizes[order]) <= max(_WEIGHED * starts[-1], _FEWEST)]] = True
+        rows = np.flatnonzero(np.concatenate([np.repeat(is_weighed, sizes), np.ones(len(keys) - starts[-1], bool)]))
+        if not is_weighed.all():
+            rest = np.logaddexp.reduce(promised[:, ~is_weighed], axis=1, keepdims=True)
+    weights = capped_scores(queries, as_floats(keys[rows]), softcap)
+    most = np.maximum(weights.max(axis=1, keepdims=True), rest)
+    np.exp(weights - most, out=weights)
+    total = weights.sum(axis=1, keepdims=True) + np.exp(rest - most)
+    weights /= total
+    return rows, weights, (most + np.log(total))[:, 0]

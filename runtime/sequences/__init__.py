@@ -1,0 +1,1 @@
+"""Token sequences that a model holds, their copies and checkpoints."""

@@ -1,0 +1,199 @@
+"""OpenAI's completions: a text, or tokens, and what follows; with `echo`, the log probabilities of the text itself."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..engine.request import End, Piece, Request, TokenLogprob
+from ..http.api_error import RequestError
+from ..http.handlers import Server, server_of
+from ..http.requests import client_of, connected, parsed, sse
+
+#: Most prompts of one request, and most answers to each.
+_MOST_PROMPTS, _MOST_ANSWERS = 256, 8
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells besides text."""
+
+    include_usage: bool = False
+
+
+class CompletionBody(BaseModel):
+    """What a client asks; fields that are not named here are ignored."""
+
+    model_config = ConfigDict(strict=False)
+
+    prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
+    document: str | None = None
+    attention: str | None = None
+    max_tokens: int = Field(16, ge=0)
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=0)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repeat_penalty: float | None = Field(None, gt=0)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    logit_bias: dict[int, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    n: int = Field(1, ge=1, le=_MOST_ANSWERS)
+    echo: bool = False
+    logprobs: int | None = Field(None, ge=0, le=100)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+    def prompts(self) -> list[str | list[int]]:
+        """Return the prompts one by one."""
+        prompt = self.prompt
+        if isinstance(prompt, str) or all(isinstance(each, int) for each in prompt):
+            return [prompt]  # type: ignore[list-item]
+        return list(prompt)  # type: ignore[arg-type]
+
+
+async def complete(request: HttpRequest) -> Response:
+    """Answer POST /v1/completions."""
+    server, body = server_of(request), await parsed(request, CompletionBody)
+    document = await server.documents.open(body.document) if body.document else None
+    prompts = body.prompts()
+    if len(prompts) > _MOST_PROMPTS:
+        raise RequestError(f"One request has at most {_MOST_PROMPTS} prompts.", param="prompt")
+    requests = []
+    for prompt in prompts:
+        tokens = _tokens(server, prompt, begins=document is None)
+        for number in range(body.n):
+            sampling = server.sampling_of(
+                max(body.max_tokens, 1),
+                None if body.seed is None else body.seed + number,
+                temperature=body.temperature,
+                top_p=body.top_p,
+                top_k=body.top_k,
+                min_p=body.min_p,
+                repeat_penalty=body.repeat_penalty,
+            )
+            requests.append(
+                Request(
+                    tokens=tokens,
+                    document=document,
+                    sampling=sampling,
+                    frequency_penalty=body.frequency_penalty,
+                    presence_penalty=body.presence_penalty,
+                    logit_bias=body.logit_bias or {},
+                    stop=[body.stop] if isinstance(body.stop, str) else body.stop or [],
+                    n_logprobs=body.logprobs,
+                    of_prompt=body.echo and body.logprobs is not None,
+                    answers=body.max_tokens != 0,
+                    attention=body.attention,
+                    client=client_of(request),
+                )
+            )
+    for each in requests:
+        server.engine.check(each)
+    head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time())}
+    head["model"] = server.engine.name
+    if body.stream:
+        return sse(_stream(server, body, requests, head))
+    choices, ends = [], []
+    for index, each in enumerate(requests):
+        text, logprobs = _echoed(server, body, each), list[TokenLogprob]()
+        end: End | None = None
+        async with aclosing(connected(request, server.engine.stream(each))) as events:
+            async for event in events:
+                if isinstance(event, Piece):
+                    text += event.text
+                    logprobs += event.logprobs
+                else:
+                    end = event
+        assert end is not None
+        ends.append(end)
+        told = _logprobs([*end.prompt_logprobs, *logprobs]) if body.logprobs is not None else None
+        reason = "stop" if end.reason == "stop" else "length"
+        choices.append({"index": index, "text": text, "logprobs": told, "finish_reason": reason})
+    return JSONResponse({**head, "choices": choices, "usage": _usage(ends)})
+
+
+async def _stream(
+    server: Server, body: CompletionBody, requests: list[Request], head: dict[str, Any]
+) -> AsyncGenerator[str, None]:
+    """Yield the chunks of all answers, one answer after another."""
+    ends = []
+    for index, each in enumerate(requests):
+        echoed = _echoed(server, body, each)
+        async with aclosing(server.engine.stream(each)) as events:
+            async for event in events:
+                if isinstance(event, End):
+                    ends.append(event)
+                    reason, text, logprobs = "stop" if event.reason == "stop" else "length", "", event.prompt_logprobs
+                else:
+                    reason, text, logprobs = None, echoed + event.text, event.logprobs
+                    echoed = ""
+                told = _logprobs(logprobs) if body.logprobs is not None and logprobs else None
+                choice = {"index": index, "text": text, "logprobs": told, "finish_reason": reason}
+                yield json.dumps({**head, "choices": [choice]})
+    if body.stream_options and body.stream_options.include_usage:
+        yield json.dumps({**head, "choices": [], "usage": _usage(ends)})
+    yield "[DONE]"
+
+
+def _tokens(server: Server, prompt: str | list[int], begins: bool) -> list[int]:
+    """Return a prompt's tokens. Raise RequestError for tokens that do not exist."""
+    llama = server.engine.llama
+    if isinstance(prompt, str):
+        return list(llama.tokenize(prompt.encode(), add_bos=begins, special=True))
+    n_vocab = llama.n_vocab()
+    if any(not 0 <= token < n_vocab for token in prompt):
+        raise RequestError(f"The prompt has a token that is not one of the model's {n_vocab:,}.", param="prompt")
+    return prompt
+
+
+def _echoed(server: Server, body: CompletionBody, request: Request) -> str:
+    """Return the prompt's text, if it is asked for."""
+    if not body.echo:
+        return ""
+    llama = server.engine.llama
+    return b"".join(llama.piece(token) for token in request.tokens).decode(errors="replace")
+
+
+def _logprobs(known: Any) -> dict[str, Any]:
+    """Return log probabilities in OpenAI's older form."""
+    texts = [each.text.decode(errors="replace") for each in known]
+    starts, at = [], 0
+    for text in texts:
+        starts.append(at)
+        at += len(text)
+    top = [None if each.logprob is None else _top(each) for each in known]
+    values = [each.logprob for each in known]
+    return {"tokens": texts, "token_logprobs": values, "top_logprobs": top, "text_offset": starts}
+
+
+def _top(known: TokenLogprob) -> dict[str, float]:
+    """Return the likeliest tokens, and the token itself: of two with the same text the likelier counts."""
+    top: dict[str, float] = {}
+    for _, text, value in known.top:
+        top.setdefault(text.decode(errors="replace"), value)
+    return top
+
+
+def _usage(ends: list[End]) -> dict[str, Any]:
+    """Return what all answers took together."""
+    n_prompt, n_answer = (sum(getattr(end.usage, name) for end in ends) for name in ("prompt_tokens", "answer_tokens"))
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_answer,
+        "total_tokens": n_prompt + n_answer,
+        "prompt_tokens_details": {"cached_tokens": sum(end.usage.cached_tokens for end in ends)},
+    }
+
+
+routes = [Route("/v1/completions", complete, methods=["POST"])]

@@ -1,0 +1,318 @@
+"""Anthropic's messages."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..engine.request import End, Request, Usage
+from ..http.api_error import RequestError
+from ..http.handlers import Server, server_of
+from ..http.requests import client_of, connected, parsed, sse
+from ..prompt.chat_turn import Ask, Event, Finished, Text, answer, prepared
+from ..prompt.tools import ToolCall
+from .attachments import Attachments
+from .openai_chat import timings_of
+
+#: Anthropic's names of reasons and of errors.
+_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_ERRORS = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
+
+
+class Message(BaseModel):
+    """A message; its content is text, or a list of blocks."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[dict[str, Any]]
+
+
+class Tool(BaseModel):
+    """A function that the model may call."""
+
+    name: str = Field(min_length=1)
+    description: str | None = None
+    input_schema: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolChoice(BaseModel):
+    """Whether a function must be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class MessagesBody(BaseModel):
+    """What a client asks; fields that are not named here are ignored."""
+
+    messages: list[Message] = Field(min_length=1)
+    system: str | list[dict[str, Any]] | None = None
+    document: str | list[str] | None = None
+    reads: Literal["document", "excerpts"] = "document"
+    attention: str | None = None
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=0)
+    stop_sequences: list[str] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    stream: bool = False
+
+
+class AnswerBody(MessagesBody):
+    """A body that asks for an answer."""
+
+    max_tokens: int = Field(ge=1)
+
+
+async def create(http_request: HttpRequest) -> Response:
+    """Answer POST /v1/messages."""
+    server, body = server_of(http_request), await parsed(http_request, AnswerBody)
+    ask, cites = await _ask(server, body, client_of(http_request))
+    sampling = replace(ask.request.sampling, max_tokens=body.max_tokens)
+    request = await prepared(server, replace(ask, request=replace(ask.request, sampling=sampling, sources=cites)))
+    writer = _Writer(request, server.engine.name, body.stop_sequences or ())
+    if body.stream:
+        return sse(writer.lines(answer(server, ask, request)), writer.failure)
+    async with aclosing(connected(http_request, answer(server, ask, request))) as events:
+        async for event in events:
+            writer.add(event)
+    return JSONResponse(writer.message())
+
+
+async def count(http_request: HttpRequest) -> Response:
+    """Answer POST /v1/messages/count_tokens."""
+    server, body = server_of(http_request), await parsed(http_request, MessagesBody)
+    ask, _ = await _ask(server, body, client_of(http_request))
+    return JSONResponse({"input_tokens": (await prepared(server, ask, checked=False)).n_prompt})
+
+
+async def _ask(server: Server, body: MessagesBody, client: str) -> tuple[Ask, bool]:
+    """Return what a body asks, and whether sources are asked for."""
+    attachments, cites = Attachments(server, body.document), [False]
+    messages: list[Mapping[str, Any]] = []
+    if body.system:
+        system = body.system if isinstance(body.system, str) else "\n\n".join(_texts(body.system))
+        messages.append({"role": "system", "content": system})
+    for message in body.messages:
+        messages += await _messages(message, attachments, cites)
+    choice = body.tool_choice or ToolChoice(type="auto")
+    named = {"auto": "auto", "none": "none", "any": "required", "tool": choice.name or ""}
+    request = Request(
+        tokens=(),
+        sampling=server.sampling_of(None, None, temperature=body.temperature, top_p=body.top_p, top_k=body.top_k),
+        stop=body.stop_sequences or (),
+        attention=body.attention,
+        client=client,
+    )
+    tools = [
+        {"name": tool.name, "parameters": tool.input_schema} | _told("description", tool.description)
+        for tool in body.tools or ()
+    ]
+    ask = Ask(
+        messages=messages,
+        request=request,
+        documents=attachments.documents,
+        reads=body.reads,
+        tools=[{"type": "function", "function": tool} for tool in tools],
+        choice=named[choice.type],
+        parallel=not choice.disable_parallel_tool_use,
+    )
+    return ask, cites[0]
+
+
+async def _messages(message: Message, attachments: Attachments, cites: list[bool]) -> list[Mapping[str, Any]]:
+    """Return a message in the form of chat completions: results of calls are messages of their own there."""
+    if isinstance(message.content, str):
+        return [{"role": message.role, "content": message.content}]
+    results: list[Mapping[str, Any]] = []
+    texts, calls = [], []
+    for block in message.content:
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(str(block.get("text", "")))
+        elif kind == "document" and isinstance(block.get("source"), dict):
+            await _attach(block, attachments)
+            cites[0] |= bool((block.get("citations") or {}).get("enabled"))
+        elif kind == "tool_use":
+            function = {"name": str(block.get("name")), "arguments": json.dumps(block.get("input", {}))}
+            calls.append({"id": str(block.get("id")), "type": "function", "function": function})
+        elif kind == "tool_result":
+            content = block.get("content") or ""
+            text = content if isinstance(content, str) else "\n\n".join(_texts(content))
+            results.append({"role": "tool", "content": text, "tool_call_id": str(block.get("tool_use_id"))})
+        elif kind == "image":
+            raise RequestError("octavo reads text and documents: images cannot be sent.", param="messages")
+        elif kind not in ("thinking", "redacted_thinking"):
+            raise RequestError(f"A block of a message is of no known kind: {kind}.", param="messages")
+    own = {"role": message.role, "content": "\n\n".join(texts)} | ({"tool_calls": calls} if calls else {})
+    return [*results, own] if texts or calls or not results else results
+
+
+async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
+    """Attach the document of a block."""
+    source, name = block["source"], block.get("title")
+    kind = source.get("type")
+    if kind == "file":
+        attachments.name(str(source.get("file_id")))
+    elif kind == "text":
+        await attachments.bring_bytes(name or "document.txt", str(source.get("data", "")).encode())
+    elif kind == "base64":
+        await attachments.bring(name, str(source.get("data", "")))
+    else:
+        raise RequestError(f"A document's source is of no known kind: {kind}.", param="messages")
+
+
+def _texts(blocks: list[dict[str, Any]]) -> list[str]:
+    """Return the texts among some blocks."""
+    return [str(block.get("text", "")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+
+
+def _told(name: str, value: Any) -> dict[str, Any]:
+    return {} if value is None else {name: value}
+
+
+class _Writer:
+    """Makes a message of what the model writes, and tells each step of that.
+
+    Parameters
+    ----------
+    request : Request
+        What the engine was asked.
+    model : str
+        What the model is called.
+    stops : sequence of str
+        The client's texts that end an answer.
+    """
+
+    def __init__(self, request: Request, model: str, stops: Sequence[str]) -> None:
+        self._request, self._model, self._stops, self._id = request, model, stops, f"msg_{uuid.uuid4().hex}"
+        self._blocks: list[dict[str, Any]] = []
+        self._is_open = False
+        self._finished: Finished | None = None
+
+    async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
+        """Yield the events of a stream."""
+        yield _line("message_start", message={**self.message(), "content": []})
+        yield _line("ping")
+        async with aclosing(events):
+            async for event in events:
+                for line in self.add(event):
+                    yield line
+        told = self.message()
+        delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
+        yield _line("message_delta", delta=delta, usage=told["usage"])
+        yield _line("message_stop")
+
+    @staticmethod
+    def failure(problem: RequestError) -> str:
+        """Return the event that tells an error."""
+        return f"event: error\ndata: {json.dumps(anthropic_error(problem))}"
+
+    def add(self, event: Event) -> list[str]:
+        """Take a part of the answer, and return the events that tell it."""
+        if isinstance(event, Text):
+            if not event.text:
+                return []
+            told = [] if self._is_open else self._begin({"type": "text", "text": "", "citations": None})
+            self._blocks[-1]["text"] += event.text
+            return [*told, self._delta({"type": "text_delta", "text": event.text})]
+        if isinstance(event, ToolCall):
+            block = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}, "caller": {"type": "direct"}}
+            told = [*self._close(), *self._begin(block)]
+            told.append(self._delta({"type": "input_json_delta", "partial_json": event.arguments}))
+            self._blocks[-1] = {**block, "input": json.loads(event.arguments)}
+            return [*told, *self._close()]
+        self._finished = event
+        told = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": None})
+        citations = _citations(event.end, self._request)
+        if citations and self._is_open:
+            self._blocks[-1]["citations"] = citations
+            told += [self._delta({"type": "citations_delta", "citation": each}) for each in citations]
+        return [*told, *self._close()]
+
+    def _begin(self, block: dict[str, Any]) -> list[str]:
+        self._blocks.append(dict(block))
+        self._is_open = True
+        return [_line("content_block_start", index=len(self._blocks) - 1, content_block=block)]
+
+    def _delta(self, delta: dict[str, Any]) -> str:
+        return _line("content_block_delta", index=len(self._blocks) - 1, delta=delta)
+
+    def _close(self) -> list[str]:
+        if not self._is_open:
+            return []
+        self._is_open = False
+        return [_line("content_block_stop", index=len(self._blocks) - 1)]
+
+    def message(self) -> dict[str, Any]:
+        """Return the message as it stands."""
+        finished = self._finished
+        usage = finished.end.usage if finished else None
+        reason, stop = _REASONS[finished.reason] if finished else None, None
+        if finished and finished.reason == "stop" and finished.end.stopped_by in self._stops:
+            reason, stop = "stop_sequence", finished.end.stopped_by
+        told: dict[str, Any] = {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": self._blocks,
+            "stop_reason": reason,
+            "stop_sequence": stop,
+            "stop_details": None,
+            "container": None,
+            "usage": _usage(usage),
+        }
+        return told | ({"timings": timings_of(usage)} if usage else {})
+
+
+def _line(kind: str, **values: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **values})}"
+
+
+def _usage(usage: Usage | None) -> dict[str, Any]:
+    """Return what an answer took: Anthropic does not count cached tokens among the others."""
+    n_read = usage.prompt_tokens - usage.cached_tokens if usage else 0
+    n_cached, n_answer = (usage.cached_tokens, usage.answer_tokens) if usage else (0, 0)
+    cached = {"cache_read_input_tokens": n_cached, "cache_creation_input_tokens": 0, "cache_creation": None}
+    names = ("inference_geo", "output_tokens_details", "server_tool_use", "service_tier")
+    return {"input_tokens": n_read, **cached, "output_tokens": n_answer, **dict.fromkeys(names)}
+
+
+def _citations(end: End, request: Request) -> list[dict[str, Any]]:
+    """Return the sources of an answer as citations."""
+    documents = request.document.documents if request.document else []
+    return [
+        {
+            "type": "char_location",
+            "document_index": documents.index(document),
+            "document_title": document.name,
+            "file_id": document.id,
+            "cited_text": passage.quote,
+            "start_char_index": passage.start,
+            "end_char_index": passage.stop,
+        }
+        for document, passage in end.sources
+    ]
+
+
+def anthropic_error(problem: RequestError) -> dict[str, Any]:
+    """Return an error in Anthropic's form."""
+    kind = _ERRORS.get(problem.status) or ("api_error" if problem.status >= 500 else problem.kind)
+    return {"type": "error", "error": {"type": kind, "message": str(problem)}}
+
+
+routes = [
+    Route("/v1/messages", create, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count, methods=["POST"]),
+]

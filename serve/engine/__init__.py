@@ -1,0 +1,1 @@
+"""One thread that computes the answers of many requests."""

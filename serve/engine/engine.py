@@ -1,0 +1,440 @@
+"""The engine: one thread that computes the answers of many requests on one model.
+
+In each turn it reads one batch of a prompt, or of several that are short, and then one token of each answer that is
+under way: so a long prompt stops no stream for longer than a batch takes. Tokens of several answers are read in one
+step, as the weights are then read once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import OctavoError
+from ...runtime.llama import Llama
+from ...runtime.methods.compose import parse
+from ...runtime.query_recorder import QueryHead, Recorder
+from ..http.api_error import RequestError
+from .request import End, Piece, Request, TokenLogprob
+from .running_request import Running
+from .sampler import check_bias, token_logprob
+from .sequences import Sequences
+
+if TYPE_CHECKING:
+    from ..library.open_document import Source
+
+_log = logging.getLogger(__name__)
+
+#: A batch of a prompt is so many times smaller while answers are under way: they wait for it.
+_SMALLER = 4
+
+#: Clients whose turns are remembered.
+_MOST_CLIENTS = 1000
+
+#: Tokens whose logits are computed at once: each has one number for each token of the vocabulary.
+_WITH_LOGITS = 64
+
+
+@dataclass
+class Totals:
+    """What was done since the start, for /metrics."""
+
+    requests: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    answer_tokens: int = 0
+    prompt_seconds: float = 0.0
+    answer_seconds: float = 0.0
+
+
+class Engine:
+    """Generates, for many requests at once, in a thread of its own.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model. Nobody else may evaluate on it.
+    name : str
+        What clients call it.
+    sequences : Sequences
+        The conversations that it holds.
+    heads : sequence of QueryHead
+        The heads that sources are found by; none if there are none.
+    n_running : int
+        Most requests that are worked on at once.
+    n_waiting : int
+        Most requests that wait.
+    timeout : float
+        Seconds after which a request is given up.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        name: str,
+        sequences: Sequences,
+        heads: Sequence[QueryHead],
+        *,
+        n_running: int,
+        n_waiting: int,
+        timeout: float,
+    ) -> None:
+        self.llama, self.name, self.sequences, self.totals = llama, name, sequences, Totals()
+        self._heads, self._n_running, self._n_waiting, self._timeout = heads, n_running, n_waiting, timeout
+        self._endless = llama.context.longest > llama.context.n_ctx()
+        self._changed = threading.Condition()
+        self._waiting: list[Running] = []
+        self._running: list[Running] = []
+        self._forgotten: list[str] = []
+        self._begun = dict[str, int]()  # of each client the number of its request that was begun last, in that order
+        self._tasks: list[tuple[Callable[[], None], Future[None]]] = []
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="octavo-engine")
+        self._thread.start()
+
+    @property
+    def n_running(self) -> int:
+        """Return how many requests are worked on."""
+        return len(self._running)
+
+    @property
+    def n_waiting(self) -> int:
+        """Return how many requests wait."""
+        return len(self._waiting)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece | End, None]:
+        """Generate. To close the generator stops the work.
+
+        Parameters
+        ----------
+        request : Request
+            What is to be generated.
+
+        Yields
+        ------
+        Piece or End
+            The pieces of the answer, and its end.
+
+        Raises
+        ------
+        RequestError
+            The prompt does not fit the context, or too many requests wait.
+        OctavoError
+            The work failed.
+        """
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[Piece | End | BaseException]()
+
+        def tell(event: Piece | End | BaseException) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody listens
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        running = Running(request, tell)
+        with self._changed:
+            self.check(request)
+            self._waiting.append(running)
+            self._changed.notify()
+        try:
+            while True:
+                event = await events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+                if isinstance(event, End):
+                    return
+        finally:
+            running.cancelled = True
+
+    def check(self, request: Request) -> None:
+        """Check that a request would be taken now.
+
+        Raises
+        ------
+        RequestError
+            Its prompt has no tokens, or leaves no room for an answer; there is no such attention or biased token; or
+            too many requests wait.
+        """
+        n_prompt, n_ctx = request.n_prompt, self.llama.context.n_ctx()
+        if n_prompt == 0:
+            raise RequestError("The prompt is empty.")
+        if n_prompt >= n_ctx and not self._endless:
+            raise RequestError(
+                f"The prompt has {n_prompt:,} tokens, and the context of {n_ctx:,} leaves no room for an answer: send "
+                "less, or start the server with a larger one (-c).",
+                code="context_length_exceeded",
+            )
+        check_bias(request.logit_bias, self.llama.n_vocab())
+        if request.attention is not None:
+            try:
+                parse(request.attention, self.llama.plan)
+            except OctavoError as problem:
+                raise RequestError(str(problem), param="attention") from problem
+        if self._closing:
+            raise RequestError("The server is stopping.", 503)
+        if len(self._waiting) >= self._n_waiting:
+            raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
+
+    async def run(self, task: Callable[[], None]) -> None:
+        """Run something else that computes, when it is its turn. It should take no longer than a batch.
+
+        Raises
+        ------
+        RequestError
+            The server is stopping.
+        """
+        future = Future[None]()
+        with self._changed:
+            if self._closing:
+                raise RequestError("The server is stopping.", 503)
+            self._tasks.append((task, future))
+            self._changed.notify()
+        await asyncio.wrap_future(future)
+
+    def forget(self, document_id: str) -> None:
+        """Forget conversations over a document that is removed, when no request uses it."""
+        with self._changed:
+            self._forgotten.append(document_id)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Have requests fail that are under way, and take no more."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Stop, and keep what was read."""
+        self.stop()
+        self._thread.join()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._running or self._forgotten or self._tasks or self._closing)
+
+    def _work(self) -> None:
+        """Take turns until the engine is closed."""
+        while True:
+            with self._changed:
+                while not self._has_work:
+                    self._changed.wait()
+            if self._closing:
+                break
+            try:
+                self._turn()
+            except Exception as problem:
+                _log.exception("A turn of the engine failed.")
+                for running in list(self._running):
+                    self._leave(running, problem)
+        for running in [*self._running, *self._waiting]:
+            running.fail(RequestError("The server is stopping.", 503))
+            running.close()
+        for _, future in self._tasks:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(RequestError("The server is stopping.", 503))
+        self.sequences.close()
+
+    def _turn(self) -> None:
+        """Do one batch of a prompt, or of several that are short, one token of each answer, and one task."""
+        while self._forgotten:
+            self.sequences.forget(self._forgotten.pop())
+        self._give_up()
+        self._admit()
+        answering = [running for running in self._running if not running.unread]
+        reading = [running for running in self._running if running.unread]
+        room = self.llama.n_batch // _SMALLER if answering else self.llama.n_batch
+        for number, running in enumerate(reading):
+            if number > 0 and len(running.unread) > room:
+                break
+            self._running.remove(running)  # the next turn is another one's
+            self._running.append(running)
+            n_tokens = min(len(running.unread), room)
+            self._read(running, n_tokens)
+            room -= n_tokens
+        if answering:
+            self._answer(answering)
+        if self._tasks:
+            self._run_task(*self._tasks.pop(0))
+
+    def _run_task(self, task: Callable[[], None], future: Future[None]) -> None:
+        """Run a task, and tell who waits for it how it ended."""
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            task()
+        except Exception as problem:
+            future.set_exception(problem)
+        else:
+            future.set_result(None)
+
+    def _give_up(self) -> None:
+        """Leave requests that nobody waits for, and those that take too long."""
+        late = time.perf_counter() - self._timeout
+        with self._changed:
+            for running in [each for each in self._waiting if each.cancelled or each.put < late]:
+                self._waiting.remove(running)
+                self._refuse(running, None if running.cancelled else self._too_late())
+        for running in [each for each in self._running if each.cancelled or each.put < late]:
+            self._leave(running, None if running.cancelled else self._too_late())
+
+    def _too_late(self) -> RequestError:
+        return RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
+
+    def _admit(self) -> None:
+        """Begin with requests that wait: of clients first that have fewest under way, and whose turn is longest ago."""
+        while self._waiting and len(self._running) < self._n_running:
+            of_clients = Counter(running.request.client for running in self._running)
+            with self._changed:
+                running = min(self._waiting, key=lambda each: self._precedence(each.request.client, of_clients))
+                self._waiting.remove(running)
+            self.totals.requests += 1
+            self._note_turn(running.request.client)
+            running.started = time.perf_counter()
+            try:
+                self.sequences.begin(running)
+            except Exception as problem:
+                self._refuse(running, problem)
+                continue
+            if running.request.sources and running.request.document and running.held:
+                context = self.llama.context
+                running.held.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
+            self._running.append(running)
+
+    def _precedence(self, client: str, of_clients: Counter[str]) -> tuple[int, int]:
+        """Say when a client's request is begun with: the least is the first."""
+        return of_clients[client], self._begun.get(client, 0)
+
+    def _note_turn(self, client: str) -> None:
+        """Take note that a client had its turn."""
+        self._begun.pop(client, None)
+        self._begun[client] = self.totals.requests
+        if len(self._begun) > _MOST_CLIENTS:
+            del self._begun[next(iter(self._begun))]
+
+    def _refuse(self, running: Running, problem: Exception | None) -> None:
+        """End a request that was not begun."""
+        running.close()
+        if problem is None:
+            self.totals.cancelled += 1
+        else:
+            self._tell_failure(running, problem)
+
+    def _tell_failure(self, running: Running, problem: Exception) -> None:
+        self.totals.failed += 1
+        if not isinstance(problem, OctavoError):
+            _log.error("A request failed.", exc_info=problem)
+            problem = RequestError(f"The server failed: {type(problem).__name__}. Its log says more.", 500)
+        running.fail(problem)
+
+    def _leave(self, running: Running, problem: Exception | None) -> None:
+        """End a request before its answer has ended."""
+        self._running.remove(running)
+        self._put_back(running)
+        self._refuse(running, problem)
+
+    def _put_back(self, running: Running) -> None:
+        """Give back a request's sequence."""
+        assert running.held is not None
+        running.held.sequence.recorder = None
+        self.sequences.end(running.held)
+
+    def _read(self, running: Running, n_batch: int) -> None:
+        """Read the next batch of a prompt; after the last one, draw the first token."""
+        llama, held, request = self.llama, running.held, running.request
+        assert held is not None
+        batch, running.unread = running.unread[:n_batch], running.unread[n_batch:]
+        try:
+            self.sequences.take(held)
+            if request.of_prompt:
+                self._read_with_logprobs(running, batch)
+            elif running.unread:
+                llama.read(batch)
+            else:
+                llama.eval(batch)
+            if running.unread:
+                return
+            recorder = held.sequence.recorder
+            if recorder is not None:
+                recorder.forget_question()
+            if request.answers:
+                running.draw(llama, -1)
+            else:
+                running.end_at_once()
+            self.sequences.keep(held)
+        except Exception as problem:
+            self._leave(running, problem)
+            return
+        self._end_if_ended(running)
+
+    def _read_with_logprobs(self, running: Running, tokens: list[int]) -> None:
+        """Read tokens, and note the log probability of each; nothing predicts the first."""
+        llama, n_top = self.llama, running.request.n_logprobs or 0
+        for start in range(0, len(tokens), _WITH_LOGITS):
+            own = tokens[start : start + _WITH_LOGITS]
+            logits = llama.eval_all(own)
+            for token, predicted in zip(own, [running.last_logits, *logits], strict=False):
+                if predicted is None:
+                    running.prompt_logprobs.append(TokenLogprob(token, llama.piece(token), None))
+                else:
+                    running.prompt_logprobs.append(token_logprob(llama, predicted, token, n_top))
+            running.last_logits = logits[-1]
+
+    def _answer(self, answering: list[Running]) -> None:
+        """Read the token of each answer that was drawn last, and draw the next ones."""
+        most = self.sequences.most_together
+        for start in range(0, len(answering), most):
+            group = answering[start : start + most]
+            held = [each.held for each in group if each.held is not None]
+            tokens = [each.next_token for each in group if each.next_token is not None]
+            try:
+                self.sequences.step(held, tokens)
+            except OctavoError as problem:
+                if len(group) == 1:
+                    self._leave(group[0], problem)
+                else:  # one of them has no room: the others go on
+                    for running in group:
+                        self._answer([running])
+                continue
+            for number, running in enumerate(group):
+                try:
+                    running.draw(self.llama, number)
+                except Exception as problem:
+                    self._leave(running, problem)
+                else:
+                    self._end_if_ended(running)
+
+    def _end_if_ended(self, running: Running) -> None:
+        if not running.ended:
+            return
+        try:
+            end = running.end(self._sources(running))
+        except OctavoError as problem:
+            self._leave(running, problem)
+            return
+        self._running.remove(running)
+        self._put_back(running)
+        running.close()
+        for name, value in (
+            ("prompt_tokens", end.usage.prompt_tokens),
+            ("cached_tokens", end.usage.cached_tokens),
+            ("answer_tokens", end.usage.answer_tokens),
+            ("prompt_seconds", end.usage.prompt_s),
+            ("answer_seconds", end.usage.answer_s),
+        ):
+            setattr(self.totals, name, getattr(self.totals, name) + value)
+        running.tell(end)
+
+    def _sources(self, running: Running) -> list[Source]:
+        """The passages that an answer comes from, if they were asked for."""
+        document, held = running.request.document, running.held
+        if document is None or held is None or held.sequence.recorder is None:
+            return []
+        return document.sources(self.llama, held.sequence.recorder)

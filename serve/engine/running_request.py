@@ -1,0 +1,162 @@
+"""A request while the model works on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ask.answer import Text
+from ...runtime.llama import Llama
+from ...runtime.sequences.pool import Held
+from .request import End, Piece, Reason, Request, TokenLogprob, Usage
+from .sampler import TokenSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..library.open_document import Source
+
+
+class Running:
+    """A request from when it was put until its answer ends.
+
+    Parameters
+    ----------
+    request : Request
+        What is to be generated.
+    tell : callable
+        Receives each `Piece`, and the `End` or an exception.
+
+    Attributes
+    ----------
+    held : Held or None
+        The sequence that it works on.
+    unread : list of int
+        Tokens of the prompt that the model has to read.
+    next_token : int or None
+        The token that was drawn last, and is to be read.
+    n_cached : int
+        Tokens of the prompt that were not computed.
+    cancelled, ended : bool
+        Whether nobody waits for it any more, and whether the answer has ended.
+    prompt_logprobs : list of TokenLogprob
+        Those of the prompt's tokens, as far as they were read.
+    last_logits : float32 array, shape (n_vocab,), or None
+        Logits after them, where log probabilities were asked for.
+    put, started : float
+        When it was put, and taken up, by `time.perf_counter`.
+    """
+
+    def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
+        self.request, self.tell = request, tell
+        self.held: Held | None = None
+        self.unread: list[int] = []
+        self.next_token: int | None = None
+        self.n_cached, self.cancelled, self.ended = 0, False, False
+        self.prompt_logprobs: list[TokenLogprob] = []
+        self.last_logits: np.ndarray | None = None
+        self.put = time.perf_counter()
+        self._text = Text(request.stop)
+        self._sampler: TokenSampler | None = None
+        self.started = self._first = self._last = self.put
+        self._n_drawn = self._room = 0
+        self._logprobs: list[TokenLogprob] = []
+        self._bytes_before = 0
+
+    def start(self, llama: Llama, held: Held, unread: list[int], longest: int) -> None:
+        """Begin, on a sequence that holds the prompt but for `unread`, and may grow to `longest` tokens."""
+        self._sampler = TokenSampler(llama, self.request)
+        self.held, self.unread = held, unread
+        self.n_cached = self.request.n_prompt - len(unread)
+        self._room = longest - self.request.n_prompt
+
+    def draw(self, llama: Llama, number: int) -> None:
+        """Draw the next token from the logits of one of the last step's tokens, and tell what it adds.
+
+        Parameters
+        ----------
+        llama : Llama
+            The model.
+        number : int
+            Number of the token in the step; -1 for the last.
+        """
+        assert self._sampler is not None
+        token, logprob = self._sampler.draw(number)
+        self._last = time.perf_counter()
+        if self._n_drawn == 0:
+            self._first, self._bytes_before = self._last, self._bytes_read()
+        self._n_drawn += 1
+        self.next_token = token
+        reason: Reason | None = None
+        ends = llama.ends(token)
+        if logprob is not None and (not ends or self.request.of_prompt):  # lm-eval counts on one for each token
+            self._logprobs.append(logprob)
+        if ends:
+            self._end("stop", self._text.rest())
+            return
+        piece = self._text.add(llama.piece(token))
+        most = self.request.sampling.max_tokens
+        if self._text.stopped:
+            reason = "stop"
+        elif most is not None and self._n_drawn >= most:
+            reason = "length"
+        elif self._n_drawn >= self._room:
+            reason = "context"
+        if reason is not None:
+            self._end(reason, piece + self._text.rest())
+        elif piece or self._logprobs:
+            self._tell(piece)
+
+    def _tell(self, text: str) -> None:
+        logprobs, self._logprobs = self._logprobs, []
+        self.tell(Piece(text, logprobs))
+
+    def _end(self, reason: Reason, text: str) -> None:
+        if text or self._logprobs:
+            self._tell(text)
+        self._reason: Reason = reason
+        self.ended = True
+
+    def end_at_once(self) -> None:
+        """End without an answer, as none was asked for."""
+        self._first = self._last = time.perf_counter()
+        self._end("length", "")
+
+    def end(self, sources: Sequence[Source]) -> End:
+        """Return what is told of an answer that has ended."""
+        return End(self._reason, self._usage(), sources, self.prompt_logprobs, self._text.stopped_by)
+
+    def fail(self, problem: BaseException) -> None:
+        """Tell that it failed."""
+        self.ended = True
+        self.tell(problem)
+
+    def close(self) -> None:
+        """Free the samplers."""
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
+
+    def _bytes_read(self) -> int:
+        """Bytes that the sequence's attention has read, of those that budgets are shares of."""
+        assert self.held is not None
+        cache = self.held.sequence.cache
+        return int(cache.heads["bytes_read"][cache.counted].sum())
+
+    def _usage(self) -> Usage:
+        assert self.held is not None
+        cache, n_steps = self.held.sequence.cache, max(self._n_drawn - 1, 1)
+        stored = n_steps * cache.n_tokens * cache.counted_row_bytes
+        return Usage(
+            prompt_tokens=self.request.n_prompt,
+            cached_tokens=self.n_cached,
+            answer_tokens=self._n_drawn,
+            prompt_s=self._first - self.started,
+            answer_s=self._last - self._first,
+            waited_s=self.started - self.put,
+            attention=self.held.attention,
+            kv_share=(self._bytes_read() - self._bytes_before) / stored if self._n_drawn > 1 else 0.0,
+        )

@@ -1,0 +1,142 @@
+"""Draw tokens by llama.cpp's samplers, for one request of several that a step serves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import llama_cpp
+import numpy as np
+from llama_cpp import _internals as internals
+
+from ...runtime.graph.attention_nodes import silent_llama_cpp
+from ...runtime.llama import Llama
+from ..http.api_error import RequestError
+from .request import Request, TokenLogprob
+
+#: Tokens at the end of an answer that a penalty looks at, as in llama.cpp.
+_LAST_TOKENS = 64
+
+
+class TokenSampler:
+    """What draws the tokens of one answer.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    request : Request
+        How tokens are drawn.
+
+    Raises
+    ------
+    RequestError
+        The grammar cannot be read.
+    """
+
+    def __init__(self, llama: Llama, request: Request) -> None:
+        self._llama, self._n_vocab = llama, llama.n_vocab()
+        self._n_top = request.n_logprobs
+        sampling, chain = request.sampling, internals.LlamaSampler()
+        self._chain = chain
+        if request.logit_bias:
+            _add_bias(chain, request.logit_bias, self._n_vocab)
+        if (sampling.repeat_penalty, request.frequency_penalty, request.presence_penalty) != (1, 0, 0):
+            chain.add_penalties(
+                n_vocab=self._n_vocab,
+                penalty_last_n=_LAST_TOKENS,
+                penalty_repeat=sampling.repeat_penalty,
+                penalty_freq=request.frequency_penalty,
+                penalty_present=request.presence_penalty,
+            )
+        if request.grammar is not None:
+            _add_grammar(chain, request.grammar, llama)
+        if sampling.temperature == 0:
+            chain.add_greedy()
+            return
+        chain.add_top_k(sampling.top_k)
+        chain.add_top_p(sampling.top_p, 1)
+        chain.add_min_p(sampling.min_p, 1)
+        chain.add_temp(sampling.temperature)
+        chain.add_dist(random.getrandbits(31) if sampling.seed is None else sampling.seed)
+
+    def draw(self, number: int) -> tuple[int, TokenLogprob | None]:
+        """Draw the token that follows.
+
+        Parameters
+        ----------
+        number : int
+            Number of the request's token in the step that predicts; -1 for the last.
+
+        Returns
+        -------
+        token : int
+            The token.
+        logprob : TokenLogprob or None
+            Its log probability, if the request asks for those.
+        """
+        token = int(self._chain.sample(self._llama._ctx, number))
+        if self._n_top is None:
+            return token, None
+        values = np.ctypeslib.as_array(self._llama._ctx.get_logits_ith(number), (self._n_vocab,))
+        return token, token_logprob(self._llama, values, token, self._n_top)
+
+    def close(self) -> None:
+        """Free the samplers."""
+        self._chain.close()
+
+
+def token_logprob(llama: Llama, logits: np.ndarray, token: int, n_top: int) -> TokenLogprob:
+    """Return a token's log probability, and those of the likeliest tokens.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model.
+    logits : float32 array, shape (n_vocab,)
+        The logits that predict it.
+    token : int
+        The token.
+    n_top : int
+        How many of the likeliest tokens to name.
+    """
+    highest = float(logits.max())
+    log_sum = highest + float(np.log(np.exp(logits - highest, dtype=np.float64).sum()))
+    best: list[int] = []
+    if n_top:
+        best = np.argpartition(logits, -n_top)[-n_top:].tolist()
+        best.sort(key=lambda each: -float(logits[each]))
+    top = [(each, llama.piece(each), float(logits[each]) - log_sum) for each in best]
+    return TokenLogprob(token, llama.piece(token), float(logits[token]) - log_sum, top)
+
+
+def check_bias(bias: Mapping[int, float], n_vocab: int) -> None:
+    """Check that biased tokens exist.
+
+    Raises
+    ------
+    RequestError
+        One does not.
+    """
+    unknown = [token for token in bias if not 0 <= token < n_vocab]
+    if unknown:
+        raise RequestError(f"There is no token {unknown[0]}: this model has {n_vocab:,} tokens.", param="logit_bias")
+
+
+def _add_bias(chain: internals.LlamaSampler, bias: Mapping[int, float], n_vocab: int) -> None:
+    """Add to the logits of tokens."""
+    biases = (llama_cpp.llama_logit_bias * len(bias))()
+    for each, (token, value) in zip(biases, bias.items(), strict=True):
+        each.token, each.bias = token, value
+    llama_cpp.llama_sampler_chain_add(
+        chain.sampler, llama_cpp.llama_sampler_init_logit_bias(n_vocab, len(bias), biases)
+    )
+
+
+def _add_grammar(chain: internals.LlamaSampler, grammar: str, llama: Llama) -> None:
+    """Allow only what a grammar allows."""
+    with silent_llama_cpp():
+        sampler = llama_cpp.llama_sampler_init_grammar(llama._model.vocab, grammar.encode(), b"root")
+    if not sampler:
+        raise RequestError("llama.cpp cannot read the grammar of the answer's form: ask for a simpler one.")
+    llama_cpp.llama_sampler_chain_add(chain.sampler, sampler)

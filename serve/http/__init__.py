@@ -1,0 +1,1 @@
+"""The application, security, and how requests are read and answered."""

@@ -1,0 +1,31 @@
+"""What a request is refused with."""
+
+from __future__ import annotations
+
+from ...errors import OctavoError
+
+
+class RequestError(OctavoError):
+    """A request that is refused; each API tells it in its own form.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, in a sentence.
+    status : int
+        HTTP status.
+    code : str, optional
+        OpenAI's code for it, such as "model_not_found".
+    param : str, optional
+        The field that is wrong.
+    """
+
+    def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param = status, code, param
+
+    @property
+    def kind(self) -> str:
+        """Return OpenAI's type of the error."""
+        kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+        return "server_error" if self.status >= 500 else kinds.get(self.status, "invalid_request_error")

@@ -1,0 +1,166 @@
+"""The application: a model is opened, and its routes are put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...ask.retrieval_heads import source_heads
+from ...ask.session import Sampling
+from ...errors import OctavoError
+from ...runtime.cache.free_memory import free_memory
+from ...runtime.llama import Llama
+from ...runtime.process.threads import release_threads
+from ...runtime.store.model_library import Library
+from ..apis import completions, embeddings, messages, openai_chat, responses
+from ..apis import files_api as files
+from ..apis.embeddings import Embeddings
+from ..engine.engine import Engine
+from ..engine.prompt_cache import KeptPrompts
+from ..engine.sequences import Sequences
+from ..library.document_finder import Finder
+from ..library.served_library import Documents
+from ..prompt.template import ChatTemplate
+from . import page_route as page
+from . import status as info
+from .api_error import RequestError
+from .handlers import Server
+from .requests import openai_error
+from .security import Guard
+
+#: Modules that have routes.
+_MODULES = (openai_chat, completions, embeddings, responses, messages, files, info, page)
+
+#: Share of the free memory that conversations may take that nobody works on.
+_IDLE_SHARE = 0.25
+
+
+def open_server(
+    llama: Llama,
+    library: Library,
+    job: dict[str, Any],
+    *,
+    name: str,
+    n_parallel: int,
+    n_waiting: int,
+    timeout: float,
+    kept_bytes: int,
+    sampling: Sampling,
+    notice: Callable[[str], None],
+) -> Server:
+    """Start the engine on a model.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model, which is empty.
+    library : Library
+        The model's library.
+    job : dict
+        How documents are read: arguments of `index_documents`.
+    name : str
+        What clients call the model.
+    n_parallel : int
+        Most requests that are worked on at once.
+    n_waiting : int
+        Most requests that wait.
+    timeout : float
+        Seconds after which a request is given up.
+    kept_bytes : int
+        What long prompts may take on disk, in bytes.
+    sampling : Sampling
+        How answers are drawn where requests do not say.
+    notice : callable
+        Receives a sentence about what happens.
+
+    Returns
+    -------
+    Server
+        The server; its engine has to be closed.
+
+    Raises
+    ------
+    OctavoError
+        The disk refuses.
+    """
+    heads = source_heads(llama, library, notice)
+    llama.reset()
+    kept = KeptPrompts(library.folder / "prompts", library.model_hash, llama.context.kv_type, kept_bytes)
+    documents = Documents(llama, library, job)
+    documents.open_all()
+    sequences = Sequences(llama, kept, documents, int(_IDLE_SHARE * free_memory().n_bytes))
+    sequences.warm_up()
+    release_threads()  # from now on the engine's thread computes
+    limits = {"n_running": n_parallel, "n_waiting": n_waiting}
+    attention = llama.attention
+    engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
+    documents.when_removed = engine.forget
+    embeddings = Embeddings(engine)
+    finder, template = Finder(engine, documents, library, heads), ChatTemplate(llama)
+    return Server(engine, documents, finder, template, embeddings, kept, sampling, attention, int(time.time()))
+
+
+def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
+    """Put the application together.
+
+    Parameters
+    ----------
+    server : Server
+        What answers. It is closed with the application.
+    hosts : iterable of str
+        Names by which the server may be asked, besides addresses and localhost.
+    key : str, optional
+        What requests must bring.
+    most_bytes : int
+        Largest body, in bytes.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await server.documents.resume()
+        yield
+        await server.documents.close()
+        server.engine.close()
+        server.embeddings.close()
+        server.kept.close()
+
+    guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)
+    app = Starlette(
+        routes=[route for module in _MODULES for route in module.routes],
+        middleware=[guard],
+        exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
+        lifespan=lifespan,
+    )
+    app.state.server = server
+    return app
+
+
+def refusal(path: str, problem: RequestError) -> Response:
+    """Return the response that tells why a request is refused, in the form of the path's API."""
+    told = messages.anthropic_error if path.startswith("/v1/messages") else openai_error
+    return JSONResponse(told(problem), problem.status)
+
+
+async def _failed(request: Request, problem: Exception) -> Response:
+    known = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
+    return refusal(request.url.path, known)
+
+
+async def _no_route(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    path = request.url.path
+    message = f"There is no {path}." if problem.status_code == 404 else f"{request.method} is not for {path}."
+    return refusal(path, RequestError(message, problem.status_code))
+
+
+async def _broken(request: Request, problem: Exception) -> Response:
+    message = f"The server failed: {type(problem).__name__}. Its log says more."
+    return refusal(request.url.path, RequestError(message, 500))

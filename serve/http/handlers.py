@@ -1,0 +1,71 @@
+"""What all handlers of the server share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+
+if TYPE_CHECKING:
+    from ...ask.session import Sampling
+    from ..apis.embeddings import Embeddings
+    from ..engine.engine import Engine
+    from ..engine.prompt_cache import KeptPrompts
+    from ..library.document_finder import Finder
+    from ..library.served_library import Documents
+    from ..prompt.template import ChatTemplate
+
+
+@dataclass(frozen=True)
+class Server:
+    """A model and its documents.
+
+    Parameters
+    ----------
+    engine : Engine
+        Generates.
+    documents : Documents
+        The documents that are read, and those that are being read.
+    finder : Finder
+        Finds the document that a question is about, or excerpts of several.
+    template : ChatTemplate
+        The model's chat template.
+    embeddings : Embeddings
+        Computes embeddings, where the model can.
+    kept : KeptPrompts
+        Prompts on disk.
+    sampling : Sampling
+        How answers are drawn where requests do not say.
+    attention : str
+        How tokens attend, unless a request says otherwise.
+    started : int
+        When the server was started, in seconds since 1970.
+    """
+
+    engine: Engine
+    documents: Documents
+    finder: Finder
+    template: ChatTemplate
+    embeddings: Embeddings
+    kept: KeptPrompts
+    sampling: Sampling
+    attention: str
+    started: int
+
+    def close(self) -> None:
+        """End the engine, and wait until prompts are kept. It may be closed again."""
+        self.engine.close()
+        self.kept.close()
+
+    def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
+        """Return how an answer is drawn: as a request says, and else as the server was told. Any integer is a seed."""
+        known = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
+        known |= {} if seed is None else {"seed": seed % (2**32 - 1)}
+        return replace(self.sampling, **known)
+
+
+def server_of(request: Request) -> Server:
+    """Return the server that a request came to."""
+    server: Server = request.app.state.server
+    return server

@@ -1,0 +1,49 @@
+"""The page at `/`: three files that lie beside this module, served as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+FOLDER = Path(__file__).parents[1] / "page"
+
+#: What the page may do: load its own files and talk to its own server. Scripts cannot write HTML: documents and
+#: answers enter the page as text. The only image is the icon, which index.html holds as a data URL.
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "img-src 'self' data:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def _route(path: str, name: str, media_type: str) -> Route:
+    """Return the route of one file."""
+
+    def endpoint(request: Request) -> Response:
+        return Response((FOLDER / name).read_bytes(), media_type=media_type, headers=HEADERS)
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+routes: list[Route] = [
+    _route("/", "index.html", "text/html"),
+    _route("/page.js", "page.js", "text/javascript"),
+    _route("/page.css", "page.css", "text/css"),
+]

@@ -1,0 +1,119 @@
+"""What the handlers of all APIs do alike: read a body, watch who listens, and stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from ...errors import OctavoError
+from .api_error import RequestError
+
+Body = TypeVar("Body", bound=BaseModel)
+Event = TypeVar("Event")
+
+
+async def parsed(request: Request, kind: type[Body]) -> Body:
+    """Read a JSON body.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    kind : type of BaseModel
+        What it must be.
+
+    Raises
+    ------
+    RequestError
+        It is no JSON, or a field is not what it must be.
+    """
+    try:
+        return kind.model_validate(json.loads(await request.body()))
+    except ClientDisconnect as problem:
+        raise RequestError("The body ended before it was whole.") from problem
+    except (ValueError, RecursionError) as problem:
+        if not isinstance(problem, ValidationError):
+            raise RequestError(f"The body is no JSON: {problem}.") from problem
+        first = problem.errors()[0]
+        field = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or "[" not in part)
+        raise RequestError(f"{field or 'The body'}: {first['msg']}.", param=field or None) from problem
+
+
+def client_of(request: Request) -> str:
+    """Return who asks, for a fair queue: where from, and with which key."""
+    return f"{request.client.host if request.client else ''} {request.headers.get('authorization', '')}"
+
+
+async def connected(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """Yield the events of a generator, which is closed when the client hangs up.
+
+    Raises
+    ------
+    RequestError
+        The client has hung up: nobody reads what it says.
+    """
+    gone = asyncio.create_task(_disconnected(request))
+    coming: asyncio.Future[Event] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            await asyncio.wait({coming, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                raise RequestError("The client has hung up.", 499)
+            try:
+                yield coming.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        gone.cancel()
+        if coming is not None and not coming.done():  # also where the server stops
+            coming.cancel()
+            await asyncio.wait({coming})
+        await events.aclose()
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str] | None = None) -> Response:
+    """Stream lines as server-sent events. An error on the way is the last event; a client that hangs up ends the work.
+
+    Parameters
+    ----------
+    lines : async generator of str
+        The data of the events; an event's name may come before it, as "event: NAME\\ndata: ...".
+    failure : callable, optional
+        Returns the line that tells an error; by default in OpenAI's form.
+    """
+    told = failure or (lambda problem: json.dumps(openai_error(problem)))
+    headers = {"Cache-Control": "no-cache"}
+    return StreamingResponse(_events(lines, told), media_type="text/event-stream", headers=headers)
+
+
+async def _events(lines: AsyncGenerator[str, None], told: Callable[[RequestError], str]) -> AsyncIterator[str]:
+    async with aclosing(lines):
+        try:
+            async for line in lines:
+                yield _event(line)
+        except OctavoError as problem:
+            yield _event(told(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
+
+
+def _event(line: str) -> str:
+    return f"{line}\n\n" if line.startswith("event: ") else f"data: {line}\n\n"
+
+
+def openai_error(problem: RequestError) -> dict[str, Any]:
+    """Return an error in OpenAI's form."""
+    told = {"message": str(problem), "type": problem.kind, "param": problem.param, "code": problem.code}
+    return {"error": told}

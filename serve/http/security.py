@@ -1,0 +1,100 @@
+"""What comes before every request: who may ask, from which page, and how much may be sent."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .api_error import RequestError
+
+#: Paths that tell nothing, and need no key: the page asks for the key itself.
+_OPEN = ("/", "/page.js", "/page.css", "/health")
+
+
+class Guard:
+    """Refuses what does not come from where it should; each API tells a refusal in its own form.
+
+    A page of another site can have the browser send requests to this machine, also under a name of its own that leads
+    here (DNS rebinding). So the names of hosts are checked, and the origins that browsers tell.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What answers.
+    refuse : callable
+        Returns the response to a path that tells why it is refused.
+    hosts : iterable of str
+        Names by which the server may be asked, besides addresses and localhost.
+    key : str, optional
+        What requests must bring as a bearer token or as x-api-key.
+    most_bytes : int
+        Largest body, in bytes.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        refuse: Callable[[str, RequestError], ASGIApp],
+        hosts: Iterable[str],
+        key: str | None,
+        most_bytes: int,
+    ) -> None:
+        self._app, self._refuse = app, refuse
+        self._hosts, self._key, self._most_bytes = {*(host.lower() for host in hosts), "localhost"}, key, most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or say why it is refused."""
+        if scope["type"] == "http" and (refusal := self._refusal(scope, Headers(scope=scope))) is not None:
+            await self._refuse(scope["path"], refusal)(scope, receive, send)
+        else:
+            await self._app(scope, self._limited(receive) if scope["type"] == "http" else receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> RequestError | None:
+        host = headers.get("host", "")
+        if not self._is_known(host):
+            return RequestError(f"This server does not answer to the name {host}: give it with --allow-host.", 403)
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return RequestError(f"Pages of {origin} may not ask this server.", 403)
+        if self._key is not None and scope["path"] not in _OPEN and not self._has_key(headers):
+            return RequestError("A key is needed: send it as a bearer token.", 401, "invalid_api_key")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > self._most_bytes:
+            return self._too_large()
+        return None
+
+    def _is_known(self, host: str) -> bool:
+        """Whether a Host header names this server: an address cannot be bound to another one, a name can."""
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        try:
+            ip_address(name.strip("[]"))
+        except ValueError:
+            return name.lower() in self._hosts
+        return True
+
+    def _has_key(self, headers: Headers) -> bool:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = token if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        return hmac.compare_digest(given.encode(), (self._key or "").encode())
+
+    def _too_large(self) -> RequestError:
+        return RequestError(f"The body is larger than {self._most_bytes / 2**20:,.0f} MiB.", 413)
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Stop a body that says nothing of its size, and is too large."""
+        n_bytes = 0
+
+        async def limited() -> Message:
+            nonlocal n_bytes
+            message = await receive()
+            if message["type"] == "http.request":
+                n_bytes += len(message.get("body", b""))
+                if n_bytes > self._most_bytes:
+                    raise self._too_large()
+            return message
+
+        return limited

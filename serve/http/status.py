@@ -1,0 +1,124 @@
+"""What the server says of itself: models, tokens, health and figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from ...runtime.prompt import TEMPLATE_NAME, special_tokens
+from .api_error import RequestError
+from .handlers import Server, server_of
+from .requests import parsed
+
+
+def _model(server: Server) -> dict[str, Any]:
+    """The model as OpenAI's API has it, with what llama.cpp's server and octavo add."""
+    llama = server.engine.llama
+    known = {"id": server.engine.name, "object": "model", "created": server.started, "owned_by": "octavo"}
+    meta = {"n_ctx": llama.n_ctx(), "n_ctx_train": llama._model.n_ctx_train(), "n_vocab": llama.n_vocab()}
+    meta |= {"n_params": llama._model.n_params(), "attention": server.attention}
+    return {**known, "meta": meta}
+
+
+async def models(request: Request) -> Response:
+    """Answer GET /v1/models."""
+    return JSONResponse({"object": "list", "data": [_model(server_of(request))]})
+
+
+async def model(request: Request) -> Response:
+    """Answer GET /v1/models/ID."""
+    known = _model(server_of(request))
+    if request.path_params["id"] != known["id"]:
+        raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
+    return JSONResponse(known)
+
+
+class TokenizeBody(BaseModel):
+    """A text, as llama.cpp's server takes it, or as vLLM's does: as `prompt`."""
+
+    content: str = Field(validation_alias=AliasChoices("content", "prompt"))
+    add_special: bool = Field(False, validation_alias=AliasChoices("add_special", "add_special_tokens"))
+    parse_special: bool = True
+
+
+async def tokenize(request: Request) -> Response:
+    """Answer POST /tokenize."""
+    body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
+    tokens = llama.tokenize(body.content.encode(), add_bos=body.add_special, special=body.parse_special)
+    return JSONResponse({"tokens": list(tokens), "count": len(tokens)})
+
+
+class DetokenizeBody(BaseModel):
+    """Tokens, as llama.cpp's server takes them."""
+
+    tokens: list[int]
+
+
+async def detokenize(request: Request) -> Response:
+    """Answer POST /detokenize."""
+    body, llama = await parsed(request, DetokenizeBody), server_of(request).engine.llama
+    if any(not 0 <= token < llama.n_vocab() for token in body.tokens):
+        raise RequestError(f"There are only tokens from 0 to {llama.n_vocab() - 1}.", param="tokens")
+    text = b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
+    return JSONResponse({"content": text, "prompt": text})
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """Answer GET /tokenizer_info, as vLLM's server does: lm-eval then needs no tokenizer of its own."""
+    llama = server_of(request).engine.llama
+    names = {name: text or None for name, text in special_tokens(llama._model).items()}
+    return JSONResponse({**names, "chat_template": llama.metadata.get(TEMPLATE_NAME)})
+
+
+async def health(request: Request) -> Response:
+    """Answer GET /health."""
+    return JSONResponse({"status": "ok"})
+
+
+#: What each figure of /metrics says.
+_HELP = {
+    "requests": "Requests that were begun",
+    "failed": "Requests that failed",
+    "cancelled": "Requests whose clients hung up",
+    "prompt_tokens": "Tokens of prompts, those of documents included",
+    "cached_tokens": "Tokens of prompts that were not computed, as they were known",
+    "answer_tokens": "Tokens of answers",
+    "prompt_seconds": "Seconds from the beginning of requests to their first tokens",
+    "answer_seconds": "Seconds from the first tokens of answers to the last",
+}
+
+
+async def metrics(request: Request) -> Response:
+    """Answer GET /metrics, in the form of Prometheus."""
+    server = server_of(request)
+    engine, lines = server.engine, list[str]()
+    for name, value in asdict(engine.totals).items():
+        full = f"octavo_{name}_total"
+        lines += [f"# HELP {full} {_HELP[name]}.", f"# TYPE {full} counter", f"{full} {value}"]
+    gauges = {
+        "requests_running": (engine.n_running, "Requests that are worked on"),
+        "requests_waiting": (engine.n_waiting, "Requests that wait"),
+        "held_tokens": (engine.sequences.n_tokens, "Tokens of conversations in memory, without documents"),
+        "kept_prompts_bytes": (server.kept.n_bytes, "Prompts on disk, in bytes"),
+        "documents": (len(server.documents.list()), "Documents that are read, or being read"),
+    }
+    for name, (number, text) in gauges.items():
+        full = f"octavo_{name}"
+        lines += [f"# HELP {full} {text}.", f"# TYPE {full} gauge", f"{full} {number}"]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+routes = [
+    Route("/v1/models", models, methods=["GET"]),
+    Route("/v1/models/{id:path}", model, methods=["GET"]),
+    Route("/tokenize", tokenize, methods=["POST"]),
+    Route("/detokenize", detokenize, methods=["POST"]),
+    Route("/tokenizer_info", tokenizer_info, methods=["GET"]),
+    Route("/health", health, methods=["GET"]),
+    Route("/metrics", metrics, methods=["GET"]),
+]

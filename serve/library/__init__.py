@@ -1,0 +1,1 @@
+"""The documents that the server answers from."""

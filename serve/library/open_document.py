@@ -1,0 +1,142 @@
+"""What an answer is given from: a document that was read, or excerpts of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...ask.document_set import Shelved
+from ...ask.excerpts import LaidOut
+from ...ask.passages import Passage, TokenText, passages
+from ...documents.document import Place
+from ...runtime.document.index import Index
+from ...runtime.llama import Llama
+from ...runtime.query_recorder import Recorder
+
+#: Passages that are named as sources of an answer.
+_MOST_SOURCES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class OpenDocument:
+    """A document that was read.
+
+    Parameters
+    ----------
+    id : str
+        What clients call it.
+    path : Path
+        Folder of its index.
+    index : Index
+        The index, which all conversations share.
+    described : dict
+        What the index's manifest says of the document.
+    n_head : int
+        Tokens of the prompt before its text.
+    """
+
+    id: str
+    path: Path
+    index: Index
+    described: dict[str, Any]
+    n_head: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of its file."""
+        return str(self.described["name"])
+
+    @property
+    def documents(self) -> list[OpenDocument]:
+        """Return the documents that are read for an answer."""
+        return [self]
+
+    @property
+    def n_tokens(self) -> int:
+        """Return how many tokens it has, with the prompt's head before it."""
+        return len(self.index.tokens)
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory that its keys and values take: they are mapped."""
+        return 0
+
+    def text(self, llama: Llama) -> TokenText:
+        """Return its text, as it was read."""
+        if not self._texts:
+            self._texts.append(TokenText.of_document(llama, self.index.tokens[self.n_head :], self.described))
+        return self._texts[0]
+
+    @cached_property
+    def _texts(self) -> list[TokenText]:
+        return []
+
+    @property
+    def places(self) -> list[Place]:
+        """Return where its pages and headings begin."""
+        return [Place(*place) for place in self.described.get("places", ())]
+
+    def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
+        """Return the passages that the answer comes from whose queries were recorded."""
+        attended = recorder.attended(self.index)[:, self.n_head :]
+        return [Source(self, each) for each in passages(self.text(llama), self.places, attended, _MOST_SOURCES)]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenExcerpts:
+    """Excerpts of documents that were read, in the place of a document.
+
+    Parameters
+    ----------
+    laid_out : LaidOut
+        The excerpts as one context.
+    opened : mapping of Shelved to OpenDocument
+        The documents that they are of, the likeliest first.
+    """
+
+    laid_out: LaidOut
+    opened: Mapping[Shelved, OpenDocument]
+
+    @property
+    def documents(self) -> list[OpenDocument]:
+        """Return the documents that they are of, the likeliest first."""
+        return list(self.opened.values())
+
+    @property
+    def index(self) -> Index:
+        """Return the index of the excerpts."""
+        return self.laid_out.index
+
+    @property
+    def n_tokens(self) -> int:
+        """Return how many tokens they have, with the prompt's head before them."""
+        return len(self.index.tokens)
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory that their keys and values take."""
+        return self.index.n_bytes
+
+    def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
+        """Return the passages that the answer comes from whose queries were recorded, each with its document."""
+
+        def text_of(document: Shelved) -> tuple[TokenText, list[Place]]:
+            opened = self.opened[document]
+            return opened.text(llama), opened.places
+
+        found = self.laid_out.passages(recorder.attended(self.index), text_of, _MOST_SOURCES)
+        return [Source(self.opened[document], passage) for document, passage in found]
+
+
+class Source(NamedTuple):
+    """A passage that an answer comes from, and its document."""
+
+    document: OpenDocument
+    passage: Passage
+
+
+#: What comes before a prompt.
+Opened = OpenDocument | OpenExcerpts

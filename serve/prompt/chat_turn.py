@@ -1,0 +1,168 @@
+"""A turn of a conversation, whatever API it came by: messages in; text, calls and sources out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...ask.reads import WHOLE
+from ..engine.request import End, Request, TokenLogprob
+from ..http.api_error import RequestError
+from ..http.handlers import Server
+from .template import Message
+from .tools import CallFinder, ToolCall, calls_grammar, grammar_of
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked.
+
+    Parameters
+    ----------
+    messages : sequence of messages
+        The conversation, in OpenAI's form, with contents as text.
+    request : Request
+        How the answer is drawn; its tokens are filled in here.
+    documents : sequence of str
+        Ids, names or patterns of the documents that the conversation is over.
+    reads : str
+        What the answer is given from: the document that the question is about, or excerpts of all, one of READS
+        (ask/reads.py).
+    tools : sequence of dict
+        Functions that the model may call, in OpenAI's form.
+    choice : str
+        "none", "auto", "required", or the name of a function that must be called.
+    parallel : bool
+        Whether an answer may have several calls.
+    schema : dict, optional
+        JSON schema of the answer.
+    options : mapping
+        Further variables of the chat template.
+    """
+
+    messages: Sequence[Message]
+    request: Request
+    documents: Sequence[str] = ()
+    reads: str = WHOLE
+    tools: Sequence[dict[str, Any]] = ()
+    choice: str = "auto"
+    parallel: bool = True
+    schema: dict[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of an answer's text."""
+
+    text: str
+    logprobs: Sequence[TokenLogprob] = ()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of an answer: `reason` is "stop", "length" or "tool_calls"."""
+
+    reason: str
+    end: End
+
+
+Event = Text | ToolCall | Finished
+
+
+async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
+    """Return the request to the engine that an ask makes.
+
+    Parameters
+    ----------
+    server : Server
+        What answers.
+    ask : Ask
+        What is asked.
+    checked : bool
+        Whether the engine must be ready to take it now.
+
+    Raises
+    ------
+    RequestError
+        The document is unknown, excerpts cannot be laid out, the template refuses the messages, a form cannot be turned
+        into a grammar, or the engine would refuse the request.
+    """
+    if not ask.messages:
+        raise RequestError("There are no messages.", param="messages")
+    tools = ask.tools if ask.choice != "none" else ()
+    grammar = ask.request.grammar
+    if _forces(ask):
+        grammar = calls_grammar(tools, None if ask.choice == "required" else ask.choice)
+    elif ask.schema is not None:
+        grammar = grammar_of(ask.schema, "response_format")
+    stops = [*ask.request.stop, *server.template.stops]
+    made = replace(ask.request, grammar=grammar, stop=stops)
+    if not ask.documents:
+        made = replace(made, tokens=server.template.tokens(ask.messages, tools, ask.options))
+    else:
+        document = await server.finder.open(ask.documents, ask.reads, _question(ask.messages))
+        made = replace(made, document=document, tokens=server.template.after_document(ask.messages, tools))
+    if checked:
+        server.engine.check(made)
+    return made
+
+
+async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[Event, None]:
+    """Generate an answer. To close the generator stops the work.
+
+    Parameters
+    ----------
+    server : Server
+        What answers.
+    ask : Ask
+        What is asked.
+    request : Request
+        What `prepared` made of it.
+
+    Yields
+    ------
+    Text, ToolCall or Finished
+        What the answer is made of, in order, and its end.
+
+    Raises
+    ------
+    OctavoError
+        The engine refuses the request, or fails.
+    """
+    names = [tool["function"]["name"] for tool in ask.tools] if ask.choice != "none" else []
+    finder = CallFinder(names, _forces(ask)) if names else None
+    called = False
+    async with aclosing(server.engine.stream(request)) as events:
+        async for event in events:
+            if not isinstance(event, End):
+                if finder is None:
+                    yield Text(event.text, event.logprobs)
+                    continue
+                found = finder.add(event.text)
+                if event.logprobs:
+                    yield Text("", event.logprobs)
+            else:
+                found = finder.end() if finder else []
+            for each in found:
+                if isinstance(each, str):
+                    yield Text(each)
+                elif ask.parallel or not called:
+                    called = True
+                    yield each
+            if isinstance(event, End):
+                reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
+                yield Finished(reason, event)
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """The last question, and the one before it, which it may go on from."""
+    asked = [str(message["content"]) for message in messages if message["role"] == "user"]
+    return "\n".join(asked[-2:])
+
+
+def _forces(ask: Ask) -> bool:
+    """Whether a function must be called."""
+    return bool(ask.tools) and ask.choice not in ("none", "auto")

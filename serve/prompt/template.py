@@ -1,0 +1,237 @@
+"""Make a prompt's tokens of a conversation, by the model's own chat template.
+
+What users wrote never becomes control tokens: the template is rendered with a mark in place of each message's text, and
+cut at the marks. The parts between are the template's; texts are tokenized on their own, as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+from ...runtime.llama import Llama
+from ...runtime.prompt import TEMPLATE_NAME, Prompt, special_tokens
+from ..http.api_error import RequestError
+from .tools import call_text, response_text, tools_text
+
+#: A message in OpenAI's form, but for its content, which is text.
+Message = Mapping[str, Any]
+
+
+class ChatTemplate:
+    """The chat template of a model.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model; only its tokenizer is used.
+
+    Attributes
+    ----------
+    stops : list of str
+        Texts that end an answer besides the model's own tokens.
+    """
+
+    def __init__(self, llama: Llama) -> None:
+        self._llama = llama
+        template = None if llama.template_problem else llama.metadata.get(TEMPLATE_NAME)
+        self._formatter = template and Jinja2ChatFormatter(template, **special_tokens(llama._model))
+        self.stops = Prompt(llama, has_document=False).stops
+
+    def tokens(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Return the tokens of a conversation up to where the answer begins.
+
+        Parameters
+        ----------
+        messages : sequence of messages
+            The conversation. If the last one is the assistant's, the answer goes on with it.
+        tools : sequence of dict
+            Functions that the model may call, in OpenAI's form.
+        options : mapping, optional
+            Further variables of the template, such as `enable_thinking`.
+
+        Raises
+        ------
+        RequestError
+            The template refuses the conversation.
+        """
+        messages, begun = _begun(messages)
+        if self._formatter is None:
+            return self._plain(messages, tools) + self._text(begun)
+        knows_tools = bool(tools) and self._knows(tools)
+        if tools and not knows_tools:
+            messages = _with_system(_as_texts(messages), tools_text(tools))
+        texts = [message["content"] for message in messages]
+        marks = [f"[octavo:message-{number}]" for number in range(len(messages))]
+        marked = [
+            {**message, "content": mark if text else ""}
+            for message, mark, text in zip(messages, marks, texts, strict=True)
+        ]
+        shown = list(tools) if knows_tools else None
+        try:
+            rendered = self._render(marked, shown, options)
+        except RequestError:
+            if messages[0]["role"] != "system" or len(messages) == 1:
+                raise
+            return self.tokens(_without_system(messages), tools if knows_tools else (), options) + self._text(begun)
+        parts, rest = [], rendered
+        for mark, text in zip(marks, texts, strict=True):
+            if text:
+                before, found, rest = rest.partition(mark)
+                if not found or any(other in before for other in marks):
+                    return self._whole(messages, shown, options) + self._text(begun)
+                parts += self._special(before) + self._text(text)
+        if any(mark in rest for mark in marks):
+            return self._whole(messages, shown, options) + self._text(begun)
+        return parts + self._special(rest) + self._text(begun)
+
+    def after_document(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+        """Return the tokens of a conversation over a document: those that come after the document.
+
+        Parameters
+        ----------
+        messages, tools
+            As in `tokens`.
+        """
+        messages, begun = _begun(messages)
+        messages = _as_texts(messages)
+        if tools:
+            messages = _with_system(messages, tools_text(tools))
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        turns = _merged([message for message in messages if message["role"] != "system"])
+        if not turns or turns[0]["role"] != "user":
+            raise RequestError("A conversation over a document begins with the user's question.", param="messages")
+        prompt = Prompt(self._llama, has_document=True, system=system)
+        tokens = prompt.first_question(turns[0]["content"])
+        for message in turns[1:]:
+            if message["role"] == "user":
+                tokens += prompt.next_question(message["content"])
+            else:
+                tokens += self._text(message["content"])
+        return tokens + self._text(begun)
+
+    def _plain(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[int]:
+        """Tokens of a conversation with a model that has no chat template."""
+        messages = _as_texts(messages)
+        if tools:
+            messages = _with_system(messages, tools_text(tools))
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        turns = _merged([message for message in messages if message["role"] != "system"])
+        prompt = Prompt(self._llama, has_document=False, system=system)
+        tokens: list[int] = []
+        for number, message in enumerate(turns):
+            if message["role"] != "user":
+                tokens += self._text(f" {message['content']}")
+            else:
+                question = message["content"]
+                tokens += prompt.next_question(question) if number else prompt.first_question(question)
+        return tokens
+
+    def _knows(self, tools: Sequence[dict[str, Any]]) -> bool:
+        """Whether the template tells the model of tools."""
+        asked = [{"role": "user", "content": "?"}]
+        try:
+            return self._render(asked, list(tools), None) != self._render(asked, None, None)
+        except RequestError:
+            return False
+
+    def _render(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None
+    ) -> str:
+        """Render the template. Raise RequestError if it refuses."""
+        assert self._formatter
+        known = [_with_arguments(message) for message in messages]
+        try:
+            return str(self._formatter(messages=known, tools=tools, **(options or {})).prompt)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as problem:  # Jinja's, and whatever the template's expressions raise
+            what = str(problem) or type(problem).__name__
+            raise RequestError(f"The model's chat template refuses the messages: {what}", param="messages") from problem
+
+    def _whole(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None
+    ) -> list[int]:
+        """Tokens by a template that changes texts: then texts may hold no control tokens."""
+        for message in messages:
+            if self._special(message["content"]) != self._text(message["content"]):
+                raise RequestError(
+                    "A message holds the text of a control token, and this model's chat template changes messages: "
+                    "they cannot be told apart.",
+                    param="messages",
+                )
+        return self._special(self._render(messages, tools, options))
+
+    def _special(self, text: str) -> list[int]:
+        return self._llama.tokenize(text.encode(), add_bos=False, special=True) if text else []
+
+    def _text(self, text: str) -> list[int]:
+        return self._llama.tokenize(text.encode(), add_bos=False, special=False) if text else []
+
+
+def _begun(messages: Sequence[Message]) -> tuple[list[Message], str]:
+    """Split off an answer that is begun already."""
+    last = messages[-1]
+    if last["role"] == "assistant" and not last.get("tool_calls"):
+        return list(messages[:-1]), last["content"]
+    return list(messages), ""
+
+
+def _with_arguments(message: Message) -> dict[str, Any]:
+    """Give a message whose calls have their arguments as objects: templates write them as JSON."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        try:
+            arguments = json.loads(call["function"]["arguments"])
+        except ValueError:
+            arguments = call["function"]["arguments"]
+        calls.append({**call, "function": {**call["function"], "arguments": arguments}})
+    known = {name: value for name, value in message.items() if value is not None and name != "tool_calls"}
+    return {**known, "tool_calls": calls} if calls else known
+
+
+def _as_texts(messages: Sequence[Message]) -> list[Message]:
+    """Write calls and their results as texts, for templates that do not know them."""
+    texts: list[Message] = []
+    for message in messages:
+        role, content = message["role"], message["content"]
+        if role == "tool":
+            texts.append({"role": "user", "content": response_text(content)})
+        elif message.get("tool_calls"):
+            calls = "\n".join(call_text(call) for call in message["tool_calls"])
+            texts.append({"role": role, "content": f"{content}\n{calls}".strip()})
+        else:
+            texts.append(message)
+    return texts
+
+
+def _with_system(messages: Sequence[Message], text: str) -> list[Message]:
+    """Add a text to the system message."""
+    if messages and messages[0]["role"] == "system":
+        return [{"role": "system", "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """Put the system message before the first question, for templates without system messages."""
+    system, first, *others = messages
+    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *others]
+
+
+def _merged(messages: Sequence[Message]) -> list[Message]:
+    """Join messages of the same role that follow each other."""
+    merged: list[Message] = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**merged[-1], "content": f"{merged[-1]['content']}\n\n{message['content']}"}
+        else:
+            merged.append(message)
+    return merged

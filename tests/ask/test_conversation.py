@@ -1,0 +1,72 @@
+"""Conversations that are kept: what goes on, and what is refused."""
+
+import pytest
+
+import octavo
+from octavo import OctavoError
+from octavo.ask.session import Sampling, Session
+from octavo.runtime.prompt import Prompt
+
+DOCUMENT = "The sky is blue. " * 8
+
+
+def new_session(model, text=DOCUMENT, **options):
+    llama = octavo.Llama(model, n_ctx=1024, n_threads=2, **options)
+    prompt = Prompt(llama)
+    llama.eval(prompt.head() + prompt.document(text))
+    return Session(llama, Sampling(max_tokens=6, temperature=0))
+
+
+@pytest.fixture
+def saved(tiny_model, tmp_path):
+    session = new_session(tiny_model)
+    session.ask("Why?")
+    path = tmp_path / "talk.safetensors"
+    assert session.save(str(path)) == path
+    return session, path
+
+
+@pytest.mark.parametrize("options", [{}, {"attention": "h2o", "budget": 0.9}, {"type_k": 8, "type_v": 8}])
+def test_it_goes_on_as_if_it_had_not_been_left(saved, tiny_model, options):
+    """By its keys and values; or, where they are stored otherwise or forgotten, by its tokens."""
+    session, path = saved
+    other = new_session(tiny_model, **options)
+    other.load(str(path))
+    assert other.n_tokens == session.n_tokens
+    assert other.conversation().tokens == session.conversation().tokens
+    expected = session.ask("And then?").text
+    answer = other.ask("And then?").text
+    if not options:
+        assert answer == expected
+        assert "".join(other.regenerate()) == expected
+
+
+def test_what_is_refused_leaves_the_conversation_as_it_is(saved, tiny_model, tmp_path):
+    _, path = saved
+    other = new_session(tiny_model, DOCUMENT + "It rains.")
+    other.ask("Why?")
+    before = other.conversation()
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(path.read_bytes()[:200])
+    empty = tmp_path / "empty.safetensors"
+    empty.write_bytes(b"")
+    for name, message in (
+        (path, "over another document"),
+        (damaged, "is no conversation"),
+        (empty, "is no conversation"),
+        (tmp_path / "nothing", "There is no conversation"),
+    ):
+        with pytest.raises(OctavoError, match=message):
+            other.load(str(name))
+        now = other.conversation()
+        assert (now.tokens, now.unread, now.last) == (before.tokens, before.unread, before.last)
+    other.ask("And then?")
+
+
+def test_a_conversation_with_another_model(saved, tmp_path):
+    from helpers import tiny_models
+
+    _, path = saved
+    other = new_session(tiny_models.write_model(tmp_path / "qwen.gguf", "qwen2"))
+    with pytest.raises(OctavoError, match="was with another model"):
+        other.load(str(path))

@@ -1,0 +1,130 @@
+"""Which document a question is about, against what reading the documents gives in float64."""
+
+import shutil
+
+import numpy as np
+import pytest
+from helpers.index_builds import Recorded
+
+from octavo.ask import document_set as shelf_module
+from octavo.ask.document_set import open_shelf
+from octavo.ask.question_queries import attention_shares, question_queries
+from octavo.ask.word_scores import WordScores
+from octavo.errors import OctavoError
+from octavo.library.open_index import Source
+from octavo.progress import of_many
+from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.llama import Llama
+from octavo.runtime.prompt import Prompt
+from octavo.runtime.query_recorder import QueryHead
+from octavo.runtime.store.model_library import Library
+
+QUESTION = "Which ship passed the island?"
+HEADS = [QueryHead(0, 0, 0), QueryHead(1, 1, 1), QueryHead(2, 0, 1)]
+TEXTS = {
+    "short.txt": "The Petrel passed at noon.",
+    "middle.txt": "Nobody wrote down the ships of that year. " * 9,
+    "long.txt": "The keeper of the island lighthouse wrote down each ship. " * 26,
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tiny_model):
+    return Llama(tiny_model, n_ctx=4096, n_threads=2)
+
+
+@pytest.fixture
+def library(tiny_model, tmp_path):
+    return Library.of(tiny_model, tmp_path)
+
+
+@pytest.fixture
+def open_on(llama, library, tmp_path):
+    """open_on(names): a shelf, and the sentences that were said."""
+
+    def opened(names):
+        for name in names:
+            if name in TEXTS:
+                (tmp_path / name).write_text(TEXTS[name])
+        said = []
+        sources = [Source(tmp_path / name) for name in names]
+        shelf = open_shelf(llama, library, sources, HEADS, of_many(Recorded(), 1), 2, said.append, "dense")
+        return shelf, said
+
+    return opened
+
+
+def rows_of(llama, text):
+    """Keys that reading a document gives, without those of the prompt's head; and how many tokens it has."""
+    prompt = Prompt(llama)
+    llama.reset()
+    llama.read(prompt.head() + prompt.document(text))
+    keys = [as_floats(llama.context.cache.rows(node.kv_layer)[0]) for node in llama.context.nodes]
+    n_tokens = llama.n_tokens
+    llama.reset()
+    return [keys[head.node][head.kv_head, len(prompt.head()) :] for head in HEADS], n_tokens
+
+
+def test_documents_are_found_by_their_words_and_by_what_the_question_attends(llama, open_on):
+    shelf, _ = open_on(TEXTS)
+    found = shelf.look(QUESTION).found
+    assert llama.n_tokens == 0
+    queries = question_queries(llama, HEADS, QUESTION)
+    scores = np.zeros((len(HEADS), len(queries[0].queries), len(TEXTS)), np.float32)
+    for number, text in enumerate(TEXTS.values()):
+        keys, n_tokens = rows_of(llama, text)
+        for head, (query, own) in enumerate(zip(queries, keys, strict=True)):
+            turned = query.rope.turned(query.queries, n_tokens - query.n_before)
+            scores[head, :, number] = (turned.astype(np.float64) @ own.T).max(axis=1)
+    shares = attention_shares(scores)
+    prompt = Prompt(llama)
+    words = WordScores([np.array(prompt.document(text), np.int32) for text in TEXTS.values()])
+    words = words.of(prompt.question(f" {QUESTION}"))
+    expected = (words - words.mean()) / words.std() + 0.5 * (shares - shares.mean()) / shares.std()
+    by_name = {each.document.name: each for each in found}
+    for name, share, score in zip(TEXTS, shares, expected, strict=True):
+        assert by_name[name].share == pytest.approx(share, abs=1e-3)
+        assert by_name[name].score == pytest.approx(score, abs=2e-2)
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+
+
+def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on, monkeypatch):
+    shelf, _ = open_on(TEXTS)
+    monkeypatch.setattr(shelf_module, "_LOOKED_AT", 2)
+    words = shelf.words.of(Prompt(llama).question(f" {QUESTION}"))
+    best = {shelf.documents[i].name for i in np.argsort(-words)[:2]}
+    found = shelf.look(QUESTION).found
+    assert {each.document.name for each in found} == best
+    assert sum(each.share for each in found) == pytest.approx(1, abs=1e-4)
+
+
+def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):
+    shelf, _ = open_on(TEXTS)
+    shelf._heads = []
+    words = shelf.words.of(Prompt(llama).question(f" {QUESTION}"))
+    assert shelf.look(QUESTION).found[0].document.name == shelf.documents[int(words.argmax())].name
+
+
+def test_a_damaged_index_is_made_again(llama, open_on):
+    shelf, said = open_on(TEXTS)
+    before = shelf.look(QUESTION).found
+    shelf, said = open_on(TEXTS)
+    for document in shelf.documents:
+        (document.folder / "layer-001.safetensors").write_bytes(b"damaged")
+    after = shelf.look(QUESTION).found
+    assert [(each.document.name, each.share, each.score) for each in after] == [
+        (each.document.name, each.share, each.score) for each in before
+    ]
+    assert sum("is damaged, so it is made again" in sentence for sentence in said) == len(TEXTS)
+
+
+def test_a_document_that_cannot_be_read_is_left_out(open_on, tmp_path):
+    shelf, said = open_on(["short.txt", "gone.txt"])
+    assert [document.name for document in shelf.documents] == ["short.txt"]
+    assert [sentence for sentence in said if sentence.startswith("Left out: ")] != []
+    (tmp_path / "copy.txt").write_text(TEXTS["short.txt"])
+    shelf, _ = open_on(["short.txt", "copy.txt"])
+    assert len(shelf.documents) == 1  # the same text is one document
+    shutil.rmtree(shelf.documents[0].folder)
+    with pytest.raises(OctavoError, match="No document can be used"):
+        open_on(["gone.txt", "gone too.txt"])

@@ -1,0 +1,68 @@
+"""Test that kernels are compiled in a process of their own, once."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.numba_support import background_compile, kernel_cache
+from octavo.cpu_kernels.numba_support.compile import Shape, cache_folder
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Have kernels cached in a folder of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for cached in (cache_folder, kernel_cache.folder_for):
+        cached.cache_clear()
+    yield cache_folder()
+    monkeypatch.undo()
+    for cached in (cache_folder, kernel_cache.folder_for):
+        cached.cache_clear()
+
+
+def test_kernels_are_compiled_in_the_background_once(folder):
+    background_compile.compile_ahead([select_all], [Shape(8, 1)])
+    assert background_compile._running
+    background_compile.wait()
+    assert not background_compile._running
+    assert any("select_all" in path.name for path in folder.rglob("*.nbc"))
+    background_compile.compile_ahead([select_all], [Shape(8, 1)])
+    assert not background_compile._running
+
+
+def test_what_failed_is_tried_again(folder, monkeypatch):
+    monkeypatch.setattr(background_compile.sys, "executable", "/bin/false")
+    for _ in range(2):
+        background_compile.compile_ahead([select_all], [Shape(8, 1)])
+        assert background_compile._running
+        background_compile.wait()
+
+
+#: Saves 20 signatures of one function as soon as there is a file `go`.
+SAVING = """
+import sys, time
+from pathlib import Path
+from octavo.cpu_kernels import compile, kernel_cache
+folder, number = compile.cache_folder(), sys.argv[1]
+(folder / f"ready-{number}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+for i in range(20):
+    kernel_cache._OurFiles(str(folder), "function", "stamp").save((number, i), f"{number}, {i}")
+"""
+
+
+def test_what_processes_save_at_once_is_all_there(folder):
+    folder.mkdir(parents=True)
+    saving = [subprocess.Popen([sys.executable, "-c", SAVING, str(number)]) for number in range(3)]
+    while sum(1 for _ in folder.glob("ready-*")) < len(saving):
+        assert all(each.poll() is None for each in saving)
+        time.sleep(0.01)
+    (folder / "go").touch()
+    assert [each.wait(60) for each in saving] == [0] * len(saving)
+    saved = kernel_cache._OurFiles(str(folder), "function", "stamp")
+    for number in range(len(saving)):
+        assert [saved.load((str(number), i)) for i in range(20)] == [f"{number}, {i}" for i in range(20)]

@@ -1,0 +1,135 @@
+"""Compiled kernels that are damaged, or in folders that cannot be trusted, are compiled again."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from octavo.cpu_kernels.numba_support.kernel_cache import code_of
+
+PACKAGE = Path(__file__).parents[3]
+
+#: Runs a kernel in a new process: prints its result, how often it came from the disk, and whether kernels are kept.
+SCRIPT = """
+import numpy as np
+from octavo.cpu_kernels.numba_support.compile import keeps_kernels
+from octavo.cpu_kernels.select.runs import mean_of_runs
+means = np.empty((1, 8), np.float32)
+mean_of_runs(np.ones((4, 8), np.float32), np.array([0, 4], np.int32), means)
+print(means.sum(), sum(mean_of_runs.stats.cache_hits.values()), keeps_kernels())
+"""
+
+
+def run(cache, **environment):
+    paths = os.pathsep.join(filter(None, sys.path))
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(cache), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    total, hits, keeps = result.stdout.split()
+    assert total == "8.0"
+    return int(hits), keeps == "True"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    assert run(cache) == (0, True)
+    return cache
+
+
+@pytest.fixture
+def cache(compiled, tmp_path):
+    return shutil.copytree(compiled, tmp_path / "cache")
+
+
+def beside_sources():
+    return {path for path in PACKAGE.glob("*/**/*.nb[ic]") if not {".venv", "tests"} & set(path.parts)}
+
+
+def test_kernels_are_kept_in_the_users_folder_alone(cache):
+    assert run(cache) == (1, True)
+    assert beside_sources() == set()
+    folders = [path for path in (cache / "octavo" / "kernels").rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: os.truncate(file, 0),
+        lambda file: os.truncate(file, file.stat().st_size // 2),
+        lambda file: file.write_bytes(file.read_bytes()[:-9] + b"something"),
+        lambda file: file.write_bytes(b"cos\nsystem\n(S'touch /tmp/pickled'\ntR."),
+        lambda file: (file.unlink(), file.mkdir()),
+    ],
+    ids=["emptied", "cut", "changed", "another's pickle", "a folder"],
+)
+def test_what_is_damaged_is_compiled_again(cache, damage, suffix):
+    for file in cache.rglob(f"*{suffix}"):
+        damage(file)
+    assert run(cache) == (0, True)
+    if damage.__code__.co_names != ("unlink", "mkdir"):
+        assert run(cache) == (1, True)
+
+
+def test_a_folder_that_cannot_be_made_keeps_kernels_in_memory(tmp_path):
+    (tmp_path / "octavo").write_text("a file")
+    assert run(tmp_path) == (0, False)
+    assert beside_sources() == set()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_write_to_is_not_trusted(cache, mode):
+    [folder] = (cache / "octavo" / "kernels").iterdir()
+    folder.chmod(mode)
+    assert run(cache) == (0, False)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+def test_the_folder_of_another_user_is_not_trusted(cache):
+    [folder] = (cache / "octavo" / "kernels").iterdir()
+    os.chown(folder, 12345, 12345)
+    assert run(cache) == (0, False)
+
+
+def test_a_folder_inside_that_cannot_be_written_keeps_kernels_in_memory(compiled, tmp_path):
+    [folder] = (compiled / "octavo" / "kernels").iterdir()
+    inside = tmp_path / "octavo" / "kernels" / folder.name
+    inside.mkdir(parents=True, mode=0o700)
+    inside.chmod(0o700)
+    (inside / "cpu_kernels").write_text("a file")
+    assert run(tmp_path) == (0, True)
+    assert beside_sources() == set()
+
+
+def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
+    """Another copy of the package, whose files are of another time, finds what the first one compiled."""
+    copy = tmp_path / "octavo"
+    shutil.copytree(
+        PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "tests", "docs", "build"), copy_function=shutil.copy
+    )
+    for path in copy.rglob("*.py"):
+        os.utime(path, (1, 1))
+    assert run(compiled, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)])) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "same"),
+    [
+        ('"""Says more."""\ndef f(x):\n    """Says more."""\n    return x + 1  # why\n', True),
+        ("def f(x):\n    return x + 2\n", False),
+        ("def f(y):\n    return y + 1\n", False),
+        ('def f(x):\n    return x + 1\nname = "f"\n', False),
+    ],
+)
+def test_comments_and_docstrings_are_no_code(source, same):
+    assert (code_of(source) == code_of('"""Says."""\ndef f(x):\n    return x + 1\n')) == same

@@ -1,0 +1,306 @@
+"""Test what becomes of PDF files."""
+
+import io
+import random
+
+import pytest
+from helpers.pdf_files import PdfWriter
+
+from octavo.documents.document import Document
+from octavo.documents.pdf import read_pdf
+from octavo.errors import OctavoError
+
+#: Lines of a column of 240 points, and of a page of 480, in 10-point letters.
+NARROW = [
+    "The keeper of the lighthouse wrote down each ship",
+    "that passed, with her port and what she carried,",
+    "and when the fog lay on the sound he rang the bell",
+    "each quarter of an hour until it lifted, though no",
+    "one but the seals could hear it in the winter gale.",
+    "So the years went by, and the book grew heavy with",
+]
+WIDE = [f"{first} {second}" for first, second in zip(NARROW, NARROW[1:] + NARROW[:1], strict=True)]
+
+
+def read(writer, password=None):
+    return read_pdf(writer.content(), "report.pdf", password)
+
+
+def lines(texts, x=60, y=700, step=13, **style):
+    return [(x, y - i * step, text, *style.values()) for i, text in enumerate(texts)]
+
+
+def test_lines_become_paragraphs():
+    second = lines(["It was the last", "of them."], y=700 - 13 * len(WIDE) - 14)
+    text = read(PdfWriter().page(*lines(WIDE), *second)).text
+    assert text == " ".join(WIDE) + "\n\nIt was the last of them.\n"
+
+
+def test_an_indent_begins_a_paragraph():
+    indented = [(75, 700 - 39, f"A new thought: {WIDE[3]}"), (60, 700 - 52, "It goes on.")]
+    text = read(PdfWriter().page(*lines(WIDE[:3]), *indented)).text
+    assert text.split("\n\n")[1].strip() == f"A new thought: {WIDE[3]} It goes on."
+
+
+def test_a_hyphen_at_the_end_of_a_line_goes_unless_the_word_has_one():
+    texts = ["This exam-", "ple of a well-", "known rule has exceptions.", "A well-known rule is old."]
+    text = read(PdfWriter().page(*lines(texts))).text
+    assert "This example of a well-known rule has" in text
+
+
+def test_columns_are_read_one_after_another():
+    title = [(60, 760, "A Title Across Both of the Columns of This Page", 18, "bold")]
+    left, right = lines(NARROW * 3), lines([line.upper() for line in NARROW * 3], x=320, size=8)
+    text = read(PdfWriter().page(*(each for pair in zip(left, right, strict=True) for each in pair), *title)).text
+    assert text.startswith("# A Title Across Both of the Columns of This Page\n\n")
+    assert text.index(NARROW[-1]) < text.index(NARROW[0].upper())
+    assert " ".join(NARROW) in text
+
+
+def test_what_spans_the_columns_comes_in_order():
+    upper, lower = (
+        [*lines(NARROW, y=y), *lines([line.upper() for line in NARROW], x=320, y=y, size=8)] for y in (700, 500)
+    )
+    middle = [(60, 600, "Between the two halves of the page stands a sentence as wide as both of the columns are.")]
+    text = read(PdfWriter().page(*upper, *middle, *lower)).text
+    parts = [text.index(NARROW[0]), text.index(NARROW[-1].upper()), text.index("Between"), text.rindex(NARROW[0])]
+    assert parts == sorted(parts)
+
+
+@pytest.mark.parametrize(("degrees", "x", "y", "step"), [(90, 100, 60, 13), (180, 550, 100, 0), (270, 500, 800, -13)])
+def test_turned_pages_are_read_as_they_are_seen(degrees, x, y, step):
+    turned = [(x + i * step, y + (not step) * 13 * i, text, 10, "text", degrees) for i, text in enumerate(WIDE)]
+    assert read(PdfWriter().page(*turned, rotate=degrees)).text == " ".join(WIDE) + "\n"
+
+
+def test_stamps_in_margins_and_watermarks_are_left_out():
+    stamp, mark = (30, 200, "arXiv:1706.03762v5 [cs.CL]", 20, "text", 90), (90, 200, "DRAFT", 90, "text", 45)
+    assert read(PdfWriter().page(*lines(WIDE), stamp, mark)).text == " ".join(WIDE) + "\n"
+
+
+def test_powers_stay_in_their_line():
+    texts = [(60, 700, "It grew as x"), (111.5, 704, "2", 7), (118, 700, "and no more, as all who were there will say")]
+    text = read(PdfWriter().page(*texts, (60, 687, "without a doubt."))).text
+    assert text == "It grew as x^2 and no more, as all who were there will say without a doubt.\n"
+
+
+def test_headings_have_levels_and_paths():
+    texts = [
+        (60, 780, "Of Ships", 20, "bold"),
+        *lines(WIDE, y=750),
+        (60, 640, "Of Lights", 14, "bold"),
+        *lines(WIDE, y=620),
+        (60, 520, "Of Bells", 14, "bold"),
+        *lines(WIDE, y=500),
+    ]
+    document = read(PdfWriter().page(*texts))
+    assert [line for line in document.text.splitlines() if line.startswith("#")] == [
+        "# Of Ships",
+        "## Of Lights",
+        "## Of Bells",
+    ]
+    assert document.place(document.text.rindex("book grew")).heading == "Of Ships > Of Bells"
+
+
+def test_the_outline_says_the_levels():
+    writer = PdfWriter().page((60, 780, "Part One", 12, "bold"), *lines(WIDE, y=750))
+    writer.outline = [("Part One", 0)]
+    writer.page((60, 780, "A Picture of a Ship", 20, "bold"), *lines(WIDE, y=750))
+    assert "# Part One\n" in read(writer).text
+
+
+def test_what_the_outline_names_is_a_heading_in_whatever_font():
+    writer = PdfWriter().page(*lines(["2.1 Of Ships"], y=780), *lines(WIDE, y=750))
+    writer.outline = [("Of Ships", 0)]
+    assert read(writer).text.startswith("# 2.1 Of Ships\n\nThe keeper")
+
+
+def test_a_page_may_have_columns_only_below():
+    title = [(200, 790 - 14 * i, f"Line {i} of what stands above both", 11) for i in range(12)]
+    left, right = lines(NARROW, y=600), lines([line.upper() for line in NARROW], x=320, y=594, size=8)
+    text = read(PdfWriter().page(*title, *left, *right)).text
+    assert " ".join(NARROW) in text
+    assert text.index("above both") < text.index(NARROW[-1]) < text.index(NARROW[0].upper())
+
+
+def test_a_file_that_says_that_all_is_bold_has_no_headings_of_it():
+    texts = [(60, 700 - 30 * i, text, 10, "bold") for i, text in enumerate(WIDE)]
+    assert "#" not in read(PdfWriter().page(*texts)).text
+
+
+def test_recognised_text_has_no_headings_of_lines_that_seem_larger():
+    sizes = (9.1, 10.4, 9.7, 10.9, 9.4, 10.2)
+    texts = [(60, 700 - 13 * i, text, sizes[i]) for i, text in enumerate(NARROW)]
+    text = read(PdfWriter().page((60, 740, "Of Ships", 17.3), *texts)).text
+    assert text == "# Of Ships\n\n" + " ".join(NARROW) + "\n"
+
+
+def test_running_heads_and_numbers_go_and_what_stands_once_stays():
+    writer = PdfWriter()
+    for number in range(1, 7):
+        head = [(60, 800, f"The Island Log, volume {number // 3}"), (290, 40, f"- {number} -")]
+        note = (60, 60, f"Note {number * 'o'}")
+        writer.page(*head, *lines([f"Chapter text of page number {number} stands here."]), note)
+    text = read(writer).text
+    assert "Island Log" not in text
+    assert "- 3 -" not in text
+    assert all(f"Note {number * 'o'}" in text for number in range(1, 7))
+
+
+def test_heads_that_change_with_the_chapter_go_and_titles_of_slides_stay():
+    writer, slides = PdfWriter(), PdfWriter()
+    for number in range(30):
+        title = ("Of Ships", "Of Lights", "Of Bells", "Of Gales", "Of Seals")[number // 6]
+        own = lines([f"What is said here is said {'again and ' * number}again."], y=760)
+        writer.page((60, 800, title, 9), *own, (290, 40, str(number + 1)))
+        slides.page((60, 800, title, 24), *own)
+    assert "Of Ships" not in read(writer).text
+    assert read(slides).text.count("# Of Gales\n") == 6
+
+
+def test_a_paragraph_goes_on_over_a_page():
+    writer = PdfWriter().page(*lines(WIDE)).page(*lines(["and then it ended, as all", "things do."]))
+    document = read(writer)
+    assert f"{WIDE[-1]} and then it ended, as all things do." in document.text
+    assert document.place(document.text.index("Then") if "Then" in document.text else 0).page == "1"
+    assert document.place(document.text.index("then it ended")).page == "2"
+
+
+def test_pages_have_their_labels():
+    writer = PdfWriter()
+    for i in range(3):
+        writer.page(*lines([f"This is what page {i} says."]))
+    writer.labels = "0 << /S /r >> 1 << /S /D /St 10 >>"
+    document = read(writer)
+    pages = [document.place(document.text.index(f"page {i}")).page for i in range(3)]
+    assert pages == ["i", "10", "11"]
+
+
+def test_lists_tables_and_code_survive():
+    texts = [
+        *lines(WIDE, y=780),
+        (70, 690, "• one ship, that came from the"),
+        (80, 677, "north"),
+        (70, 664, "• two ships"),
+        *lines(WIDE, y=640),
+        *(
+            (x, 540 - 13 * row, f"{name}{row}")
+            for row in range(3)
+            for x, name in ((60, "ship "), (200, "port "), (320, "day "))
+        ),
+        (60, 480, "def ring(bell):", 10, "code"),
+        (84, 467, "bell.ring()", 10, "code"),
+    ]
+    text = read(PdfWriter().page(*texts)).text
+    assert "- one ship, that came from the north\n- two ships\n\n" in text
+    assert "| ship 0 | port 0 | day 0 |\n| --- | --- | --- |\n| ship 1 | port 1 | day 1 |\n" in text
+    assert "```\ndef ring(bell):\n    bell.ring()\n```" in text
+
+
+def test_a_table_is_one_wherever_its_cells_are_aligned():
+    rows = [("Ship", "1999", "2000"), ("Petrel", "5", "123,456"), ("Gannet", "12,345"), ("Total", "12,350", "123,456")]
+    cells = [
+        (x - 5.56 * len(text) * (x > 60), 700 - 13 * number, text)
+        for number, row in enumerate(rows)
+        for x, text in zip((60, 300, 400), row, strict=False)
+    ]
+    text = read(PdfWriter().page(*cells)).text
+    assert text == (
+        "| Ship | 1999 | 2000 |\n| --- | --- | --- |\n| Petrel | 5 | 123,456 |\n| Gannet | 12,345 |  |\n"
+        "| Total | 12,350 | 123,456 |\n"
+    )
+
+
+def test_rows_whose_columns_are_not_clear_stay_lines():
+    rows = [(60, 700, "Ship and all"), (200, 700, "port"), (60, 687, "Petrel"), (130, 687, "Leith at first")]
+    assert read(PdfWriter().page(*rows)).text == "Ship and all port\nPetrel Leith at first\n"
+
+
+def test_bold_words_and_numbers_within_a_paragraph_make_no_heading_or_list():
+    bold = [(60, 687, WIDE[1], 9.6, "bold"), *lines(["3. And so on, as was said."], y=674)]
+    text = read(PdfWriter().page((60, 700, WIDE[0]), *bold)).text
+    assert text == f"{WIDE[0]} {WIDE[1]} 3. And so on, as was said.\n"
+
+
+def test_bold_bullets_are_a_list():
+    texts = [(60, 700, "• Ships", 10, "bold"), (60, 687, "• Lights", 10, "bold")]
+    assert read(PdfWriter().page(*texts)).text == "- Ships\n- Lights\n"
+
+
+def test_no_page_takes_long():
+    labels = [(x + y % 7, y / 10, "map", 2) for x in range(10, 590, 12) for y in range(10, 8400, 60)]
+    read(PdfWriter().page(*labels))
+
+
+def test_an_encrypted_file_needs_its_password():
+    writer = PdfWriter(password="secret").page(*lines(WIDE))
+    assert read(writer, "secret").text == " ".join(WIDE) + "\n"
+    with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its --password\.$"):
+        read(writer)
+    with pytest.raises(OctavoError, match="password is wrong"):
+        read(writer, "guess")
+
+
+def test_pictures_of_text_name_what_helps():
+    with pytest.raises(
+        OctavoError, match=r"^report\.pdf has no text on its 2 pages, only pictures of it: `ocrmypdf rep"
+    ):
+        read(PdfWriter().page(image=True).page(image=True))
+    document = read(PdfWriter().page(*lines(WIDE)).page(image=True).page())
+    assert document.notices == ("report.pdf has no text on 1 of 3 pages (2): `ocrmypdf` finds such text.",)
+
+
+def example():
+    writer = PdfWriter()
+    for _ in range(3):
+        writer.page((60, 780, "Of Ships", 20, "bold"), *lines(WIDE, y=750), image=True)
+    writer.outline = [("Of Ships", 0)]
+    return writer.content()
+
+
+def is_read_or_refused(content):
+    """Whether a damaged file becomes a document, or an error that names it."""
+    try:
+        return isinstance(read_pdf(content, "report.pdf"), Document)
+    except OctavoError as problem:
+        return str(problem).startswith("report.pdf ")
+
+
+def test_a_file_that_is_cut_off_is_read_or_refused():
+    content = example()
+    for tenth in range(10):
+        assert is_read_or_refused(content[: len(content) * tenth // 10])
+
+
+def test_damaged_files_are_read_or_refused():
+    content, rng = example(), random.Random(5)
+    for _ in range(300):
+        damaged = bytearray(content)
+        for _ in range(rng.choice([1, 3, 20])):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        assert is_read_or_refused(bytes(damaged))
+
+
+def test_the_same_file_gives_the_same_text():
+    assert read_pdf(example(), "a.pdf") == read_pdf(example(), "b.pdf")
+
+
+@pytest.mark.parametrize("font_type", [3, 42])
+def test_a_file_of_another_program(font_type):
+    """matplotlib embeds parts of TrueType fonts, as outlines or as they are."""
+    import matplotlib
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+
+    out = io.BytesIO()
+    with matplotlib.rc_context({"pdf.fonttype": font_type}), PdfPages(out) as pages:
+        for number in range(1, 4):
+            figure = Figure((8.3, 11.7))
+            figure.text(0.1, 0.9, f"Chapter {number}", fontsize=22)
+            for i, line in enumerate([*WIDE, "Ångström, Œuvre: naïve."]):
+                figure.text(0.1, 0.8 - 0.02 * i, line, fontsize=11)
+            pages.savefig(figure)
+    document = read_pdf(out.getvalue(), "figures.pdf", None)
+    assert [place.heading for place in document.places if place.heading] == [f"Chapter {i}" for i in (1, 2, 3)]
+    assert " ".join(WIDE) in document.text
+    assert document.text.count("Ångström, Œuvre: naïve.") == 3

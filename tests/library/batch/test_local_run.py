@@ -1,0 +1,171 @@
+"""Documents that are read by processes, and processes that end."""
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from helpers.command_line import SENTENCES
+from helpers.index_builds import assert_same_index
+
+from octavo import OctavoError
+from octavo.cpu_kernels.numba_support.machine import cpu_name
+from octavo.documents.document import Document, Place
+from octavo.library.batch.index_result import NotIndexed, Outcome, folders_of
+from octavo.library.batch.job import Job, ReadDocuments, Reader, as_message, as_text_message, source_of
+from octavo.library.batch.local_run import index_all
+from octavo.library.open_index import Source
+from octavo.progress import Silent, of_many
+from octavo.workers.work import CannotLoad, first_line, name_of
+from octavo.workers.worker_process import COMMAND, Died, Ended, WorkProcess
+
+
+@pytest.fixture
+def job(tiny_model, tmp_path):
+    return Job(str(tiny_model), str(tmp_path / "indexes"), n_threads=2, n_ctx=20000)
+
+
+@pytest.fixture
+def documents(tmp_path):
+    paths = [tmp_path / f"{name}.txt" for name in "abc"]
+    for path in paths:
+        path.write_text(f"{path.name} {SENTENCES * 16}")
+    return paths
+
+
+def run(documents, job, n_jobs):
+    notices = []
+    return index_all([Source(path) for path in documents], job, of_many(Silent(), n_jobs), notices.append, n_jobs)
+
+
+def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
+    alone = run(documents, Job(**{**job.as_json(), "index_dir": str(tmp_path / "alone")}), 1)
+    at_once = run(documents, job, 2)
+    assert [outcome.name for outcome in at_once] == ["a.txt", "b.txt", "c.txt"]
+    for one, other in zip(alone, at_once, strict=True):
+        assert_same_index(other.folders[0], one.folders[0])
+
+
+def test_indexes_open_on_another_machine(documents, job, tmp_path):
+    """Nothing in them says where they were made, but for the path by which an unchanged file is known."""
+    [made] = folders_of(run(documents[:1], job, 1))
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert manifest["document"].pop("path") == str(documents[0])
+    told = json.dumps(manifest)
+    for machine_s_own in (str(tmp_path), str(Path(job.model).parent), platform.node(), cpu_name()):
+        assert machine_s_own not in told
+    other = tmp_path / "other"
+    other.mkdir()
+    model, document = shutil.copy(job.model, other / "renamed.gguf"), shutil.copy(documents[0], other)
+    library = other / "library" / "renamed.octavo"
+    library.mkdir(parents=True)
+    copied = made.rename(library / made.name)
+    elsewhere = Job(**{**job.as_json(), "model": str(model), "index_dir": str(library.parent), "n_threads": 1})
+    notices = []
+    [outcome] = index_all([Source(document)], elsewhere, of_many(Silent(), 1), notices.append)
+    assert outcome.folders == [copied]
+    assert f"a.txt is indexed already: {copied}" in notices
+
+
+def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch):
+    killed = []
+
+    def kill_once(self, document, hear, do=WorkProcess.do):
+        def heard(message):
+            if "advance" in message and not killed:
+                killed.append(self._process.pid)
+                os.kill(self._process.pid, signal.SIGKILL)
+            hear(message)
+
+        return do(self, document, heard)
+
+    monkeypatch.setattr(WorkProcess, "do", kill_once)
+    assert all(outcome.folders for outcome in run(documents, job, 2))
+    assert len(killed) == 1
+
+
+def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, monkeypatch):
+    def die(self, document, hear, do=WorkProcess.do):
+        if document["path"].endswith("b.txt"):
+            raise Died("code -9")
+        return do(self, document, hear)
+
+    monkeypatch.setattr(WorkProcess, "do", die)
+    first, second, third = run(documents, job, 2)
+    assert first.folders
+    assert third.folders
+    assert second.problem.startswith(
+        "b.txt could not be read: the process that reads it ended 2 times, lastly with code"
+    )
+
+
+def test_what_was_ended_reads_no_more(documents, job):
+    process, heard = WorkProcess(name_of(ReadDocuments), job.as_json()), []
+
+    def end(message):
+        heard.append(message)
+        process.end()
+
+    with pytest.raises(Ended):
+        process.do(as_message(Source(documents[0])), end)
+    with pytest.raises(Ended):
+        process.do(as_message(Source(documents[0])), heard.append)
+
+
+def test_a_process_ends_with_the_one_that_started_it(documents, job):
+    child = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    long = documents[0]
+    long.write_text(SENTENCES * 200)
+    child.stdin.write(f"{first_line(name_of(ReadDocuments), job.as_json())}\n{json.dumps(as_message(Source(long)))}\n")
+    child.stdin.flush()
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(60) == 1
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_a_process_says_why_it_died(documents, job):
+    process = WorkProcess(name_of(ReadDocuments), job.as_json())
+    with pytest.raises(Died, match=r"code 1: .*JSON serializable|code 1: KeyError: 'document'"):
+        process.do({}, [].append)
+
+
+def test_jobs_are_counted(documents, job):
+    with pytest.raises(OctavoError, match="One document or more is read at once: not 0"):
+        run(documents, job, 0)
+
+
+def test_messages_name_files_or_hold_texts(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("# Heading\n\nText.\n")
+    source = source_of(json.loads(json.dumps(as_message(Source(path, "secret")))))
+    assert (source.path, source.password) == (str(path), "secret")
+    document = Document(
+        "text", (Place(0, "1", None), Place(3, None, "A")), ("It is read as cp1252.",), "a.txt", "/a.txt", 5, 7
+    )
+    sent = source_of(json.loads(json.dumps(as_text_message(Source("a.txt", document=document)))))
+    assert sent.document == document
+
+
+def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job, tmp_path):
+    reader = Reader(Job(**{**job.as_json(), "attention": "magic"}), [].append)
+    with pytest.raises(CannotLoad, match="There is no attention named 'magic'"):
+        reader.index(Source(documents[0]), Silent())
+
+
+def test_what_could_not_be_indexed_is_told_in_one_message(tmp_path):
+    done, failed = Outcome("a", [tmp_path]), Outcome("b", (), "b is empty.")
+    assert folders_of([done, done]) == [tmp_path, tmp_path]
+    for outcomes, message in (
+        ([failed], "b is empty."),
+        ([done, failed], "1 of 2 documents could not be indexed, the others are. b is empty."),
+        ([failed, failed], "2 of 2 documents could not be indexed, which is all:\n- b is empty.\n- b is empty."),
+    ):
+        with pytest.raises(NotIndexed) as raised:
+            folders_of(outcomes)
+        assert str(raised.value) == message

@@ -1,0 +1,102 @@
+"""A long document's parts: together the whole text, each short enough, cut where a reader would."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import octavo
+from octavo.documents.document import Document, Place
+from octavo.errors import OctavoError
+from octavo.library.document_parts import parts_of
+
+
+def n_words(text):
+    return len(text.split())
+
+
+def with_headings(n_sections, n_words_of_each):
+    text, places = "", []
+    for number in range(n_sections):
+        places.append(Place(len(text), str(number + 1), f"Chapter {number}"))
+        text += f"# Chapter {number}\n\n" + "word " * n_words_of_each + "\n\n"
+    return Document(text, tuple(places), name="novel.txt", path="/novel.txt", notices=("said",))
+
+
+def test_parts_begin_at_headings():
+    document = with_headings(12, 100)
+    parts = parts_of(document, 420, n_words)
+    assert "".join(part.text for part in parts) == document.text
+    assert all(part.text.startswith("# Chapter") for part in parts)
+    assert all(n_words(part.text) <= 420 for part in parts)
+    assert [part.name for part in parts] == [f"novel.txt, part {i} of {len(parts)}" for i in range(1, len(parts) + 1)]
+    assert {(part.path, part.notices) for part in parts} == {("/novel.txt", ())}
+    for part in parts:
+        start, stop = part.part
+        assert document.text[start:stop] == part.text
+        assert document.text.splitlines()[part.first_line - 1] == part.text.splitlines()[0]
+
+
+def test_a_part_knows_its_pages_and_headings():
+    document = with_headings(3, 400)
+    start = 0
+    for part in parts_of(document, 150, n_words):
+        for offset in range(0, len(part.text), 97):
+            assert part.place(offset)[1:] == document.place(start + offset)[1:]
+        start += len(part.text)
+
+
+@pytest.mark.parametrize("border", ["\n\n", "\n", ". ", " "])
+def test_without_headings_parts_end_where_something_ends(border):
+    document = Document(border.join(["some words"] * 200))
+    parts = parts_of(document, 60, n_words)
+    assert len(parts) > 5
+    assert all(part.text.endswith(border) for part in parts[:-1])
+
+
+@given(text=st.text(max_size=300), most=st.integers(1, 50))
+def test_any_text_is_cut_into_parts_that_fit(text, most):
+    parts = parts_of(Document(text), most, len)
+    assert "".join(part.text for part in parts) == text
+    assert all(len(part.text) <= most for part in parts)
+
+
+def test_a_document_that_fits_is_one_part():
+    document = Document("short", (Place(0, "1", None),), name="a.txt")
+    [part] = parts_of(document, 10, n_words)
+    assert (part.text, part.places) == (document.text, document.places)
+
+
+@pytest.fixture
+def how(tiny_model, tmp_path):
+    return {
+        "model": tiny_model,
+        "index_dir": tmp_path,
+        "n_ctx": 1024,
+        "max_tokens": 4,
+        "temperature": 0,
+        "n_threads": 2,
+    }
+
+
+def test_a_question_about_a_long_document_is_answered_from_a_part(how, tmp_path):
+    (tmp_path / "long.txt").write_text("".join(f"The keeper wrote down ship {i} that passed.\n\n" for i in range(80)))
+    said = []
+    with octavo.open_collection([tmp_path / "long.txt"], notice=said.append, **how) as collection:
+        parts = collection.documents
+        assert [path.name for path in parts] == [
+            f"long.txt, part {i} of {len(parts)}" for i in range(1, len(parts) + 1)
+        ]
+        first = collection.ask("Which ship?").text
+        assert collection.path in parts
+    [sentence] = [sentence for sentence in said if "is read in" in sentence]
+    assert f"more than the context of 1,024. So it is read in {len(parts)} parts" in sentence
+    said.clear()
+    with octavo.open_collection([tmp_path / "long.txt"], notice=said.append, **how) as collection:
+        assert collection.ask("Which ship?").text == first
+    assert not any(sentence.startswith("Indexing") for sentence in said)
+
+
+def test_a_text_of_too_many_parts_is_refused(how, tmp_path):
+    (tmp_path / "endless.txt").write_text("The keeper wrote down each ship that passed the island.\n\n" * 3000)
+    with pytest.raises(OctavoError, match=r"endless\.txt has about [\d,]+ tokens but this context holds 1,024"):
+        octavo.open_collection([tmp_path / "endless.txt"], **how)

@@ -1,0 +1,109 @@
+"""What files, folders and patterns stand for."""
+
+import os
+from pathlib import Path
+
+import pytest
+from helpers.document_files import BOOK, PAGE, word_file, zipped
+
+from octavo import OctavoError
+from octavo.library.expand_paths import documents_of
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder of documents and of other things."""
+    folder = tmp_path / "papers"
+    files = {
+        "b.txt": b"Petrel\n",
+        "a/deep/page.html": PAGE.encode("latin-1"),
+        "a/book.epub": zipped(BOOK),
+        "a/report.docx": word_file(),
+        "a/scan.pdf": b"%PDF-1.7 damaged",
+        "sixteen.txt": "Petrel\n".encode("utf-16-le"),
+        "latin": "Der Wärter schrieb jedes Schiff auf.\n".encode("latin-1"),
+        "picture.png": b"\x89PNG\r\n\x1a\n",
+        "table.xlsx": zipped({"xl/workbook.xml": "<x/>"}),
+        "model.gguf": b"GGUF\x03\0\0\0",
+        "numbers.bin": bytes(range(256)),
+        "empty.txt": b"",
+        ".hidden.txt": b"Petrel\n",
+        ".git/config": b"[core]\n",
+        "tiny.octavo/uploads/x/b.txt": b"Petrel again\n",
+    }
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+DOCUMENTS = ["a/book.epub", "a/deep/page.html", "a/report.docx", "a/scan.pdf", "b.txt", "latin", "sixteen.txt"]
+
+
+def names(documents, folder):
+    return [Path(document).relative_to(folder).as_posix() for document in documents]
+
+
+def test_a_folder_stands_for_the_documents_in_it(folder):
+    notices = []
+    assert names(documents_of([folder], notices.append), folder) == DOCUMENTS
+    assert notices == [
+        f"5 files, such as empty.txt, are left out of {folder}: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX."
+    ]
+
+
+def test_what_is_named_is_never_left_out(folder):
+    named = [folder / "picture.png", str(folder / ".hidden.txt"), "missing.txt", "-"]
+    assert documents_of(named) == named
+
+
+def test_names_keep_their_order_and_doubles_are_taken_once(folder):
+    (folder / "link.txt").symlink_to("b.txt")
+    named = [folder / "latin", folder / "a" / ".." / "b.txt", folder, "-", str(folder / "b.txt"), "-"]
+    documents = documents_of(named)
+    assert documents[:2] == named[:2]
+    assert documents[-1] == "-"
+    assert len(documents) == len(DOCUMENTS) + 1
+
+
+def test_patterns(folder):
+    assert names(documents_of([f"{folder}/*.txt"]), folder) == ["b.txt", "empty.txt", "sixteen.txt"]
+    found = documents_of([f"{folder}/**/*"])
+    assert set(DOCUMENTS) < set(names(found, folder))
+    assert names(documents_of([f"{folder}/a*"]), folder) == DOCUMENTS[:4]
+    with pytest.raises(OctavoError, match=r"There is nothing like .*\*\.odt: give a file, a folder"):
+        documents_of([folder / "*.odt"])
+    strange = folder / "report [1].txt"
+    strange.write_text("Petrel\n")
+    assert documents_of([strange]) == [strange]
+
+
+def test_links_that_lead_round_and_nowhere(folder):
+    (folder / "a" / "deep" / "round").symlink_to(folder)
+    (folder / "nowhere.txt").symlink_to(folder / "gone.txt")
+    os.mkfifo(folder / "pipe.txt")
+    assert names(documents_of([folder]), folder) == DOCUMENTS
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "more.txt").write_text("Gannet\n")
+    (folder / "linked").symlink_to(outside)
+    assert names(documents_of([folder]), folder) == [*DOCUMENTS[:6], "linked/more.txt", DOCUMENTS[6]]
+
+
+def test_a_folder_without_documents(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(OctavoError, match=rf"^There is no document in the folder {tmp_path}: octavo reads text, "):
+        documents_of([tmp_path])
+
+
+def test_files_of_a_folder_that_cannot_be_opened_stay(folder, monkeypatch):
+    real = open
+
+    def closed(path, *arguments, **names):
+        if Path(path).name == "b.txt":
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **names)
+
+    monkeypatch.setattr("builtins.open", closed)
+    assert names(documents_of([folder]), folder) == DOCUMENTS

@@ -1,0 +1,309 @@
+"""Documents of a server: uploaded, read once, asked, and removed."""
+
+import asyncio
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from helpers.served import serving
+
+import octavo
+from octavo.serve.http.requests import connected
+
+QUESTION = "What did the keeper write?"
+
+
+def text_of(number, n=12):
+    lines = [f"On day {day} of year {number} the keeper saw {day * number} ships pass the island." for day in range(n)]
+    return "\n".join(lines)
+
+
+def ask(served, file, question=QUESTION, **more):
+    parts = [{"type": "file", "file": {"file_id": file}}, {"type": "text", "text": question}]
+    messages = [{"role": "user", "content": parts}]
+    return served.post("/v1/chat/completions", model="tiny", messages=messages, max_tokens=8, **more)
+
+
+@pytest.fixture(scope="module")
+def file(served):
+    return served.read("../../etc/island log.txt", text_of(1).encode())
+
+
+def test_a_document_is_read_once(served, file):
+    assert (file["status"], file["filename"], file["object"]) == ("processed", "island log.txt", "file")
+    assert file["tokens"] > 500
+    assert file["index_bytes"] > 0
+    again = served.upload("another name.txt", text_of(1).encode())
+    assert (again["id"], again["status"]) == (file["id"], "processed")
+
+
+def test_a_question_computes_nothing_of_the_document(served, file):
+    usage = ask(served, file["id"])["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+    assert usage["prompt_tokens"] > file["tokens"]
+    again = ask(served, "island log.txt")["usage"]
+    assert again["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+
+
+def test_the_attention_of_one_request_is_its_own(served, file):
+    dense, auto = (ask(served, file["id"], attention=words)["timings"] for words in ("dense", "auto"))
+    assert (dense["attention"], auto["attention"]) == ("dense", "auto")
+    assert dense["kv_share"] == pytest.approx(1, abs=0.01)
+
+
+def test_sources_are_passages_of_the_text(served, file):
+    text = served.client.get(f"/v1/files/{file['id']}/content").text
+    assert text == text_of(1)
+    message = ask(served, file["id"], sources=True)["choices"][0]["message"]
+    for each in message["annotations"]:
+        source = each["file_citation"]
+        assert source["quote"] == text[source["start"] : source["stop"]].strip()
+        assert (source["file_id"], source["filename"]) == (file["id"], "island log.txt")
+    told = served.stream(
+        "/v1/chat/completions",
+        model="tiny",
+        messages=[{"role": "user", "content": QUESTION}],
+        document=file["id"],
+        sources=True,
+        max_tokens=4,
+    )
+    assert any("annotations" in chunk["choices"][0]["delta"] for chunk in told)
+
+
+def test_a_conversation_over_a_document_goes_on(served, file):
+    first = ask(served, file["id"])
+    answer = first["choices"][0]["message"]["content"]
+    messages = [
+        {
+            "role": "user",
+            "content": [{"type": "file", "file": {"file_id": file["id"]}}, {"type": "text", "text": QUESTION}],
+        },
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": "And then?"},
+    ]
+    usage = served.post("/v1/chat/completions", model="tiny", messages=messages, max_tokens=4)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"]
+
+
+def test_a_prompt_that_holds_a_document_uses_its_index(served, file, tiny_model):
+    """A front end that sends the text itself: its tokens are those of the index."""
+    from octavo.runtime.prompt import Prompt
+
+    llama = served.server.engine.llama
+    tokens = Prompt(llama).head() + Prompt(llama).document(text_of(1)) + Prompt(llama).first_question("Whole?")
+    usage = served.post("/v1/completions", prompt=tokens, max_tokens=2)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+    part = tokens[: file["tokens"] // 2] + [9] * 20
+    usage = served.post("/v1/completions", prompt=part, max_tokens=2)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"] // 2 - 2
+
+
+def test_files_are_listed_and_described(served, file):
+    listed = served.client.get("/v1/files").json()["data"]
+    assert file["id"] in {each["id"] for each in listed}
+    assert served.client.get("/v1/files/file-nothing").status_code == 404
+    assert served.client.delete("/v1/files/file-nothing").status_code == 404
+    assert served.client.get("/v1/files/file-nothing/content").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\x7fELF" + bytes(5000), "is no text"), (b"%PDF-1.7 broken", "PDF"), (b"word " * 40_000, "tokens")],
+)
+def test_what_cannot_be_read_is_told_in_a_sentence(served, content, message):
+    file = served.read("broken.bin", content)
+    assert file["status"] == "error"
+    assert message.lower() in file["status_details"].lower()
+    status, error = served.refused(
+        "/v1/chat/completions", model="x", messages=[{"role": "user", "content": "?"}], document=file["id"]
+    )
+    assert status == 400
+    assert "could not be read" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"data": {"purpose": "x"}},
+        {"files": {"file": ("empty.txt", b"")}},
+        {"files": {"other": ("a.txt", b"abc")}},
+        {"content": b"garbage", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+        {"content": b"garbage", "headers": {"content-type": "multipart/form-data"}},
+    ],
+)
+def test_an_upload_that_is_none_is_refused(served, arguments):
+    response = served.client.post("/v1/files", **arguments)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].endswith(".")
+
+
+def test_a_reading_can_be_watched_and_cancelled(served):
+    file = served.upload("long.txt", text_of(7, n=30).encode())
+    assert file["status"] == "processing"
+    status, error = served.refused(
+        "/v1/chat/completions", model="x", messages=[{"role": "user", "content": "?"}], document=file["id"]
+    )
+    assert (status, "still being read" in error["message"]) == (409, True)
+    assert served.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
+    assert served.client.get(f"/v1/files/{file['id']}").status_code == 404
+    library = served.server.documents._library.folder
+    assert not [path for path in library.iterdir() if path.name.startswith("long")]
+    assert not (library / "uploads" / file["id"]).exists()
+
+
+def test_a_removed_document_is_gone(served):
+    file = served.read("gone.txt", text_of(3).encode())
+    ask(served, file["id"])
+    assert served.client.delete(f"/v1/files/{file['id']}").json() == {
+        "id": file["id"],
+        "object": "file",
+        "deleted": True,
+    }
+    assert (
+        served.refused(
+            "/v1/chat/completions", model="x", messages=[{"role": "user", "content": "?"}], document=file["id"]
+        )[0]
+        == 404
+    )
+    assert file["id"] not in {each["id"] for each in served.client.get("/v1/files").json()["data"]}
+
+
+def test_a_document_is_there_after_a_restart(tiny_model, tmp_path):
+    with serving(tiny_model, tmp_path) as served:
+        file = served.read("kept.txt", text_of(5).encode())
+    with serving(tiny_model, tmp_path) as served:
+        usage = ask(served, file["id"])["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
+
+
+def test_a_reading_goes_on_after_a_restart(tiny_model, tmp_path):
+    text = b"The keeper wrote. " * 100
+    with serving(tiny_model, tmp_path) as server:
+        file = server.upload("a.txt", text)
+        assert file["status"] == "processing"
+    with serving(tiny_model, tmp_path) as server:
+        [again] = server.client.get("/v1/files").json()["data"]
+        assert (again["id"], again["filename"]) == (file["id"], "a.txt")
+        assert server.read("a.txt", text)["status"] == "processed"
+        [index] = [path for path in tmp_path.glob("*/a-*") if path.is_dir()]
+    shutil.rmtree(index)  # as `octavo remove` does
+    with serving(tiny_model, tmp_path) as server:
+        assert server.client.get("/v1/files").json()["data"] == []
+
+
+def test_what_is_connected_ends_where_its_request_is_cancelled():
+    ended = []
+
+    async def events():
+        try:
+            await asyncio.sleep(60)
+            yield 1
+        finally:
+            ended.append(True)
+
+    class Request:
+        async def receive(self):
+            await asyncio.sleep(60)
+
+    async def listen():
+        async for _ in connected(Request(), events()):
+            pass
+
+    async def stop():
+        task = asyncio.create_task(listen())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    assert asyncio.run(stop())
+    assert ended == [True]
+
+
+@pytest.fixture(scope="module")
+def three(served):
+    """Ids of three documents of different words, by name."""
+    texts = {
+        "ships.log": "The Petrel passed the lighthouse at noon. ",
+        "bread.log": "Bakers knead dough before dawn. ",
+        "stars.log": "Jupiter has many moons. ",
+    }
+    return {name: served.read(name, (text * 12).encode())["id"] for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("named", [["ships.log", "bread.log", "stars.log"], "*.log", ["[bs]*.log", "ships.log"]])
+def test_of_several_documents_the_one_that_the_question_is_about_answers(served, three, named):
+    for question, name in (
+        ("When do bakers knead dough?", "bread.log"),
+        ("Which moons has Jupiter?", "stars.log"),
+        ("When did the Petrel pass the lighthouse?", "ships.log"),
+    ):
+        messages = [{"role": "user", "content": question}]
+        settings = {"model": "x", "messages": messages, "max_tokens": 4}
+        found = served.post("/v1/chat/completions", document=named, **settings)
+        assert found["document"] == {"file_id": three[name], "filename": name}
+        alone = served.post("/v1/chat/completions", document=name, **settings)
+        assert found["choices"][0]["message"]["content"] == alone["choices"][0]["message"]["content"]
+        assert found["usage"]["prompt_tokens"] == alone["usage"]["prompt_tokens"]
+
+
+def test_files_in_messages_and_other_apis_are_looked_through_too(served, three):
+    parts = [{"type": "file", "file": {"file_id": name}} for name in three.values()]
+    parts.append({"type": "text", "text": "When do bakers knead dough?"})
+    body = {"model": "x", "messages": [{"role": "user", "content": parts}], "max_tokens": 4}
+    assert served.post("/v1/chat/completions", **body)["document"]["filename"] == "bread.log"
+    alone = served.post("/v1/responses", model="x", input="When do bakers knead dough?", document="bread.log")
+    found = served.post("/v1/responses", model="x", input="When do bakers knead dough?", document=list(three))
+    assert found["output"][0]["content"] == alone["output"][0]["content"]
+
+
+def test_looking_for_a_document_disturbs_no_conversation(served, three):
+    messages = [{"role": "user", "content": "Which moons has Jupiter?"}]
+    body = {"model": "x", "messages": messages, "document": "stars.log", "max_tokens": 40, "temperature": 0}
+    alone = served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(served.post, "/v1/chat/completions", **{**body, "document": "*.log"}) for _ in range(4)]
+        answers = [each.result()["choices"][0]["message"]["content"] for each in asked]
+    assert answers == [alone] * 4
+
+
+def test_a_document_among_several_that_is_not_there_is_refused(served, three):
+    messages = [{"role": "user", "content": "Why?"}]
+    for named in (["ships.log", "gone.log"], "*.gone"):
+        status, error = served.refused("/v1/chat/completions", model="x", messages=messages, document=named)
+        assert (status, "There is no document" in error["message"]) == (404, True)
+
+
+def test_parts_of_a_long_document_that_were_indexed_are_documents(served, tiny_model, tmp_path):
+    (tmp_path / "long.txt").write_text("".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(60)))
+    index_dir = served.server.documents._library.folder.parent
+    parts = octavo.index_documents([tmp_path / "long.txt"], tiny_model, index_dir=index_dir, n_ctx=1024, n_threads=2)
+    messages = [{"role": "user", "content": "What happened in year 59?"}]
+    found = served.post("/v1/chat/completions", model="x", messages=messages, max_tokens=2, document="long.txt, part *")
+    named = [f"long.txt, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)]
+    assert len(parts) > 1
+    assert found["document"]["filename"] in named
+    assert set(named) <= {file["filename"] for file in served.client.get("/v1/files").json()["data"]}
+
+
+def test_a_document_inside_a_message_is_read_first(served):
+    import base64
+
+    data = "data:text/plain;base64," + base64.b64encode(text_of(9).encode()).decode()
+    parts = [{"type": "file", "file": {"file_data": data, "filename": "inline.txt"}}, {"type": "text", "text": "What?"}]
+    answer = served.post("/v1/chat/completions", model="x", messages=[{"role": "user", "content": parts}], max_tokens=3)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 500
+    assert "inline.txt" in {each["filename"] for each in served.client.get("/v1/files").json()["data"]}
+
+
+def test_a_reading_stops_no_answer(served):
+    """It is another process: the answers under way go on."""
+    file = served.upload("other.txt", text_of(11, n=25).encode())
+    never = {str(token): -100 for token in range(256, served.server.engine.llama.n_vocab())}
+    answer = served.post("/v1/completions", prompt="The keeper", max_tokens=30, logit_bias=never)
+    assert answer["usage"]["completion_tokens"] == 30
+    late = time.monotonic() + 60
+    while served.client.get(f"/v1/files/{file['id']}").json()["status"] == "processing":
+        assert time.monotonic() < late
+        time.sleep(0.1)

@@ -1,0 +1,1 @@
+"""Work in other processes, here and on a cluster."""

@@ -1,0 +1,318 @@
+"""Have the workers of a Dask cluster do tasks. What the tasks are is the business of those who hand them on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlparse
+
+from ..errors import OctavoError
+from ..runtime.store.gates import CONFIG, SUFFIX
+from ..runtime.store.model_library import Library
+from . import cluster_worker as on_worker
+from .cluster_worker import Order
+from .work import Work, name_of
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+Item = TypeVar("Item")
+Message = dict[str, Any]
+
+#: Seconds to wait for the scheduler, and for its first worker.
+_CONNECT, _FIRST_WORKER = 10, 60
+
+_GONE = "The Dask scheduler is gone: start it, and the same command goes on."
+
+#: Tasks that are sent for each that can be done at once, so that no worker waits.
+_AHEAD = 2
+
+
+def order_for(
+    work: type[Work],
+    settings: dict[str, Any],
+    library: Library,
+    model: str | os.PathLike[str],
+    named: str | os.PathLike[str] | None,
+    n_threads: int | None,
+    plan: Path | None = None,
+) -> Order:
+    """Return what workers are to do.
+
+    Parameters
+    ----------
+    work : type
+        The kind of work.
+    settings : dict
+        What it needs, in JSON's types. `plan` is added, the name of the plan's file or None.
+    library : Library
+        The model's library.
+    model : path
+        The model's file.
+    named : path, optional
+        The model as the user named it: workers may have it at another path.
+    n_threads : int, optional
+        Threads of a task; by default the tasks on a machine share its cores.
+    plan : Path, optional
+        The plan's file, if there is one.
+    """
+    files = {}
+    if plan is not None and plan.is_file():
+        config = [plan.with_name(CONFIG)] if plan.suffix == SUFFIX else []
+        files = {path.name: path.read_bytes() for path in (plan, *config) if path.is_file()}
+    return Order(
+        name_of(work),
+        {**settings, "plan": plan.name if plan is not None and files else None},
+        _path_on_workers(model),
+        None if named is None else os.fspath(named),
+        library.model_hash,
+        n_threads,
+        files,
+    )
+
+
+def _path_on_workers(model: str | os.PathLike[str]) -> str:
+    """Return where workers look for the model first: where it lies on this machine."""
+    return os.path.abspath(model)
+
+
+@contextmanager
+def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
+    """Connect to a cluster, and disconnect at the end. What is not done then is cancelled.
+
+    Parameters
+    ----------
+    scheduler : str
+        Address of the scheduler, such as "tcp://10.0.0.5:8786".
+    order : Order
+        What its workers are to do.
+
+    Yields
+    ------
+    Workers
+        The workers, all of which have said that they can do it.
+
+    Raises
+    ------
+    OctavoError
+        dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
+    """
+    try:
+        from distributed import Client
+    except ImportError as problem:
+        raise OctavoError('A cluster needs dask.distributed: pip install "octavo[cluster]".') from problem
+    for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in sentences
+    try:
+        client = Client(scheduler, timeout=_CONNECT, set_as_default=False)
+    except (OSError, ValueError) as problem:  # TimeoutError is an OSError
+        raise OctavoError(
+            f"There is no Dask scheduler at {scheduler}: start one with `dask scheduler`, and its workers with "
+            "`dask worker`."
+        ) from problem
+    try:
+        with client:
+            workers = Workers(client, order)
+            try:
+                yield workers
+            finally:
+                workers.end()
+    except OSError as problem:  # of a connection; those of disks are sentences already
+        raise OctavoError(_GONE) from problem
+
+
+class Workers:
+    """The workers of a cluster. One thread hands tasks on to them, and hears of them.
+
+    A task whose worker dies goes to another one, three times at most, as Dask's `allowed-failures` says.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The connection.
+    order : Order
+        What they are to do.
+
+    Attributes
+    ----------
+    order : Order
+        The same, with how many tasks each machine does at once.
+    """
+
+    def __init__(self, client: Client, order: Order) -> None:
+        self._client = client
+        try:
+            client.wait_for_workers(1, timeout=_FIRST_WORKER)
+        except TimeoutError as problem:
+            raise OctavoError(
+                f"The Dask cluster has no workers: start some with `dask worker {client.scheduler.address}`."
+            ) from problem
+        slots: Counter[str] = Counter()
+        for address, n_threads in client.nthreads().items():
+            slots[urlparse(address).hostname or ""] += n_threads
+        self._topic = f"octavo-{secrets.token_hex(8)}"
+        self.order = replace(order, slots=dict(slots), topic=self._topic)
+        self._n_begun = 0
+        self._futures: dict[int, Future[Any]] = {}
+        self._heard: SimpleQueue[tuple[int, Message]] = SimpleQueue()
+        for address, answer in self.ask(on_worker.check).items():
+            if answer:
+                raise OctavoError(f"The worker {address} cannot be used: {answer}")
+        client.subscribe_topic(self._topic, self._hear)
+
+    def ask(self, question: Callable[..., Any]) -> dict[str, Any]:
+        """Ask all workers.
+
+        Parameters
+        ----------
+        question : callable
+            Takes the order. If it has a parameter `dask_worker`, it takes the worker as well.
+
+        Returns
+        -------
+        dict
+            The answer of each, by its address.
+
+        Raises
+        ------
+        OctavoError
+            A worker fails to answer.
+        """
+        answers: dict[str, Any] = self._client.run(question, self.order, on_error="return")
+        for address, answer in answers.items():
+            if isinstance(answer, Exception):
+                raise OctavoError(
+                    f"The worker {address} cannot be used: octavo fails there, with {answer!r}: install it."
+                )
+        return answers
+
+    def call(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function on a worker; None if that fails."""
+        try:
+            return self._client.run(function, *arguments, workers=[worker], on_error="return").get(worker)
+        except (OSError, ValueError, KeyError):  # the worker is gone
+            return None
+
+    def at_once(self, do: str, tasks: str) -> str:
+        """Return how many there are, as a sentence: what they do, such as "read", and to what, such as "documents"."""
+        n_workers, n_slots = len(self._client.nthreads()), sum(self.order.slots.values())
+        who = f"{n_workers:,} workers {do}" if n_workers > 1 else f"1 worker {do}s"
+        return f"{who} {n_slots:,} {tasks} at once." if n_slots > 1 else f"{who} the {tasks}."
+
+    def results(
+        self,
+        waiting: deque[Item],
+        message_of: Callable[[Item], Message | None],
+        hear: Callable[[Item, Message], None],
+    ) -> Iterator[tuple[Item, Message]]:
+        """Have tasks done, and yield what becomes of them, in the order in which that happens.
+
+        Parameters
+        ----------
+        waiting : deque
+            What is to be done. More may be added meanwhile.
+        message_of : callable
+            Takes what is to be done, when a worker can soon begin it, and returns the task for `Work.do`; None if there
+            is none.
+        hear : callable
+            Takes what is done, and what the process says of it.
+
+        Yields
+        ------
+        tuple
+            What was to be done, and what `on_worker.do` returned.
+
+        Raises
+        ------
+        OctavoError
+            The model cannot be used on a worker, or the scheduler is gone.
+        """
+        items: dict[int, Item] = {}
+        while waiting or self._futures:
+            while waiting and self._takes_more():
+                item = waiting.popleft()
+                message = message_of(item)
+                if message is not None:
+                    items[self._hand_on(message)] = item
+            if not self._futures:
+                continue
+            number, heard = self._heard.get()
+            if number not in self._futures:  # a late word of one that is done
+                continue
+            if "is_over" in heard:
+                yield items.pop(number), _outcome(self._futures.pop(number))
+            else:
+                hear(items[number], heard)
+
+    def _takes_more(self) -> bool:
+        """Whether a worker will soon be free."""
+        n_slots: int = sum(self._client.nthreads().values())
+        return len(self._futures) < max(1, _AHEAD * n_slots)
+
+    def _hand_on(self, message: Message) -> int:
+        """Send a task; returns its number."""
+        self._n_begun += 1
+        number = self._n_begun
+        future = self._client.submit(on_worker.do, self.order, number, message, key=f"{self._topic}-{number}")
+        self._futures[number] = future
+        future.add_done_callback(lambda future: self._heard.put((number, {"is_over": True})))
+        return number
+
+    def _hear(self, event: tuple[Any, Message]) -> None:
+        """Take what a worker tells of a task; in the client's thread."""
+        _, message = event
+        self._heard.put((message.pop("number"), message))
+
+    def end(self) -> None:
+        """Cancel what is not done."""
+        with suppress(Exception):  # the cluster may be gone
+            self._client.cancel(list(self._futures.values()), force=True)
+            self._client.run(on_worker.end, self._topic, on_error="ignore")
+
+
+def _outcome(future: Future[Any]) -> Message:
+    """Return what a task has returned, or how it failed."""
+    from distributed import KilledWorker
+
+    if future.status == "error":
+        problem = future.exception()
+        if isinstance(problem, KilledWorker):
+            return {"failed": "each worker that tried it died. Its memory may not suffice."}
+        return {"failed": f"its worker failed with {problem!r}."}
+    if future.status != "finished":
+        raise OctavoError(_GONE)
+    result: Message = future.result()
+    if "fatal" in result:
+        raise OctavoError(result["fatal"])
+    return result
+
+
+def result_of(outcome: Message, measured: str) -> Message:
+    """Return the result of a task that measures.
+
+    Parameters
+    ----------
+    outcome : dict
+        What `on_worker.do` returned.
+    measured : str
+        What the task measures, for messages.
+
+    Raises
+    ------
+    OctavoError
+        It could not be measured.
+    """
+    if "failed" in outcome:
+        raise OctavoError(f"{measured} could not be measured: {outcome['failed']}")
+    if "error" in outcome:
+        raise OctavoError(outcome["error"])
+    result: Message = outcome["result"]
+    return result

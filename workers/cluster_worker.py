@@ -1,0 +1,223 @@
+"""What runs on the workers of a Dask cluster. Each task is done by a process of its own beside the worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from .. import __version__
+from ..errors import OctavoError
+from ..runtime.models.find_model import default_threads, find_model
+from ..runtime.store.files import write_bytes
+from ..runtime.store.model_library import Library
+from .worker_process import Died, Ended, WorkProcess
+
+#: Seconds that a process waits for another task before it is ended.
+_IDLE = 60.0
+
+#: How often a task is begun whose process dies while the worker lives.
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the workers of a cluster are to do, the same for all tasks.
+
+    Parameters
+    ----------
+    work : str
+        The kind of work (`work.name_of`).
+    settings : dict
+        What it needs, in JSON's types. On a worker `model`, `n_threads`, and `folder`, which has the files, are added.
+    model : str
+        Where the model lies on the client's machine.
+    named : str or None
+        The model as the user named it.
+    model_hash : str
+        Hash of the model file.
+    n_threads : int, optional
+        Threads of a task; by default the tasks on a machine share its cores.
+    files : mapping of str to bytes
+        Files that the work needs, by name.
+    version : str
+        Version of octavo that the client has.
+    slots : mapping of str to int
+        For each machine, how many tasks are done there at once.
+    topic : str
+        What progress is told under.
+    """
+
+    work: str
+    settings: dict[str, Any]
+    model: str
+    named: str | None
+    model_hash: str
+    n_threads: int | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    version: str = __version__
+    slots: Mapping[str, int] = field(default_factory=dict)
+    topic: str = ""
+
+
+def check(order: Order) -> str:
+    """Return a sentence about why this machine cannot do what is ordered; "" if it can."""
+    if order.version != __version__:
+        return f"it runs octavo {__version__}, and this machine {order.version}: install the same."
+    try:
+        _model(order)
+    except OctavoError as problem:
+        return str(problem)
+    return ""
+
+
+def _model(order: Order) -> Path:
+    """Return where the model lies on this machine: at the client's path, or by its name, or where OCTAVO_MODEL says."""
+    named = os.environ.get("OCTAVO_MODEL")
+    others = []
+    for path in (order.model, order.named, *([named] if named else [])):
+        try:
+            found = find_model(path, lambda sentence: None)
+        except OctavoError:
+            continue
+        if found.is_file():
+            if Library.of(found).model_hash == order.model_hash:
+                return found
+            others.append(found)
+    if others:
+        raise OctavoError(f"its {others[0]} is another model than this machine's: copy it there.")
+    raise OctavoError(
+        f"it has no model {order.model}: copy it there, or start the worker with OCTAVO_MODEL set to its path."
+    )
+
+
+def threads_of(order: Order, address: str) -> int:
+    """Return how many threads a task has on this machine, whose worker has this address."""
+    return order.n_threads or max(1, default_threads() // order.slots.get(urlparse(address).hostname or "", 1))
+
+
+def _settings(order: Order, folder: Path, address: str) -> dict[str, Any]:
+    """Return what a process needs on this machine, and write the files that it needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in order.files.items():
+        if not (folder / name).exists():
+            write_bytes(folder / name, content)
+    own = {"model": str(_model(order)), "n_threads": threads_of(order, address), "folder": str(folder)}
+    return {**order.settings, **own}
+
+
+def do(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
+    """Have a task done: a task of the cluster.
+
+    Parameters
+    ----------
+    order : Order
+        How.
+    number : int
+        The task's number, for progress.
+    message : dict
+        The task (`Work.do`).
+
+    Returns
+    -------
+    dict
+        `result`, and the address of the `worker`; or `error` or `fatal` with a sentence; or, as `failed`, how the
+        processes ended that were to do it.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+
+    def tell(heard: dict[str, Any]) -> None:
+        worker.log_event(order.topic, {"number": number, **heard})
+
+    if problem := check(order):
+        return {"fatal": f"The worker {worker.address} cannot be used: {problem}"}
+    tell({"begins": True})
+    settings = _settings(order, _folder(worker, order.topic), worker.address)
+    return {**_done(order, settings, message, tell), "worker": worker.address}
+
+
+def _done(
+    order: Order, settings: dict[str, Any], message: dict[str, Any], tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Have a process do a task."""
+    died = ""
+    for _ in range(_ATTEMPTS):
+        process = _processes.take(order.work, settings, order.topic)
+        try:
+            result = process.do(message, tell)
+        except Died as problem:
+            died = str(problem)
+            continue
+        except Ended:
+            return {"error": "It was cancelled."}
+        if "fatal" not in result:
+            _processes.give_back(process)
+        return result
+    return {"failed": f"its process ended {_ATTEMPTS} times, lastly with {died}."}
+
+
+class _Processes:
+    """The processes of this worker: those that do a task, and those that wait for the next one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._topics: dict[WorkProcess, str] = {}
+        self._waiting: dict[WorkProcess, threading.Timer] = {}
+
+    def take(self, work: str, settings: dict[str, Any], topic: str) -> WorkProcess:
+        """Return a process that does a client's work: one that waits, or a new one."""
+        with self._lock:
+            process = next((each for each in self._waiting if (each.work, each.settings) == (work, settings)), None)
+            if process is None:
+                process = WorkProcess(work, settings)
+                self._topics[process] = topic
+            else:
+                self._waiting.pop(process).cancel()
+            return process
+
+    def give_back(self, process: WorkProcess) -> None:
+        """Have a process wait for the next task."""
+        with self._lock:
+            if process in self._topics:
+                self._waiting[process] = timer = threading.Timer(_IDLE, self._end_idle, [process])
+                timer.daemon = True
+                timer.start()
+
+    def _end_idle(self, process: WorkProcess) -> None:
+        with self._lock:
+            if self._waiting.pop(process, None) is None:
+                return
+            del self._topics[process]
+        process.end()
+
+    def end(self, topic: str) -> None:
+        """End the processes that work for a client."""
+        with self._lock:
+            own = [process for process, of_client in self._topics.items() if of_client == topic]
+            for process in own:
+                del self._topics[process]
+                if process in self._waiting:
+                    self._waiting.pop(process).cancel()
+        for process in own:
+            process.end()
+
+
+_processes = _Processes()
+
+
+def end(topic: str, dask_worker: Any) -> None:
+    """End the processes that work for a client, and remove what they left."""
+    _processes.end(topic)
+    shutil.rmtree(_folder(dask_worker, topic), ignore_errors=True)
+
+
+def _folder(worker: Any, topic: str) -> Path:
+    """Return where a worker keeps what belongs to a client."""
+    return Path(worker.local_directory, topic)

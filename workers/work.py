@@ -1,0 +1,144 @@
+"""What a process of its own does for the process that started it: the kinds of work, and how they go between the two.
+
+A kind of work is named by its module and class, so that this package need not know those of others.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..errors import OctavoError
+from ..runtime.llama import Llama
+from ..runtime.models.find_model import load_model
+from ..runtime.store.model_library import LIBRARY, Library
+
+
+class CannotLoad(OctavoError):
+    """The model cannot be used: nothing of the work can be done."""
+
+
+class Told:
+    """Tells in lines: a `Progress`, and what receives notices.
+
+    Parameters
+    ----------
+    out : text file
+        Where the lines go.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def tell(self, **message: Any) -> None:
+        """Write a line."""
+        print(json.dumps(message), file=self._out, flush=True)
+
+    def notice(self, sentence: str) -> None:
+        """Tell what happens."""
+        self.tell(notice=sentence)
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        """Tell that a task begins."""
+        self.tell(task=task, total=total, unit=unit, done=done)
+
+    def advance(self, amount: int) -> None:
+        """Tell that some more is done."""
+        self.tell(advance=amount)
+
+
+class Work(ABC):
+    """A kind of work, with what it keeps from one task to the next.
+
+    Parameters
+    ----------
+    settings : dict
+        What all tasks share, in JSON's types.
+    told : Told
+        Is told what happens.
+    """
+
+    def __init__(self, settings: dict[str, Any], told: Told) -> None:
+        self.settings, self.told = settings, told
+
+    @abstractmethod
+    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Do a task.
+
+        Parameters
+        ----------
+        message : dict
+            The task, in JSON's types.
+
+        Returns
+        -------
+        dict
+            The result, in JSON's types.
+
+        Raises
+        ------
+        CannotLoad
+            The model cannot be used.
+        OctavoError
+            This task cannot be done.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what was opened."""
+
+
+class ModelWork(Work):
+    """Work on a worker of a cluster, with a model that the first task loads.
+
+    The settings have `load`, how that is done: arguments of `load_model`, without threads.
+    """
+
+    @property
+    def library(self) -> Library:
+        """The model's library on this machine, for as long as the client is there."""
+        model = Path(self.settings["model"])
+        return Library(model, Path(self.settings["folder"]) / f"{model.stem}{LIBRARY}")
+
+    @cached_property
+    def llama(self) -> Llama:
+        """The model, with the client's plan if there is one."""
+        settings = self.settings
+        plan = Path(settings["folder"], settings["plan"]) if settings["plan"] else None
+        try:
+            return load_model(
+                settings["model"],
+                n_threads=settings["n_threads"],
+                **settings["load"],
+                plan=plan and self.library.plan(plan),
+                notice=self.told.notice,
+            )
+        except OctavoError as problem:
+            raise CannotLoad(str(problem)) from problem
+
+    def close(self) -> None:
+        """Close the model, if it was loaded."""
+        if "llama" in vars(self):
+            self.llama.close()
+
+
+def name_of(work: type[Work]) -> str:
+    """Return the name of a kind of work."""
+    return f"{work.__module__}:{work.__qualname__}"
+
+
+def first_line(work: str, settings: dict[str, Any]) -> str:
+    """Return what a process reads first: the name of the work, and its settings."""
+    return json.dumps({"work": work, "settings": settings})
+
+
+def begin(line: str, told: Told) -> Work:
+    """Return the work that a first line names."""
+    message = json.loads(line)
+    module, _, name = message["work"].partition(":")
+    work: Work = getattr(import_module(module), name)(message["settings"], told)
+    return work

@@ -1,0 +1,114 @@
+"""A process that works for another one, seen from the one that started it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .work import first_line
+
+#: The command that starts it.
+COMMAND = [sys.executable, "-P", "-m", "octavo.workers.worker_main"]
+
+#: What a process that was ended may take, in seconds.
+_GRACE = 10
+
+
+class Died(Exception):
+    """The process ended without saying why; the message is what is known."""
+
+
+class Ended(Exception):
+    """The process was ended on purpose."""
+
+
+class WorkProcess:
+    """A process that does one task after another with one model.
+
+    It belongs to no terminal: Ctrl-C reaches the process that started it, which ends this one.
+
+    Parameters
+    ----------
+    work : str
+        The kind of work (`work.name_of`).
+    settings : dict
+        What all tasks share.
+    """
+
+    def __init__(self, work: str, settings: dict[str, Any]) -> None:
+        self.work, self.settings = work, settings
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._is_ended = False
+
+    def do(self, task: dict[str, Any], hear: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Have a task done.
+
+        Parameters
+        ----------
+        task : dict
+            The message that says what it is.
+        hear : callable
+            Receives each message of the process.
+
+        Returns
+        -------
+        dict
+            The last message, which says how it ended: `result`, `error` or `fatal`.
+
+        Raises
+        ------
+        Died
+            The process ended before.
+        Ended
+            It was ended by `end`.
+        """
+        with self._lock:
+            if self._is_ended:
+                raise Ended
+            if self._process is None:
+                self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+                pipe = subprocess.PIPE
+                self._process = subprocess.Popen(
+                    COMMAND, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, start_new_session=True
+                )
+                first = [first_line(self.work, self.settings)]
+            else:
+                first = []
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write("\n".join([*first, json.dumps(task)]) + "\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            message: dict[str, Any] = json.loads(line)
+            if message.keys() & {"result", "error", "fatal"}:
+                return message
+            hear(message)
+        code = process.wait()
+        if self._is_ended:
+            raise Ended
+        self._errors.seek(0)
+        last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self._process = None
+        raise Died(f"code {code}" + (f": {last}" if last else ""))
+
+    def end(self) -> None:
+        """End the process, whatever it does. An interrupted build goes on later."""
+        with self._lock:
+            self._is_ended, process = True, self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
