@@ -3,11 +3,7 @@
 Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
 The name of our folder is therefore a hash of the code of all kernel sources: an edit of code anywhere makes a new
 folder, an edit of a docstring or a comment does not. Numba notices another CPU, but not that the system forbids a part
-<<<<<<< HEAD:cpu_kernels/kernel_cache.py
 of it: the hash therefore covers what this process may use, too.
-=======
-of it: so what this process may use is in the hash, too.
->>>>>>> 04c27d9 (Give each job a room: documents, library, ask, workers, and rooms in runtime, kernels and serve):cpu_kernels/numba_support/kernel_cache.py
 
 Numba unpickles what it finds, and runs it. So each file begins with its checksum, and one that is not as it was written
 is as if it were not there. Where the folder cannot be written, or is not the user's alone, kernels are compiled for
@@ -178,11 +174,7 @@ class _OurLocator:
         """Do nothing: what is kept creates the folder."""
 
     def get_source_stamp(self) -> str:
-<<<<<<< HEAD:cpu_kernels/kernel_cache.py
         """Return a constant: the folder's name changes with the code, and two installs share compiled kernels."""
-=======
-        """Return a constant: the folder's name changes with the code, and installs share compiled kernels."""
->>>>>>> 04c27d9 (Give each job a room: documents, library, ask, workers, and rooms in runtime, kernels and serve):cpu_kernels/numba_support/kernel_cache.py
         return ""
 
     def get_disambiguator(self) -> str:
