@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from helpers.product import FOLDERS, MODULES, ROOT
 
+import octavo
 from octavo.cli.main import cli
 
 
@@ -50,3 +51,7 @@ def test_readme_shows_the_help_as_it_is(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = CliRunner().invoke(cli, ["--help"], prog_name="octavo").output.rstrip()
     assert f"```\n$ octavo --help\n{shown}\n```" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_changelog_has_the_version():
+    assert f"\n## [{octavo.__version__}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
