@@ -39,8 +39,8 @@ def without_code(text):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_paths_exist(page):
     named = [path for path in PATH.findall(without_code(page.read_text("utf-8"))) if not FOREIGN.search(path)]
-    # convert/'s modules are named without their folder after it was named itself
-    folders = [ROOT, ROOT / "convert", page.parent]
+
+    folders = [ROOT, page.parent]
     assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
 
 
