@@ -13,8 +13,9 @@ from typing import Any
 from ..errors import OctavoError
 from .document import Document
 from .markdown import document_of
+from .pdf_blocks import Block, Line
 from .pdf_characters import page_pieces
-from .pdf_layout import LEADER, Block, Line, blocks, code, lines_in_order, list_item, plain
+from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
 from .pdf_tables import table_rows
 
 #: Most pages of a document, of which a model reads a few thousand.

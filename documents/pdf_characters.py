@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .pdf_layout import Piece
+from .pdf_blocks import Piece
 
 #: Weight of a font from which on it is bold; and gap between words that are not of one piece, in font sizes.
 _BOLD, _GAP = 600, 0.9

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 from itertools import pairwise
 
-from .pdf_tables import ROW_GAP, Span, cells, find_table
+from .pdf_blocks import Block, Line, Piece
+from .pdf_tables import ROW_GAP, cells, find_table
 
 #: A column is at least this share of the page's text wide, and has so many lines; and a gutter so many font sizes.
 _LEAST_COLUMN, _LEAST_LINES, _GUTTER = 0.2, 5, 0.8
@@ -35,95 +35,6 @@ _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGN
 #: Dots that lead from an entry of a table of contents to its page.
 LEADER = re.compile(r"(\s*\.){4,}\s*")
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.)]\s+(?=\S)")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Words that stand on a line without a wide gap between them.
-
-    Parameters
-    ----------
-    text : str
-        The words.
-    left, right, y : float
-        Where they begin and end, and their baseline.
-    size : float
-        Size of the font.
-    bold : bool
-        Whether most of it is bold.
-    fixed : bool
-        Whether its letters are all of one width, as those of code.
-    """
-
-    text: str
-    left: float
-    right: float
-    y: float
-    size: float
-    bold: bool
-    fixed: bool
-
-
-@dataclass(frozen=True)
-class Line:
-    """The pieces that stand on a baseline in a column, from the left to the right."""
-
-    pieces: tuple[Piece, ...]
-    column: tuple[float, float]
-
-    @property
-    def text(self) -> str:
-        """Return the line's words."""
-        return " ".join(piece.text for piece in self.pieces)
-
-    @property
-    def left(self) -> float:
-        """Return where the line begins."""
-        return self.pieces[0].left
-
-    @property
-    def right(self) -> float:
-        """Return where the line ends."""
-        return self.pieces[-1].right
-
-    @property
-    def y(self) -> float:
-        """Return the line's baseline."""
-        return max(self.pieces, key=lambda piece: (piece.size, len(piece.text))).y
-
-    @property
-    def size(self) -> float:
-        """Return the size of the line's largest font."""
-        return max(piece.size for piece in self.pieces)
-
-    @property
-    def bold(self) -> bool:
-        """Return whether all of the line is bold."""
-        return all(piece.bold for piece in self.pieces)
-
-    @property
-    def fixed(self) -> bool:
-        """Return whether the line is code."""
-        return all(piece.fixed for piece in self.pieces)
-
-
-@dataclass
-class Block:
-    """A paragraph, a heading, an item of a list, a table, code, or an entry of a table of contents.
-
-    Parameters
-    ----------
-    lines : list of Line
-        Its lines.
-    kind : str
-        "text", "heading", "item", "table", "rows" (of a table whose columns are not clear), "code" or "entry".
-    columns : tuple of Span
-        Where the columns of a table begin and end.
-    """
-
-    lines: list[Line]
-    kind: str
-    columns: tuple[Span, ...] = ()
 
 
 def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .pdf_layout import Block, Line, Piece
-
-#: Where something begins and ends on a line.
-Span = tuple[float, float]
+from .pdf_blocks import Block, Line, Piece, Span
 
 #: Gap between the words of two cells, and most between two rows, in font sizes; how far apart cells of a column may
 #: begin; most rows of a table on a page; and least share of its rows that have a cell in each column.

@@ -1,0 +1,100 @@
+"""The parts of a PDF's page: pieces of lines, lines, and blocks of lines.
+
+All lengths are in points, and y grows upwards, as in a PDF.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Where something begins and ends on a line.
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Words that stand on a line without a wide gap between them.
+
+    Parameters
+    ----------
+    text : str
+        The words.
+    left, right, y : float
+        Where they begin and end, and their baseline.
+    size : float
+        Size of the font.
+    bold : bool
+        Whether most of it is bold.
+    fixed : bool
+        Whether its letters are all of one width, as those of code.
+    """
+
+    text: str
+    left: float
+    right: float
+    y: float
+    size: float
+    bold: bool
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """The pieces that stand on a baseline in a column, from the left to the right."""
+
+    pieces: tuple[Piece, ...]
+    column: tuple[float, float]
+
+    @property
+    def text(self) -> str:
+        """Return the line's words."""
+        return " ".join(piece.text for piece in self.pieces)
+
+    @property
+    def left(self) -> float:
+        """Return where the line begins."""
+        return self.pieces[0].left
+
+    @property
+    def right(self) -> float:
+        """Return where the line ends."""
+        return self.pieces[-1].right
+
+    @property
+    def y(self) -> float:
+        """Return the line's baseline."""
+        return max(self.pieces, key=lambda piece: (piece.size, len(piece.text))).y
+
+    @property
+    def size(self) -> float:
+        """Return the size of the line's largest font."""
+        return max(piece.size for piece in self.pieces)
+
+    @property
+    def bold(self) -> bool:
+        """Return whether all of the line is bold."""
+        return all(piece.bold for piece in self.pieces)
+
+    @property
+    def fixed(self) -> bool:
+        """Return whether the line is code."""
+        return all(piece.fixed for piece in self.pieces)
+
+
+@dataclass
+class Block:
+    """A paragraph, a heading, an item of a list, a table, code, or an entry of a table of contents.
+
+    Parameters
+    ----------
+    lines : list of Line
+        Its lines.
+    kind : str
+        "text", "heading", "item", "table", "rows" (of a table whose columns are not clear), "code" or "entry".
+    columns : tuple of Span
+        Where the columns of a table begin and end.
+    """
+
+    lines: list[Line]
+    kind: str
+    columns: tuple[Span, ...] = ()
