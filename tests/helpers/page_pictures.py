@@ -15,7 +15,7 @@ from PIL import Image
 from .browser import Window, chromium, set_media, set_size
 from .product import ROOT
 
-DOCUMENT = ROOT / "examples" / "encyclopedia.md"
+DOCUMENT = ROOT / "examples" / "encyclopedia.pdf"
 QUESTION = "What is the name of the latest epoch?"
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     """Read a document, ask about it, look at a source, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url")
-    parser.add_argument("--folder", type=Path, default=ROOT / "docs")
+    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images")
     arguments = parser.parse_args()
     with chromium() as driver:
         window = Window(driver, arguments.url)
