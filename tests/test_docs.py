@@ -64,6 +64,13 @@ def test_makefile_names_tests_that_exist():
     assert [path for path in named if not (ROOT / path.rstrip(")")).exists()] == []
 
 
+def test_makefile_and_workflows_run_modules_that_exist():
+    texts = [path.read_text("utf-8") for path in (ROOT / "Makefile", *(ROOT / ".github" / "workflows").glob("*.yml"))]
+    named = re.findall(r"-m octavo\.([\w.]+)", "\n".join(texts))
+    assert named
+    assert [module for module in named if not (ROOT / f"{module.replace('.', '/')}.py").is_file()] == []
+
+
 def test_readme_is_short_and_links_every_page():
     text = README.read_text("utf-8")
     assert len(text.splitlines()) <= MAX_README_LINES
