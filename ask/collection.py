@@ -17,20 +17,16 @@ from .document_set import Shelf, Shelved
 from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .passages import Passage, TokenText
 from .ranking import Found, Look
-from .reads import TOGETHER, WHOLE
+from .reads import WHOLE
 from .session import Sampling
-from .together import AtOnce, attend_at_once
-
-#: What follows the prompt's head: a document, or several.
-_Place = Shelved | LaidOut | AtOnce
 
 
 class Collection(Document):
     """Documents that are open for questions. `open_collection` returns one.
 
-    For each question the document is found that it is about, and the model answers from it; or the excerpts of all
-    documents are, which are then one text; or all that it may be about are attended at once. When that is something
-    else than before, the conversation so far is read again after it.
+    For each question octavo finds the document that it is about, or the excerpts of all documents that it is about,
+    laid out as one text. The model answers from that. If it is another text than before, the model reads the
+    conversation so far again after it.
 
     Parameters
     ----------
@@ -52,7 +48,7 @@ class Collection(Document):
     Attributes
     ----------
     path : Path
-        The file of the document that the last question was answered from; of several, that of the likeliest one.
+        The file of the document that the last question was answered from; of excerpts, that of the likeliest one.
     found : list of Found
         The documents that the last question may be about, the likeliest first.
     """
@@ -73,12 +69,12 @@ class Collection(Document):
         super().__init__(llama, sampling, Path(first.source.path), system, described, heads, library)
         self.found: list[Found] = []
         self._shelf, self._reads = shelf, reads
-        self._current: _Place = first
+        self._current: Shelved | LaidOut = first
 
     @property
     def read_from(self) -> list[Path]:
         """Return the files that the last answer was given from, the likeliest first: of a whole document, one."""
-        if isinstance(self._current, Shelved):
+        if not isinstance(self._current, LaidOut):
             return [self.path]
         return [Path(document.source.path) for document in self._current.documents]
 
@@ -98,7 +94,7 @@ class Collection(Document):
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages that the last answer comes from, as `Document.sources` does. Each names its document."""
-        if isinstance(self._current, Shelved):
+        if not isinstance(self._current, LaidOut):
             return [replace(each, document=str(self.path)) for each in super().sources(most)]
         found = self._current.passages(self._attended(), self._text_on_shelf, most)
         return [replace(each, document=str(document.source.path)) for document, each in found]
@@ -123,22 +119,20 @@ class Collection(Document):
                 raise
         self.found = look.found
 
-    def _place(self, look: Look) -> _Place:
-        """What is to be read: the likeliest document, the likeliest excerpts, or all likely documents."""
+    def _place(self, look: Look) -> Shelved | LaidOut:
+        """Return what the model reads: the likeliest document, or the likeliest excerpts."""
         if self._reads == WHOLE:
             return look.found[0].document
-        if self._reads == TOGETHER:
-            return attend_at_once(self._shelf, look)
         excerpts, current = look.excerpts(EXCERPT_TOKENS), self._current
         if isinstance(current, LaidOut) and current.excerpts == excerpts:
             return current
         return lay_out(self.llama, self._shelf, excerpts)
 
-    def _attach(self, place: _Place, conversation: Conversation) -> None:
-        """Go on with a conversation after a document, or after several."""
-        llama, likeliest = self.llama, place if isinstance(place, Shelved) else place.documents[0]
+    def _attach(self, place: Shelved | LaidOut, conversation: Conversation) -> None:
+        """Continue a conversation after a document, or after excerpts."""
+        llama, likeliest = self.llama, place.documents[0] if isinstance(place, LaidOut) else place
         index, described = self._shelf.open(likeliest)
-        if not isinstance(place, Shelved):
+        if isinstance(place, LaidOut):
             index = place.index
         llama.reset()
         llama.attach(index)
@@ -146,7 +140,7 @@ class Collection(Document):
             conversation.resume(llama, llama.n_tokens)
             return
         if llama.n_tokens + len(conversation.tokens) >= llama.longest:
-            what = likeliest.name if isinstance(place, Shelved) else "the documents"
+            what = "the excerpts" if isinstance(place, LaidOut) else likeliest.name
             raise OctavoError(
                 f"The conversation does not fit after {what}, which the question is about: /clear forgets it."
             )

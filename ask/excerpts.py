@@ -20,7 +20,7 @@ from ..runtime.cache.tail import Rows
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from .document_set import Shelf, Shelved
-from .passages import Passage, TokenText, passages_of_all
+from .passages import Passage, TokenText, passages
 from .ranking import Excerpt
 
 #: Tokens of the excerpts that an answer is given from.
@@ -81,7 +81,12 @@ class LaidOut:
         for document, start, stop in self.excerpts:
             own[document][:, start:stop] = attended[:, at : at + stop - start]
             at += stop - start
-        return passages_of_all(own, texts, most)
+        found = [
+            (document, passage)
+            for document, (text, places) in texts.items()
+            for passage in passages(text, places, own[document], most)
+        ]
+        return sorted(found, key=lambda each: -each[1].share)[:most]
 
 
 def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:

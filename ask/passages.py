@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ _LONGEST = 400
 #: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
 #: many times their mean share, but no more than the third. A sentence beside another needs half of it.
 _LEAST, _TIMES, _MOST = 0.04, 2, 0.25
-
-#: What stands for a document.
-Key = TypeVar("Key")
 
 #: Sentences of a quote.
 _QUOTED = 2
@@ -225,28 +222,3 @@ def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int
         after = best[stop] if stop <= run[-1] else -1.0
         first, stop = (first - 1, stop) if before > after else (first, stop + 1)
     return int(borders[first]), int(borders[stop])
-
-
-def passages_of_all(
-    attended: Mapping[Key, np.ndarray], texts: Mapping[Key, tuple[TokenText, list[Place]]], most: int
-) -> list[tuple[Key, Passage]]:
-    """Find the passages of several documents that were attended most.
-
-    Parameters
-    ----------
-    attended : mapping of float32 arrays, shape (n_parts, n_tokens)
-        As in `passages`, for each document.
-    texts : mapping of (TokenText, list of Place)
-        The text of each, and where its pages and headings begin.
-    most : int
-        Most passages to return.
-
-    Returns
-    -------
-    list of (key, Passage)
-        Those with the largest shares first, each with its document.
-    """
-    found = [
-        (document, passage) for document, own in attended.items() for passage in passages(*texts[document], own, most)
-    ]
-    return sorted(found, key=lambda each: -each[1].share)[:most]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..errors import OctavoError
 
-#: The document that the question is about, whole; excerpts of all documents; or all that it may be about, at once.
-WHOLE, EXCERPTS, TOGETHER = READS = ("document", "excerpts", "together")
+#: The document that the question is about, whole; or excerpts of all documents.
+WHOLE, EXCERPTS = READS = ("document", "excerpts")
 
 
 def check_reads(reads: str) -> None:
@@ -17,4 +17,4 @@ def check_reads(reads: str) -> None:
         They cannot.
     """
     if reads not in READS:
-        raise OctavoError(f"Answers are given from {', '.join(READS[:-1])} or {READS[-1]}: '{reads}' is none of them.")
+        raise OctavoError(f"Answers are given from {' or '.join(READS)}: '{reads}' is neither.")

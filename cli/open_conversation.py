@@ -24,8 +24,8 @@ read_option = click.option(
     type=click.Choice(READS),
     default=WHOLE,
     show_default=True,
-    help="What is read for an answer: the document that the question is about, whole; the excerpts of all documents "
-    "that it is about; or all documents that it may be about, attended together.",
+    help="What is read for an answer: the document that the question is about, whole, or the excerpts of all documents "
+    "that it is about.",
 )
 
 

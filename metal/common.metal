@@ -72,8 +72,6 @@ struct Head {
     long n_document;
     long document_position;
     long document_pages;
-    long others;
-    long n_others;
     device const Chunk *tail_chunks;
     long tail_position;
     long n_tail;

@@ -17,7 +17,6 @@ from .cache.kv_cache import KVCache
 from .cache.tail import Rows
 from .devices.protocol import Device
 from .document.index import Index
-from .document.together import Together
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, silent_llama_cpp
 from .graph.residual import ResidualSums, watch_residual
@@ -120,15 +119,7 @@ class Context(internals.LlamaContext):
         self._executor.follow(sequence.cache)
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document's keys and values, or with nothing.
-
-        Raises
-        ------
-        OctavoError
-            If there are several documents, and the device, the methods or the model cannot attend to them at once.
-        """
-        if isinstance(document, Together) and not self._executor.together:
-            raise OctavoError("Metal attends to one document at a time: use the CPU (--device cpu).")
+        """Start over with a document's keys and values, or with nothing."""
         try:
             self.cache.attach(document)
         except BaseException:

@@ -217,14 +217,13 @@ class Llama(DropIn):
         Raises OctavoError where it does not fit the context, and where its keys and values are of another type.
         """
         n_tokens, kv_type = len(document.tokens), self.context.kv_type
-        for part, _ in document.parts:
-            if part.kv_type != kv_type:
-                raise OctavoError(
-                    f"The document's keys and values are stored as {part.kv_type}, and this model was loaded to store "
-                    f"them as {kv_type}: load it with type_k and type_v for {part.kv_type}, or index the document with "
-                    "this one."
-                )
-            check_fits(part, self.context.cache.layers, self._n_vocab)
+        if document.kv_type != kv_type:
+            raise OctavoError(
+                f"The document's keys and values are stored as {document.kv_type}, and this model was loaded to store "
+                f"them as {kv_type}: load it with type_k and type_v for {document.kv_type}, or index the document with "
+                "this one."
+            )
+        check_fits(document, self.context.cache.layers, self._n_vocab)
         if n_tokens >= self.n_ctx():
             raise OctavoError(
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "

@@ -108,56 +108,26 @@ class Recorder:
         OctavoError
             None of the heads sees the whole document.
         """
-        parts = [part for part, _ in document.parts]
-        used = [
-            number
-            for number, head in enumerate(self.heads)
-            if all(head.kv_head in part.layers[self._nodes[head.node].kv_layer].heads for part in parts)
-        ]
+        layers = [document.layers[self._nodes[head.node].kv_layer] for head in self.heads]
+        used = [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
         if not used:
             raise OctavoError("Sources cannot be found: no head that retrieves sees the whole document.")
-        lengths = [len(part.tokens) for part in parts]
-        paid = np.zeros((max(self.n_steps // PART, 1), sum(lengths)), np.float32)
-        steps = np.array_split(np.arange(self.n_steps), len(paid))
+        paid = np.zeros((max(self.n_steps // PART, 1), len(document.tokens)), np.float32)
         for number in used:
+            layer, head = layers[number], self.heads[number]
+            place, softcap = layer.heads.index(head.kv_head), self._nodes[head.node].softcap
+            queries = np.stack([step[number] for step in self._recorded])
             with one_thread():
-                of_parts = self._of_parts(number, document)
-            for (layer, place, rows, weights, share), at in zip(of_parts, np.cumsum([0, *lengths[:-1]]), strict=True):
-                mass = layer.mass[place]
-                usual = mass[rows] / max(float(mass.sum()), 1e-30)
-                mean = np.stack([(share[own, None] * (weights[own] - usual)).mean(axis=0) for own in steps])
-                paid[:, at + layer.positions(place)[rows]] += mean / len(used)
+                rows, weights = _weights(layer, place, queries, softcap)
+            mean = [weights[own].mean(axis=0) for own in np.array_split(np.arange(len(queries)), len(paid))]
+            mass = layer.mass[place]
+            usual = mass[rows] / max(float(mass.sum()), 1e-30)
+            paid[:, layer.positions(place)[rows]] += (np.stack(mean) - usual) / len(used)
         return paid
 
-    def _of_parts(
-        self, number: int, document: Index
-    ) -> list[tuple[IndexLayer, int, np.ndarray, np.ndarray, np.ndarray]]:
-        """What a head's queries paid each of the documents that were attended at once.
 
-        Returns of each its layer, the head's place there, rows that get most attention, which share of that to the
-        document each query pays them, and the document's share of the attention to all.
-        """
-        head, node = self.heads[number], self._nodes[self.heads[number].node]
-        queries = np.stack([step[number] for step in self._recorded])
-        found, totals = [], []
-        for part, weight in document.parts:
-            layer, n_back = part.layers[node.kv_layer], len(document.tokens) - len(part.tokens)
-            own = node.rope.turned(queries, -n_back) if n_back and node.rope else queries
-            place = layer.heads.index(head.kv_head)
-            rows, weights, total = _weights(layer, place, own, node.softcap)
-            found.append((layer, place, rows, weights))
-            totals.append(total + np.log(weight))
-        shares = np.exp(np.array(totals) - np.logaddexp.reduce(totals, axis=0))
-        return [(*own, share.astype(np.float32)) for own, share in zip(found, shares, strict=True)]
-
-
-def _weights(
-    layer: IndexLayer, place: int, queries: np.ndarray, softcap: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of one of a layer's KV heads that get most attention, and what share each of some queries pays them.
-
-    The third is, for each query, the logarithm of the weights of all rows.
-    """
+def _weights(layer: IndexLayer, place: int, queries: np.ndarray, softcap: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a layer's KV head that get most attention, and the share that each query pays them."""
     keys, starts = layer.keys[place], layer.cluster_starts[place]
     rows = np.arange(len(keys))
     rest = np.full((len(queries), 1), -np.inf, np.float32)
@@ -175,6 +145,5 @@ def _weights(
     weights = capped_scores(queries, as_floats(keys[rows]), softcap)
     most = np.maximum(weights.max(axis=1, keepdims=True), rest)
     np.exp(weights - most, out=weights)
-    total = weights.sum(axis=1, keepdims=True) + np.exp(rest - most)
-    weights /= total
-    return rows, weights, (most + np.log(total))[:, 0]
+    weights /= weights.sum(axis=1, keepdims=True) + np.exp(rest - most)
+    return rows, weights

@@ -9,7 +9,7 @@ long ones cost. The lists of a block's keys, of its values, and of the next bloc
 order in which the rows are needed, because sums prefetch along their list (see rows.py).
 
 A span may be of some query heads of the group only. The others compute its scores too, and then take them for -inf: a
-row is read once, whoever attends it. A span may have a bias. Blocks without such spans are not looked at twice.
+row is read once, whoever attends it. Blocks without such spans are not looked at twice.
 
 The floor is the time to read a key and a value for each selected row.
 """
@@ -106,16 +106,16 @@ def list_rows(shape, spans, at, row, count, keys, values):
     -------
     at, row : int64
         Span and row after those listed.
-    plain : bool
-        Whether the scores are those of the products: no row is of some query heads only, and none has a bias.
+    heads : int64
+        Not ALL_HEADS if any of the rows is of some query heads only.
     """
     row_bytes = shape.row_bytes
     listed_keys = array_at(keys, (BLOCK,), np.int64)
     listed_values = array_at(values, (BLOCK,), np.int64)
-    n, plain = 0, True
+    n, heads = 0, ALL_HEADS
     while n < count:
         span = spans[at]
-        plain = plain and span.heads == ALL_HEADS and span.bias == 0
+        heads |= span.heads
         taken = min(count - n, span.n_rows - row)
         if span.rows == 0:
             for i in range(taken):
@@ -134,7 +134,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
     if 0 < n < BLOCK:  # a full list goes on in the next list, which lies behind it
         fill_list(values, n, BLOCK)
         copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
-    return at, row, plain
+    return at, row, heads
 
 
 @kernel
@@ -190,27 +190,27 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         running[g, 0] = sums[g]
     left = n_rows
     n = min(BLOCK, left)
-    next_at, next_row, plain = list_rows(shape, spans, at, row, n, room.keys, room.values)
+    next_at, next_row, heads = list_rows(shape, spans, at, row, n, room.keys, room.values)
     copy_bytes(room.next_keys, room.values, _LIST_BYTES)  # a single block prefetches from it: any addresses
     while n > 0:
         left -= n
         n_next = min(BLOCK, left)
-        after_at, after_row, next_plain = list_rows(
+        after_at, after_row, next_heads = list_rows(
             shape, spans, next_at, next_row, n_next, room.next_keys, room.next_values
         )
-        _attend_block(shape, query, room, n, softcap, spans, at, row, plain, partial)
+        _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial)
         copy_bytes(room.keys, room.next_keys, 2 * _LIST_BYTES)
         at, row, next_at, next_row = next_at, next_row, after_at, after_row
-        n, plain = n_next, next_plain
+        n, heads = n_next, next_heads
     for g in range(shape.group):
         sums[g] = sum_of(load(room.running + g * _VECTOR_BYTES))
 
 
 @kernel
-def _attend_block(shape, query, room, n, softcap, spans, at, row, plain, partial):
+def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial):
     """Add the n listed rows, at most BLOCK, to a partial result, but their weights to the running sums.
 
-    They are those from a row of a span on. If they are not `plain`, their spans say what becomes of their scores.
+    They are those from a row of a span on. If `heads` is not ALL_HEADS, some are of some query heads only.
     """
     largest = largest_scores(shape, partial)
     scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
@@ -221,8 +221,8 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, plain, partial
         for i in range(n, padded):
             scores[g, i] = float32(-np.inf)
         cap_scores(own_scores, n, softcap)
-        if not plain:
-            _change_scores(spans, at, row, n, g, scores[g])
+        if heads != ALL_HEADS:
+            _hide_rows(spans, at, row, n, g, scores[g])
         before = splat(largest[g])
         highest = before
         for i in range(0, padded, LANES):
@@ -242,15 +242,15 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, plain, partial
 
 
 @kernel
-def _change_scores(spans, at, row, n, g, scores):
-    """Add the bias of spans to query head g's scores of n rows, from a row of a span on; -inf where it looks away."""
+def _hide_rows(spans, at, row, n, g, scores):
+    """Set query head g's scores of n rows, from a row of a span on, to -inf where it does not attend the span."""
     start = 0
     while start < n:
         span = spans[at]
         stop = min(n, start + span.n_rows - row)
-        attends = span.heads == ALL_HEADS or (span.heads >> g) & 1 != 0
-        for i in range(start, stop):
-            scores[i] = scores[i] + float32(span.bias) if attends else float32(-np.inf)
+        if span.heads != ALL_HEADS and (span.heads >> g) & 1 == 0:
+            for i in range(start, stop):
+                scores[i] = float32(-np.inf)
         start, at, row = stop, at + 1, 0
 
 
@@ -303,35 +303,18 @@ def attend_share(
         clear_partial(shape, partial)
         first, last = max(start, 0), min(stop, all_rows[head])
         head_spans = spans + head * span_capacity * _SPAN_BYTES
-        at, end = 0, 0  # a span, and the row at which it starts, or those stop that have the same queries
         while first < last:
-            own = query + head * shape.group * shape.head_dim * 4
-            at, end, queries = _with_same_queries(head_spans, counts[head], first, at, end)
-            if queries != 0:
-                own = queries
-            n = min(end, last) - first
-            attend_rows(shape, own, head_spans, counts[head], first, n, softcap, scratch, partial)
-            first += n
+            group_query, end = query + head * shape.group * shape.head_dim * 4, last
+            leading = spans_at(head_spans, 1)[0]
+            if leading.queries != 0 and first < leading.n_rows:
+                group_query, end = leading.queries, min(last, leading.n_rows)
+            attend_rows(shape, group_query, head_spans, counts[head], first, end - first, softcap, scratch, partial)
+            first = end
         if shape.rotated and first > max(start, 0):  # the sums of rows are rotated; estimates add to sums that are not
             for g in range(shape.group):
                 rotate_row(shape, partial + g * shape.head_dim * 4, partial + g * shape.head_dim * 4)
         start -= all_rows[head]
         stop -= all_rows[head]
-
-
-@kernel
-def _with_same_queries(spans_address, n_spans, row, at, start):
-    """Return up to where the rows from `row` on have the same queries: a span, the row at which it starts, the queries.
-
-    `row` is in the span `at`, which starts at the row `start`, or in one after it.
-    """
-    spans = spans_at(spans_address, n_spans)
-    while start + spans[at].n_rows <= row:
-        start, at = start + spans[at].n_rows, at + 1
-    queries = spans[at].queries
-    while at < n_spans and spans[at].queries == queries:
-        start, at = start + spans[at].n_rows, at + 1
-    return at, start, queries
 
 
 @kernel

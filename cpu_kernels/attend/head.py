@@ -35,9 +35,6 @@ HEAD = np.dtype(
         ("n_document", "i8"),
         ("document_position", "i8"),  # position of the first row, or ANY_ORDER
         ("document_pages", "i8"),  # address of the file's PAGES, if a step asks for what it selects (read_ahead.py)
-        # Other heads whose rows it attends with its own (together.py).
-        ("others", "i8"),  # address of an OTHER for each
-        ("n_others", "i8"),
         # The tail: rows that came after the document.
         ("tail_chunks", "i8"),  # address of the chunks' addresses; 0 for a chunk that was dropped
         ("tail_position", "i8"),  # position of the first row, as if all n_tail rows ended with the newest

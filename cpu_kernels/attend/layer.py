@@ -32,7 +32,6 @@ from .head import HEAD, head_at
 from .partials import partial_of
 from .read_ahead import ask_for_rows
 from .spans import SPAN, spans_at
-from .together import estimate_others, score_others, select_others, turn_for_others
 
 #: What threads share while they attend, layer after layer.
 WORK = np.dtype(
@@ -81,7 +80,7 @@ def threads_for(heads, n_kv_head, n_threads):
     n_rows = 0
     for i in range(n_kv_head):
         head = head_at(heads + i * _HEAD_BYTES)
-        n_rows += head.n_document + head.n_tail + head.n_others * SHORT
+        n_rows += head.n_document + head.n_tail
     return 1 if n_rows < SHORT else n_threads
 
 
@@ -135,18 +134,14 @@ def attend_layer(
 def attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads):
     """Compute one thread's part of a layer's attention for one token; the parameters are those of `attend_layer`."""
     work = record_at(work_address, WORK)
-    for i in range(ith, n_kv_head, n_threads):
-        query = work.queries + i * shape.group * shape.head_dim * 4
-        turn_for_others(shape, head_at(heads + i * _HEAD_BYTES), query, 1)
     if _any_scores(heads, n_kv_head):
         barrier(work_address, n_threads)
         for i in range(n_kv_head):
             head_address = heads + i * _HEAD_BYTES
-            head = head_at(head_address)
-            if head.score != 0:
+            score = head_at(head_address).score
+            if score != 0:
                 query = work.queries + i * shape.group * shape.head_dim * 4
-                call_native(head.score, head_address, query, ith, n_threads)
-                score_others(head, query, ith, n_threads)
+                call_native(score, head_address, query, ith, n_threads)
         barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         _select(shape, 1, i, heads, work)
@@ -174,8 +169,6 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
         work.next_tile = work.next_sample = 0
         work.n_kv_head, work.n_tokens, work.softcap = n_kv_head, n_tokens, softcap
     for i in range(ith, n_kv_head, n_threads):
-        query = work.queries + i * n_tokens * shape.group * shape.head_dim * 4
-        turn_for_others(shape, head_at(heads + i * _HEAD_BYTES), query, n_tokens)
         _select(shape, n_tokens, i, heads, work)
         if sparse:
             _count_blocks(i, work)
@@ -193,9 +186,6 @@ def _select(shape, n_tokens, i, heads, work):
     query = work.queries + i * n_tokens * shape.group * shape.head_dim * 4
     spans_address = work.spans + i * work.span_capacity * _SPAN_BYTES
     n_spans = call_native(head.select, head_address, query, n_tokens, spans_address)
-    if n_tokens == 1 and head.document_pages != 0:
-        ask_for_rows(shape, head.document_pages, spans_address, n_spans)
-    n_spans = select_others(shape, head, query, n_tokens, spans_address, n_spans)
     spans = spans_at(spans_address, n_spans)
     n_rows = 0
     for s in range(n_spans):
@@ -203,6 +193,8 @@ def _select(shape, n_tokens, i, heads, work):
     write_int64(work.n_spans + i * 8, n_spans)
     write_int64(work.n_rows + i * 8, n_rows)
     head.bytes_read += n_rows * 2 * shape.row_bytes
+    if n_tokens == 1 and head.document_pages != 0:
+        ask_for_rows(shape, head.document_pages, spans_address, n_spans)
 
 
 @kernel
@@ -233,17 +225,16 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
         n_threads,
     )
     for i in range(n_kv_head):
-        head = head_at(heads + i * _HEAD_BYTES)
-        if head.estimate != 0:
+        estimate = head_at(heads + i * _HEAD_BYTES).estimate
+        if estimate != 0:
             partial = partial_of(shape, work.partials, n_kv_head, ith, i)
-            call_native(head.estimate, heads + i * _HEAD_BYTES, partial, ith, n_threads)
-            estimate_others(head, partial, ith, n_threads)
+            call_native(estimate, heads + i * _HEAD_BYTES, partial, ith, n_threads)
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         head = head_at(heads + i * _HEAD_BYTES)
         rest = rest_address(shape, head) if head.estimate != 0 else 0
         covered = merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step, rest)
-        if rest != 0 and head.n_others == 0 and not math.isnan(covered):
+        if rest != 0 and not math.isnan(covered):
             head.n_covered += 1
             head.covered += int64(covered * 1e6)
         if head.finish != 0:

@@ -19,8 +19,8 @@ SPAN = np.dtype(
         ("window", "i8"),  # newest rows that a token sees of a span with a position, its own included; 0 for all
         ("rows", "i8"),  # 0 for a run; else address of n_rows int32: row numbers, counted from `keys` and `values`
         ("heads", "i8"),  # bit g is set if query head g of the group attends the rows; ALL_HEADS for all of them
-        ("queries", "i8"),  # 0, or address of the queries, of the same shape, that attend it in place of the step's
-        ("bias", "f8"),  # added to the rows' scores
+        ("queries", "i8"),  # 0, or address of the queries that attend this span in place of the step's, of the same
+        #                     shape. Only the first span of a head may have them
     ]
 )
 
@@ -89,7 +89,6 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
     spans[n_spans].rows = 0
     spans[n_spans].heads = heads
     spans[n_spans].queries = 0
-    spans[n_spans].bias = 0.0
     return n_spans + 1
 
 
@@ -107,7 +106,6 @@ def add_list(keys, values, n_rows, rows, spans, n_spans, heads=ALL_HEADS):
     spans[n_spans].rows = rows
     spans[n_spans].heads = heads
     spans[n_spans].queries = 0
-    spans[n_spans].bias = 0.0
     return n_spans + 1
 
 

@@ -19,7 +19,7 @@ from ..attend.head import ANY_ORDER
 from ..numba_support.compile import Shape, kernel
 from ..numba_support.memory import read_float
 from ..numba_support.views import array_at
-from ..select.scores import add_to_scores, cap_scores
+from ..select.scores import cap_scores
 from .bf16_tiles import enter_tiles, leave_tiles
 from .sparse_prefill import any_chosen, group_of, reads_all
 from .strips import (
@@ -146,8 +146,6 @@ def attend_tile(
                     continue
                 score_strip_of(shape, strip, n, rough, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)
-                if span.bias != 0:
-                    add_to_scores(room.scores, n * strip_queries(shape), float32(span.bias))
                 if masked:
                     mask_strip(shape, strip, n, span.position + row, window, room)
                 if weigh_strip(shape, strip, n, rough, room):

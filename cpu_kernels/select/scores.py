@@ -224,14 +224,6 @@ def cap_scores(scores, n, softcap):
 
 
 @kernel
-def add_to_scores(scores, n, bias):
-    """Add a bias to n f32 at an address."""
-    values = array_at(scores, (n,), np.float32)
-    for i in range(n):
-        values[i] += bias
-
-
-@kernel
 def exp_scores(scores, n):
     """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, a multiple of LANES, -inf where unused.
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...ask.document_set import Shelf, Shelved
 from ...ask.excerpts import EXCERPT_TOKENS, lay_out
-from ...ask.together import attend_at_once
 from ...ask.word_scores import PART
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
@@ -51,13 +50,6 @@ class Reading:
         self.llama.reset()
         self.llama.attach(index)
         return self._has(index.tokens[self._shelf.n_head :].tolist(), asked)
-
-    def together(self, asked: Asked) -> bool:
-        """Attend to all documents at once that the question may be about, as `--read together` does."""
-        found = attend_at_once(self._shelf, self._shelf.look(asked.question))
-        self.llama.reset()
-        self.llama.attach(found.index)
-        return asked.document in [document.name for document in found.documents]
 
     def chunks(self, asked: Asked) -> bool:
         """Read the chunks of 512 tokens with the highest BM25, the best one last."""
@@ -117,7 +109,6 @@ class Reading:
 WAYS: dict[str, Callable[[Reading, Asked], bool]] = {
     "document": Reading.document,
     "excerpts": Reading.excerpts,
-    "together": Reading.together,
     "BM25 chunks, read": Reading.chunks,
     "the right document": Reading.right,
     "all documents, read": Reading.all,

@@ -160,11 +160,6 @@ class HeadTable:
         chosen = [each.heads for each in self.served if each.method.keeps is Keeps.CHOSEN]
         return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
 
-    def attend_others(self, others: np.ndarray) -> None:
-        """Have each head attend the rows of others with its own: OTHER records, shape (n_heads, n_others)."""
-        self.heads["n_others"] = others.shape[1]
-        self.heads["others"] = others.ctypes.data + np.arange(len(self.heads)) * others.strides[0]
-
     def layer_heads(self, layer: int) -> np.ndarray:
         """View the HEAD records of a layer."""
         return self._layer_heads[layer]

@@ -21,7 +21,6 @@ from ...errors import OctavoError
 from ..document.index import Index, IndexLayer, StreamingRows
 from ..document.mean_values import ClusterMeans
 from ..document.streaming_rows import copy_streaming_rows, kept_rows
-from ..document.together import Others, Together
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
 from ..sequences.checkpoints import OF_THE_STEP, Checkpoint, own_changing, share_chunks
@@ -63,7 +62,6 @@ class KVCache(HeadTable):
         super().__init__(layers, n_ctx)
         self.memory: Memory = memory or CpuMemory()
         self.document: Index | None = None
-        self.others = Others.none(0)
         self.n_tail = self.origin = 0  # tokens after the document
         self._n_unfinished = 0  # tokens of a step that is not over
         self.n_chunks = self.dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
@@ -89,11 +87,6 @@ class KVCache(HeadTable):
         return len(self.document.tokens) if self.document else 0
 
     @property
-    def own(self) -> Index | None:
-        """Return the document whose rows the heads hold themselves; none where other caches hold those of several."""
-        return None if self.others.caches else self.document
-
-    @property
     def n_tokens(self) -> int:
         """Return the number of tokens that were read, those that are forgotten included."""
         return self.n_document + self.n_tail
@@ -101,12 +94,11 @@ class KVCache(HeadTable):
     @property
     def kv_bytes(self) -> int:
         """Return the bytes that are allocated or mapped for keys, values and extras."""
-        own, mapped = self.own, 0
+        mapped = 0
         for tail, layer in zip(self.tails, self._layer_of, strict=True):
-            if own and tail.method.keeps is Keeps.DOCUMENT:
-                stored = own.layers[layer]
+            if self.document and tail.method.keeps is Keeps.DOCUMENT:
+                stored = self.document.layers[layer]
                 mapped += stored.keys[0].nbytes + stored.values[0].nbytes
-        mapped += sum(other.kv_bytes for other in self.others.caches)
         return mapped + sum(tail.chunk_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
 
     def least_share(self, n_tokens: int) -> float:
@@ -150,15 +142,18 @@ class KVCache(HeadTable):
             if assignment.by_prompt is not None:
                 scale = assignment.scale if similarity is None else assignment.by_prompt(similarity)
                 each.layer_scale[...] = scale
-                share_out(self.served, max(self.n_tokens, 1), self.own)
-                each.method.start(each.heads, self.own)  # thresholds follow the budgets
+                share_out(self.served, max(self.n_tokens, 1), self.document)
+                each.method.start(each.heads, self.document)  # thresholds follow the budgets
 
     def reserve(self, n_new: int) -> None:
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
-        for cache in (self, *self.others.caches):
-            cache.prepare(n_new)
+        self.connect()
+        share_out(self.assigned, self.n_tokens + n_new, self.document)
+        for each in self.served:
+            prepare = each.method.before_step if n_new == 1 else each.method.before_batch
+            prepare(each.heads, self.document, self.n_tokens + n_new)
         if n_new == 1 and any(each.method.prefill == FULL for each in self.served):
             after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
         if (self.heads["n_tail"] + n_new).max() > self.tables.shape[1] * CHUNK_ROWS:
@@ -176,14 +171,6 @@ class KVCache(HeadTable):
         self.heads["n_tail"] += n_new
         self.n_tail += n_new
         self._n_unfinished = n_new
-
-    def prepare(self, n_new: int) -> None:
-        """Set the methods' state for a step of n_new tokens."""
-        self.connect()
-        share_out(self.assigned, self.n_tokens + n_new, self.own)
-        for each in self.served:
-            prepare = each.method.before_step if n_new == 1 else each.method.before_batch
-            prepare(each.heads, self.own, self.n_tokens + n_new)
 
     def finish_step(self) -> None:
         """End the step that `reserve` prepared: have the methods tend what is stored, and free what no token sees."""
@@ -300,14 +287,12 @@ class KVCache(HeadTable):
         self.truncate(n_tokens)
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document, with several that are attended at once (together.py), or with nothing."""
-        self.others = Others.of(document, self) if isinstance(document, Together) else Others.none(len(self.heads))
+        """Start over with a document, or with nothing."""
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
             if name not in (*OF_THE_METHOD, *OF_THE_STEP, "tail_chunks"):
                 self.heads[name] = 0
         self.heads["document_position"] = ANY_ORDER
-        self.attend_others(self.others.heads)
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
         for tail in self.tails:
             tail.shrink(0)
@@ -316,12 +301,11 @@ class KVCache(HeadTable):
         self.memory.release()
         for each, assignment in zip(self.served, self.assignments, strict=True):
             each.layer_scale[...] = assignment.scale
-        share_out(self.served, max(self.n_tokens, 1), self.own)
+        share_out(self.served, max(self.n_tokens, 1), document)
         for each in self.served:
             each.heads.start_over()
-            each.method.start(each.heads, self.own)
-        if document is None or self.others.caches:
-            self.heads["tail_position"] = self.n_document
+            each.method.start(each.heads, document)
+        if document is None:
             return
         for each in self.served:
             each.method.before_step(each.heads, document, self.n_tokens)

@@ -150,8 +150,8 @@ class CpuExecutor:
 
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
         """Begin with the first node."""
-        self._make_room_to_select(self._cache, n_tokens)
-        _prepare_documents(self._cache, n_tokens)
+        self._make_room_to_select(self._cache)
+        _prepare_document(self._cache, n_tokens)
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
@@ -164,8 +164,8 @@ class CpuExecutor:
         """Begin with the first node: the step's threads compute one cache after another there."""
         self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
-            self._make_room_to_select(cache, 1)
-            _prepare_documents(cache, 1)
+            self._make_room_to_select(cache)
+            _prepare_document(cache, 1)
         self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
         self._layers["sequences"] = (
             self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
@@ -175,18 +175,13 @@ class CpuExecutor:
         self._layers["together"] = [hook.attend_by_shape(shape).address for shape in self._shapes]
         self._work["arrived"] = self.step["next_layer"] = 0
 
-    def _make_room_to_select(self, cache: KVCache, n_tokens: int) -> None:
-        """Make room for what the methods of a cache select in a step of n_tokens tokens."""
-        n_spans = 0
-        for each in (cache, *cache.others.caches):
-            if each not in self._scratches:
-                self._scratches[each] = Scratch(self._memory, self._nodes)
-            scratch = self._scratches[each]
-            scratch.make_room(each)
-            n_spans += scratch.n_spans
-        self._scratches[cache].make_room_to_turn(cache, n_tokens)
-        if n_spans > self._spans.shape[1]:
-            self._spans = np.empty((self._n_kv_head, n_spans), SPAN)
+    def _make_room_to_select(self, cache: KVCache) -> None:
+        """Make room for what the methods of a cache select."""
+        if cache not in self._scratches:
+            self._scratches[cache] = Scratch(self._memory, self._nodes)
+        scratch = self._scratches[cache]
+        if scratch.make_room(cache) and scratch.n_spans > self._spans.shape[1]:
+            self._spans = np.empty((self._n_kv_head, scratch.n_spans), SPAN)
             self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
 
     def _connect(self, name: str, compiled: Callable[[Shape], Any]) -> None:
@@ -235,8 +230,7 @@ class CpuExecutor:
         self._layers["captured_queries"] = addresses or 0
 
 
-def _prepare_documents(cache: KVCache, n_tokens: int) -> None:
-    """Prepare the files of the documents that a cache attends for a step."""
-    for each in (cache, *cache.others.caches):
-        if each.own is not None:
-            each.own.pages.prepare(each, n_tokens)
+def _prepare_document(cache: KVCache, n_tokens: int) -> None:
+    """Prepare the files of the document that a cache attends for a step."""
+    if cache.document is not None:
+        cache.document.pages.prepare(cache, n_tokens)

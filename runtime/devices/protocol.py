@@ -35,7 +35,7 @@ class Executor(Protocol):
 
     @property
     def together(self) -> bool:
-        """Return whether a step can be of several sequences, and attend to several documents."""
+        """Return whether a step can be of several sequences."""
 
     @property
     def interruptible(self) -> int:

@@ -40,7 +40,6 @@ class Scratch:
     def forget(self) -> None:
         """Forget how much room there is: the cache's methods serve other heads."""
         self._n_items = self.n_spans = -1
-        self._turned = np.empty((0, 0, 0), np.uint8)
 
     def make_room(self, cache: KVCache) -> bool:
         """Make room for the step that the cache reserved, and for some to come. Return whether anything changed."""
@@ -55,21 +54,3 @@ class Scratch:
             addresses = self._bytes.ctypes.data + np.arange(node.n_kv_head) * size
             cache.layer_heads(node.kv_layer)["scratch"] = addresses
         return True
-
-    def make_room_to_turn(self, cache: KVCache, n_tokens: int) -> None:
-        """Make room for the queries of n_tokens tokens, turned for each of a cache's others (together.py)."""
-        others = cache.others.heads
-        if not others.size:
-            return
-        n_bytes = 4 * n_tokens * self._group * max(node.head_dim for node in self._nodes)
-        is_turned = others["turn"] != 0
-        if self._turned.shape[1] != others.shape[1] or self._turned.shape[2] < n_bytes:
-            n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
-            self._turned = np.empty((self._n_kv_head, others.shape[1], n_bytes), np.uint8)
-        elif others["queries"][is_turned].all():  # of most steps, which must not wait for this
-            return
-        for first, layer in zip(cache.first_heads, cache.layers, strict=True):
-            own = others[first : first + layer.n_kv_head]
-            rooms = self._turned.ctypes.data + np.arange(layer.n_kv_head)[:, None] * self._turned.strides[0]
-            rooms = rooms + np.arange(others.shape[1]) * self._turned.strides[1]
-            own["queries"] = np.where(own["turn"] != 0, rooms, 0)

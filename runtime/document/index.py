@@ -243,11 +243,6 @@ class Index:
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
     check: Callable[[], None] = _in_memory
 
-    @property
-    def parts(self) -> Sequence[tuple[Index, float]]:
-        """Return the documents that are attended at once with their weights (together.py): this one."""
-        return ((self, 1.0),)
-
     @cached_property
     def pages(self) -> MappedPages:
         """Return the pages of the files that the rows lie in."""

@@ -18,9 +18,6 @@ OF_THE_STEP = ("scratch", "scratch_items", "bytes_read", "n_covered", "covered")
 #: Fields that say where memory of one cache lies.
 _PLACES = ("state", "tail_chunks")
 
-#: Fields that stay when a cache goes back to a checkpoint.
-_STAY = (*OF_THE_STEP, "others")
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -43,7 +40,7 @@ class Checkpoint:
     def restore(self, cache: KVCache) -> None:
         """Have a cache hold it again."""
         for name in HEAD.names or ():
-            if name not in _STAY:
+            if name not in OF_THE_STEP:
                 cache.heads[name] = self.heads[name]
         for each, state in zip(cache.served, self.states, strict=True):
             each.heads.state[...] = state
@@ -72,8 +69,6 @@ def share_chunks(cache: KVCache, other: KVCache) -> None:
     for own_tail, its_tail in zip(cache.tails, other.tails, strict=True):
         own_tail.restore(its_tail.chunks, copied=not shares)
     cache.document, cache.shared = other.document, {} if not shares else other.shared
-    cache.others = other.others.copy()
-    cache.attend_others(cache.others.heads)
     cache.n_tail, cache.origin, cache.dropped = other.n_tail, other.origin, other.dropped.copy()
     cache.n_chunks = np.array([len(tail.chunks) for tail in cache.tails])
     if shares:

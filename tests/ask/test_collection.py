@@ -177,45 +177,8 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
     assert excerpted.ask("Why?").text is not None
 
 
-@pytest.fixture
-def together(folder, how):
-    with octavo.open_collection([folder], reads="together", sources=True, **how) as collection:
-        yield collection
-
-
-def test_an_answer_from_documents_at_once(together, folder, how, route_to, monkeypatch):
-    """Of weights that are nearly all one document's it is that of the document alone."""
-    route_to("tower.txt")
-    usual = Shelf.look
-
-    def look(self, question):
-        seen = usual(self, question)
-        seen.found[:] = [found._replace(score=-16.0 * number) for number, found in enumerate(seen.found)]
-        return seen
-
-    monkeypatch.setattr(Shelf, "look", look)
-    monkeypatch.setattr("octavo.ask.together._LEAST_WEIGHT", 1e-9)
-    answers = [together.ask(question).text for question in ("Who built it?", "Why?")]
-    assert [path.name for path in together.read_from] == ["tower.txt", "ship.txt"]
-    assert answers == alone(folder, how, "tower.txt", ["Who built it?", "Why?"])
-    for passage in together.sources():
-        text = TEXTS[passage.document.rpartition("/")[2]]
-        assert " ".join(text[passage.start : passage.stop].split()) == passage.quote
-
-
-def test_a_conversation_over_documents_at_once_goes_on(together, route_to):
-    route_to("tower.txt")
-    together.ask("Who built it?")
-    own = together.llama.input_ids[together.n_document : together.n_tokens].tolist()
-    route_to("ship.txt")
-    together.ask("Why?")
-    start = together.n_document
-    assert together.llama.input_ids[start : start + len(own)].tolist() == own
-    assert [path.name for path in together.read_from] == ["ship.txt", "tower.txt"]
-
-
 def test_answers_are_given_from_what_there_is(folder, how):
-    with pytest.raises(OctavoError, match="document, excerpts or together: 'pages' is none of them"):
+    with pytest.raises(OctavoError, match="document or excerpts: 'pages' is neither"):
         octavo.open_collection([folder], reads="pages", **how)
 
 

@@ -264,15 +264,6 @@ def test_ask_for_excerpts_of_a_folder(folder, on_tiny):
     assert one["read_from"] == [str(folder / "ship.txt")]
 
 
-def test_ask_all_documents_of_a_folder_at_once(folder, on_tiny):
-    settings = [*on_tiny, *SHORT_ANSWER, "--read", "together", "-o", "json"]
-    answer = json.loads(octavo("ask", folder, "Which ship?", *settings).stdout)
-    assert set(answer["read_from"]) <= {str(folder / "ship.txt"), str(folder / "tower.txt")}
-    assert answer["document"] == answer["read_from"][0]
-    one = octavo("ask", folder / "ship.txt", "Which ship?", *settings, "--attention", "sparq")
-    assert (one.exit_code, json.loads(one.stdout)["read_from"]) == (0, [str(folder / "ship.txt")])
-
-
 def test_a_folder_without_documents_is_refused(tmp_path, on_tiny):
     (tmp_path / "empty").mkdir()
     result = octavo("ask", tmp_path / "empty", "Which ship?", *on_tiny)

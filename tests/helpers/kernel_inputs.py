@@ -230,7 +230,7 @@ class SpanOf:
             listed = address(self._numbers)
         offset = first * keys.strides[0]
         place = address(keys) + offset, address(values) + offset
-        self.record = (*place, len(piece), position, window, listed, heads, 0, 0.0)
+        self.record = (*place, len(piece), position, window, listed, heads, 0)
 
 
 # Threads.

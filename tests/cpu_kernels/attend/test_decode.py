@@ -304,38 +304,6 @@ def test_rows_stored_by_the_test_helpers_keep_their_values():
     assert (error <= np.abs(rows.astype(np.float64)).max(axis=1, keepdims=True) / 127 * 0.5001).all()
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
-    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=8),
-    softcap=st.sampled_from([0.0, 2.0]),
-    n_threads=st.integers(1, 5),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_spans_may_have_queries_and_a_bias_of_their_own(shape, lengths, softcap, n_threads, seed):
-    """Whichever spans of two heads: the bias is added after the cap."""
-    rng = np.random.default_rng(seed)
-    ends = np.cumsum(lengths)
-    pieces = [range(int(end) - n, int(end)) for end, n in zip(ends, lengths, strict=True)]
-    keys, values = ([halves(rng, int(ends[-1]), shape.head_dim) for _ in range(2)] for _ in range(2))
-    query = normal(rng, 2 * shape.group, shape.head_dim, spread=0.3)
-    decode = Decode(shape, query, keys, values, [pieces, pieces], softcap)
-    others = [normal(rng, shape.group, shape.head_dim, spread=0.3) for _ in range(2)]
-    own, bias = rng.integers(0, 3, (2, len(lengths))), rng.normal(0, 2, (2, len(lengths))) * rng.integers(0, 2)
-    decode.spans["bias"][:, : len(lengths)] = bias
-    decode.spans["queries"][:, : len(lengths)] = np.array([0, *map(address, others)])[own]
-    actual, group = decode.run(n_threads), shape.group
-    for head in range(2):
-        stored, rows = decode.attended(head)
-        for g in range(group):
-            asked = [decode.query[head * group : (head + 1) * group], *others]
-            asked = [LoadedQuery(shape, q).floats[g] for q in asked]
-            scores = np.concatenate([stored[piece] @ asked[i] for piece, i in zip(pieces, own[head], strict=True)])
-            scores = 2 * np.tanh(scores / 2) if softcap else scores
-            expected = papers.softmax(scores + np.repeat(bias[head], lengths)) @ rows
-            assert relative_error(actual[head * group + g], expected) < 5 * SAME
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 @pytest.mark.parametrize("shape", EACH)
 def test_the_first_span_may_have_queries_of_its_own(shape, n_threads):

@@ -104,23 +104,6 @@ def test_prefill_however_the_rows_are_split(
     assert prefill.error() < 5 * SAME_IN_BATCHES
 
 
-@pytest.mark.parametrize("shape", EACH)
-@pytest.mark.parametrize("softcap", [0.0, 2.0])
-def test_a_bias_is_added_to_the_capped_scores_of_its_span(shape, softcap):
-    rng, bias = np.random.default_rng(16), np.float64(-1.5)
-    prefill = random_prefill(rng, shape, 70, 10, 300, position=300, softcap=softcap)
-    prefill.spans["bias"][0] = bias
-    keys, values = (read_rows(shape, rows).astype(np.float64) for rows in (prefill.keys, prefill.values))
-    scores = np.einsum("tgd,kd->tgk", prefill.query.astype(np.float64), keys)
-    scores = softcap * np.tanh(scores / softcap) if softcap else scores
-    scores[..., :300] += bias
-    unseen = np.arange(380) > 310 + np.arange(70)[:, None]
-    scores[np.broadcast_to(unseen[:, None], scores.shape)] = -np.inf
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    expected = weights / weights.sum(axis=-1, keepdims=True) @ values
-    assert relative_error(prefill.run(), expected) < 5 * SAME_IN_BATCHES
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     shape=st.sampled_from([SHAPE, QUANTISED, ROTATED]),
