@@ -27,7 +27,6 @@ from ..progress import ProgressOfMany, Silent
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.process.threads import one_thread
-from ..runtime.prompt import Prompt
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
@@ -93,7 +92,7 @@ class Shelf:
     ) -> None:
         self.documents = list(documents)
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self.n_head = len(Prompt(llama).head())
+        self.n_head = len(llama.prompt().head())
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
@@ -150,7 +149,7 @@ class Shelf:
             An index cannot be opened, and not be made again.
         """
         llama = self._llama
-        own = Prompt(llama).question(f" {question}")
+        own = llama.prompt().question(f" {question}")
         words = self.words.of(own)
         near = np.argsort(-words, kind="stable")[:_LOOKED_AT]
         documents = [self.documents[i] for i in near]

@@ -15,7 +15,6 @@ from ..runtime.cache.rotation_angles import Rope
 from ..runtime.cache.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
-from ..runtime.prompt import Prompt
 from ..runtime.query_recorder import QueryHead
 
 
@@ -96,7 +95,7 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) ->
     list of HeadQueries
         One for each head.
     """
-    prompt, context = Prompt(llama), llama.context
+    prompt, context = llama.prompt(), llama.context
     head, tokens = prompt.head(), prompt.first_question(question)
     stop = len(tokens) - len(prompt.tail())
     n_early = max(len(tokens) - llama.n_batch, 0)  # of a question longer than a batch the end counts

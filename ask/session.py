@@ -12,7 +12,6 @@ from typing import Self, cast
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
-from ..runtime.prompt import Prompt
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.model_library import Library
 from .answer import Answer, FinishReason, Meter, Text
@@ -114,7 +113,7 @@ class Session:
     ) -> None:
         self.llama, self.sampling, self.system, self.library = llama, sampling, system, library
         self.n_document: int = llama.n_tokens
-        self.prompt = Prompt(llama, self.n_document > 0, system)
+        self.prompt = llama.prompt(self.n_document > 0, system)
         self.answer: Answer | None = None
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
         self._last: Turn | None = None

@@ -34,7 +34,6 @@ from ..runtime.cache.free_memory import private_bytes
 from ..runtime.cache.tail import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
-from ..runtime.prompt import Prompt
 from ..runtime.store.files import (
     PARTIAL,
     TEMPORARY,
@@ -93,7 +92,7 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
     kv_type = llama.context.kv_type
     return {
         "format_version": INDEX_VERSION,
-        "head": Prompt(llama).head(),
+        "head": llama.prompt().head(),
         "clustering": settings.as_json(),
         "rope": rope_settings(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),

@@ -70,7 +70,7 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
     TooLongError
         The context is too short for the document.
     """
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     _refuse_far_too_long(llama, prompt, name, text)
     tokens = prompt.head() + prompt.document(text)
     if len(tokens) >= llama.n_ctx():

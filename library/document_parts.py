@@ -9,7 +9,6 @@ from pathlib import Path
 from ..convert.pipeline import TooLongError, document_tokens
 from ..documents.document import Document, place_at
 from ..runtime.llama import Llama
-from ..runtime.prompt import Prompt
 from ..runtime.store.model_library import Library
 from .open_index import Source, locate
 
@@ -48,7 +47,7 @@ def fitting(
     folder, _ = locate(llama, library, source, prefill)
     if folder.exists():
         return [(source, folder)]
-    document, prompt = source.document, Prompt(llama)
+    document, prompt = source.document, llama.prompt()
     most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
     try:
         document_tokens(llama, document.name, document.text)

@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import llama_cpp
@@ -16,6 +17,7 @@ from llama_cpp.llama import LlamaState
 from ..errors import OctavoError
 from .cache.cache_layers import cache_layers
 from .cache.tail import CacheLayer
+from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
@@ -28,7 +30,7 @@ from .methods.compose import Composition, assign, chosen, parse
 from .methods.method import Assignment
 from .models import model_file
 from .models.llama_arguments import kv_type_named, rope_arguments
-from .prompt import without_templates
+from .prompt import Prompt
 from .store.index_check import check_fits
 from .store.plan import Plan
 
@@ -132,6 +134,24 @@ class Llama(DropIn):
             chosen_device = choose(CPU, attention, plan, kv_type)
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """Return the model's chat template; None if it has none that can be used."""
+        source = None if self.template_problem else self.metadata.get(TEMPLATE_NAME)
+        return None if source is None else ChatTemplate(source, special_tokens(self._model))
+
+    def prompt(self, has_document: bool = True, system: str = "") -> Prompt:
+        """Return the prompt of a conversation.
+
+        Parameters
+        ----------
+        has_document : bool
+            Whether the conversation is over a document.
+        system : str
+            What the model is told before the first question (see `Prompt`).
+        """
+        return Prompt(self, has_document, system)
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""

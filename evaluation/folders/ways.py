@@ -11,7 +11,6 @@ from ...ask.document_set import Shelf, Shelved
 from ...ask.excerpts import EXCERPT_TOKENS, lay_out
 from ...ask.word_scores import PART
 from ...runtime.llama import Llama
-from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from .folder_task import Asked
 
@@ -28,7 +27,7 @@ class Reading:
     """
 
     def __init__(self, llama: Llama, shelf: Shelf) -> None:
-        self.llama, self._shelf, self._prompt = llama, shelf, Prompt(llama)
+        self.llama, self._shelf, self._prompt = llama, shelf, llama.prompt()
         self._by_name = {document.name: document for document in shelf.documents}
         self._texts = list(shelf.texts.values())
 

@@ -17,7 +17,6 @@ from ...convert.plan.recall_texts import Haystack
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
-from ...runtime.prompt import Prompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
 from .task import Task
@@ -126,7 +125,7 @@ class QA(Task):
         rng: np.random.Generator,
     ) -> Text:
         """Make one text and its questions."""
-        haystack, prompt = Haystack(llama, ""), Prompt(llama)
+        haystack, prompt = Haystack(llama, ""), llama.prompt()
         tokens = prompt.head() if self.chat else haystack.head()
         chosen: list[tuple[int, Paragraph]] = []  # start token, paragraph
         for i in rng.permutation(len(paragraphs)):

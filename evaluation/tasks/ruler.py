@@ -17,7 +17,6 @@ import numpy as np
 
 from ...errors import OctavoError
 from ...runtime.llama import Llama
-from ...runtime.prompt import Prompt
 from ..prose import Prose, prose_of
 from ..samples import Outcome, Sample, Text
 from .task import Task
@@ -51,7 +50,7 @@ class Page:
     """
 
     def __init__(self, llama: Llama, prose: Prose) -> None:
-        prompt = Prompt(llama, has_document=False)
+        prompt = llama.prompt(has_document=False)
         self.prose = prose
         self._head = prompt.head() if prompt.has_template else prose.head()
         self._tail = prompt.tail() if prompt.has_template else prose.pieces(" ")

@@ -11,7 +11,6 @@ import numpy as np
 from ...ask.passages import TokenText, passages
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
-from ...runtime.prompt import Prompt
 from ..samples import Outcome, Sample, Text
 from .needle import Needle
 from .niah import MultiKeyNiah
@@ -96,7 +95,7 @@ class Sources(Task):
 def _located(llama: Llama, text: Text) -> Text:
     """Return a text whose samples know what their answers may come from: all but the head of the prompt."""
     tokens = np.array(text.tokens)
-    heads = (Prompt(llama, has_document).head() for has_document in (True, False))
+    heads = (llama.prompt(has_document).head() for has_document in (True, False))
     n_head = max((len(head) for head in heads if head == text.tokens[: len(head)]), default=0)
     own = TokenText.of([llama.piece(token) for token in tokens[n_head:].tolist()])
     return replace(text, samples=[replace(sample, text=own) for sample in text.samples])

@@ -9,7 +9,6 @@ from ...errors import OctavoError
 from ..llama import Llama
 from ..methods import LLAMA_CPP
 from ..methods.compose import plan_for, with_budget
-from ..prompt import Prompt
 from ..store.model_library import Library
 from .find_model import load_model
 
@@ -86,6 +85,6 @@ def load(
             f"Note: this model's chat template cannot be used, as {llama.template_problem}; so questions are put in a "
             "plain form (Question: ... Answer:)."
         )
-    elif not Prompt(llama).has_template:
+    elif not llama.prompt().has_template:
         notice("Note: this model has no chat template, so questions are put in a plain form (Question: ... Answer:).")
     return llama

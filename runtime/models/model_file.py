@@ -178,16 +178,15 @@ def _compute(model: Any) -> None:
 
 def _template_problem(model: Any) -> str:
     """Return why the model's chat template cannot be used, or ""."""
-    from ..prompt import TemplateError, cut_template, special_tokens
+    from ..chat_template import TEMPLATE_NAME, ChatTemplate, TemplateError, special_tokens
 
     metadata = model.metadata()
-    names = [
-        name for name in metadata if name == "tokenizer.chat_template" or name.startswith("tokenizer.chat_template.")
-    ]
+    names = [name for name in metadata if name == TEMPLATE_NAME or name.startswith(f"{TEMPLATE_NAME}.")]
     try:
         for name in names:
-            cut_template(metadata[name], special_tokens(model), has_document=True, system=True)
-            cut_template(metadata[name], special_tokens(model), has_document=False, system=True)
+            template = ChatTemplate(metadata[name], special_tokens(model))
+            for has_document in (True, False):
+                template.parts(has_document, True)
     except TemplateError as problem:
         return " ".join(str(problem).split())[:300]
     except (MemoryError, TimeoutError, RecursionError):

@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -14,7 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Request, Usage
+from ..engine.request import End, Generation, Request, Usage
 from ..http.api_error import RequestError
 from ..http.handlers import Server, server_of
 from ..http.requests import client_of, connected, parsed, sse
@@ -77,9 +76,8 @@ class AnswerBody(MessagesBody):
 async def create(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages."""
     server, body = server_of(http_request), await parsed(http_request, AnswerBody)
-    ask, cites = await _ask(server, body, client_of(http_request))
-    sampling = replace(ask.request.sampling, max_tokens=body.max_tokens)
-    request = await prepared(server, replace(ask, request=replace(ask.request, sampling=sampling, sources=cites)))
+    ask = await _ask(server, body, client_of(http_request), body.max_tokens)
+    request = await prepared(server, ask)
     writer = _Writer(request, server.engine.name, body.stop_sequences or ())
     if body.stream:
         return sse(writer.lines(answer(server, ask, request)), writer.failure)
@@ -92,12 +90,12 @@ async def create(http_request: HttpRequest) -> Response:
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages/count_tokens."""
     server, body = server_of(http_request), await parsed(http_request, MessagesBody)
-    ask, _ = await _ask(server, body, client_of(http_request))
+    ask = await _ask(server, body, client_of(http_request))
     return JSONResponse({"input_tokens": (await prepared(server, ask, checked=False)).n_prompt})
 
 
-async def _ask(server: Server, body: MessagesBody, client: str) -> tuple[Ask, bool]:
-    """Return what a body asks, and whether sources are asked for."""
+async def _ask(server: Server, body: MessagesBody, client: str, max_tokens: int | None = None) -> Ask:
+    """Return what a body asks."""
     attachments, cites = Attachments(server, body.document), [False]
     messages: list[Mapping[str, Any]] = []
     if body.system:
@@ -107,27 +105,27 @@ async def _ask(server: Server, body: MessagesBody, client: str) -> tuple[Ask, bo
         messages += await _messages(message, attachments, cites)
     choice = body.tool_choice or ToolChoice(type="auto")
     named = {"auto": "auto", "none": "none", "any": "required", "tool": choice.name or ""}
-    request = Request(
-        tokens=(),
-        sampling=server.sampling_of(None, None, temperature=body.temperature, top_p=body.top_p, top_k=body.top_k),
+    sampling = server.sampling_of(max_tokens, None, temperature=body.temperature, top_p=body.top_p, top_k=body.top_k)
+    generation = Generation(
+        sampling=sampling,
         stop=body.stop_sequences or (),
         attention=body.attention,
+        sources=cites[0],
         client=client,
     )
     tools = [
         {"name": tool.name, "parameters": tool.input_schema} | _told("description", tool.description)
         for tool in body.tools or ()
     ]
-    ask = Ask(
+    return Ask(
         messages=messages,
-        request=request,
+        generation=generation,
         documents=attachments.documents,
         reads=body.reads,
         tools=[{"type": "function", "function": tool} for tool in tools],
         choice=named[choice.type],
         parallel=not choice.disable_parallel_tool_use,
     )
-    return ask, cites[0]
 
 
 async def _messages(message: Message, attachments: Attachments, cites: list[bool]) -> list[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Request, TokenLogprob, Usage
+from ..engine.request import End, Generation, Request, TokenLogprob, Usage
 from ..http.api_error import RequestError
 from ..http.handlers import Server, server_of
 from ..http.requests import client_of, connected, parsed, sse
@@ -160,8 +160,7 @@ async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
     attachments = Attachments(server, body.document)
     messages = [await _message(each, attachments) for each in body.messages]
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    request = Request(
-        tokens=(),
+    generation = Generation(
         sampling=server.sampling_of(
             body.max_completion_tokens or body.max_tokens,
             body.seed,
@@ -183,7 +182,7 @@ async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
     choice = body.tool_choice or "auto"
     return Ask(
         messages=messages,
-        request=request,
+        generation=generation,
         documents=attachments.documents,
         reads=body.reads,
         tools=[tool.model_dump(exclude_none=True) for tool in body.tools or ()],

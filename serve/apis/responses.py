@@ -14,7 +14,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Request
+from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
 from ..http.handlers import server_of
 from ..http.requests import client_of, connected, openai_error, parsed, sse
@@ -96,8 +96,7 @@ async def respond(http_request: HttpRequest) -> Response:
     choice, form = body.tool_choice, body.text.format
     ask = Ask(
         messages=messages,
-        request=Request(
-            tokens=(),
+        generation=Generation(
             sampling=server.sampling_of(
                 body.max_output_tokens, body.seed, temperature=body.temperature, top_p=body.top_p
             ),

@@ -15,9 +15,50 @@ if TYPE_CHECKING:
 Reason = Literal["stop", "length", "context"]
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be generated.
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """How an answer is generated, as a request's body says.
+
+    Parameters
+    ----------
+    sampling : Sampling
+        How tokens are drawn; `max_tokens` None for as many as fit the context.
+    frequency_penalty, presence_penalty : float
+        Subtracted from a token's logit for each time that it came, and once if it came at all.
+    logit_bias : mapping of int to float
+        Added to the logits of tokens.
+    stop : sequence of str
+        Texts that end the answer and are not part of it.
+    n_logprobs : int, optional
+        Number of the likeliest tokens to report with each token; None for no log probabilities.
+    of_prompt : bool
+        Whether to report the log probabilities of the prompt's tokens, too.
+    answers : bool
+        Whether to answer; otherwise the model only reads the prompt.
+    attention : str, optional
+        How tokens attend; by default as the server was started.
+    sources : bool
+        Whether to report the passages that the answer comes from.
+    client : str
+        Who asks: a client that asks much waits behind those that ask little.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    stop: Sequence[str] = ()
+    n_logprobs: int | None = None
+    of_prompt: bool = False
+    answers: bool = True
+    attention: str | None = None
+    sources: bool = False
+    client: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Generation):
+    """What the engine is to generate: `Generation`, and the prompt that it follows.
 
     Parameters
     ----------
@@ -25,44 +66,13 @@ class Request:
         The prompt: after the document, if there is one.
     document : OpenDocument or OpenExcerpts, optional
         What comes before the prompt.
-    sampling : Sampling
-        How tokens are drawn; `max_tokens` None for as many as fit the context.
-    frequency_penalty, presence_penalty : float
-        What is taken off a token's logit for each time that it came, and if it came at all.
-    logit_bias : mapping of int to float
-        What is added to the logits of tokens.
-    stop : sequence of str
-        Texts that end the answer, and are no part of it.
     grammar : str, optional
         GBNF grammar that the answer follows.
-    n_logprobs : int, optional
-        How many of the likeliest tokens are told with each token; None for no log probabilities at all.
-    of_prompt : bool
-        Whether the log probabilities of the prompt's tokens are told, too.
-    answers : bool
-        Whether there is to be an answer; otherwise only the prompt is read.
-    attention : str, optional
-        How tokens attend; by default as the server was told.
-    sources : bool
-        Whether the passages that the answer comes from are told.
-    client : str
-        Who asks: a client that asks much waits behind those that ask little.
     """
 
     tokens: Sequence[int]
     document: Opened | None = None
-    sampling: Sampling = field(default_factory=Sampling)
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    stop: Sequence[str] = ()
     grammar: str | None = None
-    n_logprobs: int | None = None
-    of_prompt: bool = False
-    answers: bool = True
-    attention: str | None = None
-    sources: bool = False
-    client: str = ""
 
     @property
     def n_prompt(self) -> int:

@@ -28,7 +28,7 @@ from ..engine.prompt_cache import KeptPrompts
 from ..engine.sequences import Sequences
 from ..library.document_finder import Finder
 from ..library.served_library import Documents
-from ..prompt.template import ChatTemplate
+from ..prompt.message_formatter import MessageFormatter
 from . import page_route as page
 from . import status as info
 from .api_error import RequestError
@@ -104,8 +104,8 @@ def open_server(
     engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
     documents.when_removed = engine.forget
     embeddings = Embeddings(engine)
-    finder, template = Finder(engine, documents, library, heads), ChatTemplate(llama)
-    return Server(engine, documents, finder, template, embeddings, kept, sampling, attention, int(time.time()))
+    finder, formatter = Finder(engine, documents, library, heads), MessageFormatter(llama)
+    return Server(engine, documents, finder, formatter, embeddings, kept, sampling, attention, int(time.time()))
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:

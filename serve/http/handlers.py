@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..engine.prompt_cache import KeptPrompts
     from ..library.document_finder import Finder
     from ..library.served_library import Documents
-    from ..prompt.template import ChatTemplate
+    from ..prompt.message_formatter import MessageFormatter
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Server:
         The documents that are read, and those that are being read.
     finder : Finder
         Finds the document that a question is about, or excerpts of several.
-    template : ChatTemplate
-        The model's chat template.
+    messages : MessageFormatter
+        Makes tokens of messages.
     embeddings : Embeddings
         Computes embeddings, where the model can.
     kept : KeptPrompts
@@ -46,7 +46,7 @@ class Server:
     engine: Engine
     documents: Documents
     finder: Finder
-    template: ChatTemplate
+    messages: MessageFormatter
     embeddings: Embeddings
     kept: KeptPrompts
     sampling: Sampling

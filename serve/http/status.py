@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...runtime.prompt import TEMPLATE_NAME, special_tokens
+from ...runtime.chat_template import TEMPLATE_NAME, special_tokens
 from .api_error import RequestError
 from .handlers import Server, server_of
 from .requests import parsed

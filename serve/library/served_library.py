@@ -23,7 +23,6 @@ from ...convert.pipeline import PREFILLS, covers_by
 from ...errors import OctavoError
 from ...library import catalogue
 from ...runtime.llama import Llama
-from ...runtime.prompt import Prompt
 from ...runtime.store.files import PARTIAL, make_private
 from ...runtime.store.index_files import open_index
 from ...runtime.store.model_library import Library, folder_name
@@ -61,7 +60,7 @@ class Documents:
 
     def __init__(self, llama: Llama, library: Library, job: dict[str, Any]) -> None:
         self._llama, self._library, self._job = llama, library, job
-        self._n_head = len(Prompt(llama).head())
+        self._n_head = len(llama.prompt().head())
         settings = settings_for(llama.context.kv_type, llama.composition.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [identity(llama, settings, each) for each in sorted(covers)]

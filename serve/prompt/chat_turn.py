@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ask.reads import WHOLE
-from ..engine.request import End, Request, TokenLogprob
+from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.handlers import Server
-from .template import Message
+from .message_formatter import Message
 from .tools import CallFinder, ToolCall, calls_grammar, grammar_of
 
 
@@ -23,8 +23,8 @@ class Ask:
     ----------
     messages : sequence of messages
         The conversation, in OpenAI's form, with contents as text.
-    request : Request
-        How the answer is drawn; its tokens are filled in here.
+    generation : Generation
+        How the answer is generated.
     documents : sequence of str
         Ids, names or patterns of the documents that the conversation is over.
     reads : str
@@ -43,7 +43,7 @@ class Ask:
     """
 
     messages: Sequence[Message]
-    request: Request
+    generation: Generation
     documents: Sequence[str] = ()
     reads: str = WHOLE
     tools: Sequence[dict[str, Any]] = ()
@@ -93,21 +93,22 @@ async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
     if not ask.messages:
         raise RequestError("There are no messages.", param="messages")
     tools = ask.tools if ask.choice != "none" else ()
-    grammar = ask.request.grammar
+    grammar = None
     if _forces(ask):
         grammar = calls_grammar(tools, None if ask.choice == "required" else ask.choice)
     elif ask.schema is not None:
         grammar = grammar_of(ask.schema, "response_format")
-    stops = [*ask.request.stop, *server.template.stops]
-    made = replace(ask.request, grammar=grammar, stop=stops)
-    if not ask.documents:
-        made = replace(made, tokens=server.template.tokens(ask.messages, tools, ask.options))
-    else:
+    document = None
+    if ask.documents:
         document = await server.finder.open(ask.documents, ask.reads, _question(ask.messages))
-        made = replace(made, document=document, tokens=server.template.after_document(ask.messages, tools))
+        tokens = server.messages.after_document(ask.messages, tools)
+    else:
+        tokens = server.messages.tokens(ask.messages, tools, ask.options)
+    generation = replace(ask.generation, stop=[*ask.generation.stop, *server.messages.stops])
+    request = Request(**vars(generation), tokens=tokens, document=document, grammar=grammar)
     if checked:
-        server.engine.check(made)
-    return made
+        server.engine.check(request)
+    return request
 
 
 async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[Event, None]:

@@ -5,14 +5,13 @@ import pytest
 import octavo
 from octavo import OctavoError
 from octavo.ask.session import Sampling, Session
-from octavo.runtime.prompt import Prompt
 
 DOCUMENT = "The sky is blue. " * 8
 
 
 def new_session(model, text=DOCUMENT, **options):
     llama = octavo.Llama(model, n_ctx=1024, n_threads=2, **options)
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     llama.eval(prompt.head() + prompt.document(text))
     return Session(llama, Sampling(max_tokens=6, temperature=0))
 

@@ -15,7 +15,6 @@ from octavo.library.open_index import Source
 from octavo.progress import of_many
 from octavo.runtime.cache.stored_rows import as_floats
 from octavo.runtime.llama import Llama
-from octavo.runtime.prompt import Prompt
 from octavo.runtime.query_recorder import QueryHead
 from octavo.runtime.store.model_library import Library
 
@@ -56,7 +55,7 @@ def open_on(llama, library, tmp_path):
 
 def rows_of(llama, text):
     """Keys that reading a document gives, without those of the prompt's head; and how many tokens it has."""
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     llama.reset()
     llama.read(prompt.head() + prompt.document(text))
     keys = [as_floats(llama.context.cache.rows(node.kv_layer)[0]) for node in llama.context.nodes]
@@ -77,7 +76,7 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
             turned = query.rope.turned(query.queries, n_tokens - query.n_before)
             scores[head, :, number] = (turned.astype(np.float64) @ own.T).max(axis=1)
     shares = attention_shares(scores)
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     words = WordScores([np.array(prompt.document(text), np.int32) for text in TEXTS.values()])
     words = words.of(prompt.question(f" {QUESTION}"))
     expected = (words - words.mean()) / words.std() + 0.5 * (shares - shares.mean()) / shares.std()
@@ -91,7 +90,7 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
 def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on, monkeypatch):
     shelf, _ = open_on(TEXTS)
     monkeypatch.setattr(shelf_module, "_LOOKED_AT", 2)
-    words = shelf.words.of(Prompt(llama).question(f" {QUESTION}"))
+    words = shelf.words.of(llama.prompt().question(f" {QUESTION}"))
     best = {shelf.documents[i].name for i in np.argsort(-words)[:2]}
     found = shelf.look(QUESTION).found
     assert {each.document.name for each in found} == best
@@ -101,7 +100,7 @@ def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on,
 def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):
     shelf, _ = open_on(TEXTS)
     shelf._heads = []
-    words = shelf.words.of(Prompt(llama).question(f" {QUESTION}"))
+    words = shelf.words.of(llama.prompt().question(f" {QUESTION}"))
     assert shelf.look(QUESTION).found[0].document.name == shelf.documents[int(words.argmax())].name
 
 

@@ -5,7 +5,6 @@ import pytest
 
 import octavo
 from octavo.ask.question_queries import HeadQueries, attention_shares, question_queries
-from octavo.runtime.prompt import Prompt
 from octavo.runtime.query_recorder import QueryHead
 
 TEXT = "Which ship passed the island?"
@@ -23,7 +22,7 @@ def heads_of_the_first_layer(llama):
 
 @pytest.mark.parametrize("n_document", [5, 700])
 def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_document):
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     found = question_queries(llama, heads_of_the_first_layer(llama), TEXT)
     assert llama.n_tokens == 0
     llama.read([65 + i % 20 for i in range(n_document)])
@@ -42,10 +41,10 @@ def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_doc
 def test_of_a_long_question_the_end_counts(llama):
     long = "Which ship? " * 40
     [whole, *_] = question_queries(llama, heads_of_the_first_layer(llama), long)
-    n_tail = len(Prompt(llama).tail())
+    n_tail = len(llama.prompt().tail())
     assert whole.queries.shape == (llama.n_batch - n_tail, llama.context.shapes[0].head_dim)
     [short, *_] = question_queries(llama, heads_of_the_first_layer(llama), TEXT)
-    assert len(short.queries) == len(Prompt(llama).question(TEXT))
+    assert len(short.queries) == len(llama.prompt().question(TEXT))
 
 
 @pytest.mark.parametrize("softcap", [0.0, 3.0])

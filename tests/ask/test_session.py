@@ -5,7 +5,6 @@ import pytest
 import octavo
 from octavo.ask.answer import Text
 from octavo.ask.session import Sampling, Session
-from octavo.runtime.prompt import Prompt
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_characters_are_given_whole():
 @pytest.fixture
 def session(tiny_model):
     llama = octavo.Llama(tiny_model)
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     llama.eval(prompt.head() + prompt.document("The sky is blue."))
     return Session(llama, Sampling(max_tokens=6, temperature=0))
 
@@ -135,7 +134,7 @@ def test_a_conversation_that_forgets_has_no_end(tiny_model):
 def test_a_limit_that_the_context_has_just_room_for_is_a_length(tiny_model, monkeypatch):
     llama = octavo.Llama(tiny_model, n_ctx=80)
     monkeypatch.setattr(llama, "ends", lambda token: False)
-    room = 80 - len(Prompt(llama, has_document=False).first_question("Why?"))
+    room = 80 - len(llama.prompt(has_document=False).first_question("Why?"))
     assert Session(llama, Sampling(max_tokens=room)).ask("Why?").finish_reason == "length"
 
 

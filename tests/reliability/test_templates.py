@@ -5,7 +5,6 @@ from helpers import tiny_models
 
 import octavo
 from octavo.runtime.models import model_file
-from octavo.runtime.prompt import Prompt
 
 _EACH = "{% for m in messages %}"
 _END = "{% endfor %}"
@@ -97,8 +96,8 @@ def loaded(tmp_path, loads_apart, monkeypatch):
 def test_a_template_that_is_used(loaded, tally, name):
     llama = loaded(USED[name])
     assert llama.template_problem == ""
-    assert Prompt(llama).has_template
-    for prompt in (Prompt(llama), Prompt(llama, has_document=False, system="Be short.")):
+    assert llama.prompt().has_template
+    for prompt in (llama.prompt(), llama.prompt(has_document=False, system="Be short.")):
         assert prompt.head()
         assert prompt.next_question("Why?")
     tally("a chat template", "used")
@@ -110,7 +109,7 @@ def test_a_template_that_falls_back(loaded, tally, name):
     llama = loaded(template)
     if template:
         assert any(each in llama.template_problem for each in reason.split("|")), llama.template_problem
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     assert not prompt.has_template
     assert prompt.stops == ["\n\nQuestion:"]
     tally("a chat template", "the plain form in its place")

@@ -88,10 +88,9 @@ def test_a_conversation_over_a_document_goes_on(served, file):
 
 def test_a_prompt_that_holds_a_document_uses_its_index(served, file, tiny_model):
     """A front end that sends the text itself: its tokens are those of the index."""
-    from octavo.runtime.prompt import Prompt
 
     llama = served.server.engine.llama
-    tokens = Prompt(llama).head() + Prompt(llama).document(text_of(1)) + Prompt(llama).first_question("Whole?")
+    tokens = llama.prompt().head() + llama.prompt().document(text_of(1)) + llama.prompt().first_question("Whole?")
     usage = served.post("/v1/completions", prompt=tokens, max_tokens=2)["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"]
     part = tokens[: file["tokens"] // 2] + [9] * 20

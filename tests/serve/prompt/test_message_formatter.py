@@ -4,9 +4,8 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.runtime.prompt import Prompt
 from octavo.serve.http.api_error import RequestError
-from octavo.serve.prompt.template import ChatTemplate
+from octavo.serve.prompt.message_formatter import MessageFormatter
 
 #: A template that tells of tools and calls, as Qwen's and Hermes' do.
 WITH_TOOLS = (
@@ -44,7 +43,7 @@ def templates(tmp_path_factory):
         if source not in made:
             path = folder / f"{len(made)}.gguf"
             llama = octavo.Llama(tiny_models.write_model(path, "llama", chat_template=source), n_ctx=512, n_threads=1)
-            made[source] = llama, ChatTemplate(llama)
+            made[source] = llama, MessageFormatter(llama)
         return made[source]
 
     yield of
@@ -136,7 +135,7 @@ def test_options_reach_the_template(templates):
 
 def test_over_a_document_the_question_follows_its_index(templates):
     llama, template = templates(tiny_models.CHAT_TEMPLATE)
-    prompt = Prompt(llama)
+    prompt = llama.prompt()
     assert template.after_document([USER]) == prompt.first_question("Who?")
     longer = template.after_document([USER, ANSWER, NEXT])
     assert longer == prompt.first_question("Who?") + llama.tokenize(b"I.") + prompt.next_question("Why?")

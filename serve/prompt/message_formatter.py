@@ -1,7 +1,6 @@
-"""Make a prompt's tokens of a conversation, by the model's own chat template.
+"""Make a prompt's tokens of a conversation in OpenAI's form, by the model's own chat template.
 
-What users wrote never becomes control tokens: the template is rendered with a mark in place of each message's text, and
-cut at the marks. The parts between are the template's; texts are tokenized on their own, as text.
+What users wrote never becomes control tokens: see runtime/chat_template.py.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
+from ...runtime.chat_template import TemplateError, cut_at_marks
 from ...runtime.llama import Llama
-from ...runtime.prompt import TEMPLATE_NAME, Prompt, special_tokens
 from ..http.api_error import RequestError
 from .tools import call_text, response_text, tools_text
 
@@ -21,8 +18,8 @@ from .tools import call_text, response_text, tools_text
 Message = Mapping[str, Any]
 
 
-class ChatTemplate:
-    """The chat template of a model.
+class MessageFormatter:
+    """Makes tokens of messages.
 
     Parameters
     ----------
@@ -37,9 +34,7 @@ class ChatTemplate:
 
     def __init__(self, llama: Llama) -> None:
         self._llama = llama
-        template = None if llama.template_problem else llama.metadata.get(TEMPLATE_NAME)
-        self._formatter = template and Jinja2ChatFormatter(template, **special_tokens(llama._model))
-        self.stops = Prompt(llama, has_document=False).stops
+        self.stops = llama.prompt(has_document=False).stops
 
     def tokens(
         self,
@@ -64,7 +59,7 @@ class ChatTemplate:
             The template refuses the conversation.
         """
         messages, begun = _begun(messages)
-        if self._formatter is None:
+        if self._llama.chat_template is None:
             return self._plain(messages, tools) + self._text(begun)
         knows_tools = bool(tools) and self._knows(tools)
         if tools and not knows_tools:
@@ -82,16 +77,14 @@ class ChatTemplate:
             if messages[0]["role"] != "system" or len(messages) == 1:
                 raise
             return self.tokens(_without_system(messages), tools if knows_tools else (), options) + self._text(begun)
-        parts, rest = [], rendered
-        for mark, text in zip(marks, texts, strict=True):
-            if text:
-                before, found, rest = rest.partition(mark)
-                if not found or any(other in before for other in marks):
-                    return self._whole(messages, shown, options) + self._text(begun)
-                parts += self._special(before) + self._text(text)
-        if any(mark in rest for mark in marks):
+        try:
+            parts = cut_at_marks(rendered, [mark for mark, text in zip(marks, texts, strict=True) if text])
+        except TemplateError:
             return self._whole(messages, shown, options) + self._text(begun)
-        return parts + self._special(rest) + self._text(begun)
+        tokens = self._special(parts[0])
+        for text, after in zip(filter(None, texts), parts[1:], strict=True):
+            tokens += self._text(text) + self._special(after)
+        return tokens + self._text(begun)
 
     def after_document(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
         """Return the tokens of a conversation over a document: those that come after the document.
@@ -109,7 +102,7 @@ class ChatTemplate:
         turns = _merged([message for message in messages if message["role"] != "system"])
         if not turns or turns[0]["role"] != "user":
             raise RequestError("A conversation over a document begins with the user's question.", param="messages")
-        prompt = Prompt(self._llama, has_document=True, system=system)
+        prompt = self._llama.prompt(has_document=True, system=system)
         tokens = prompt.first_question(turns[0]["content"])
         for message in turns[1:]:
             if message["role"] == "user":
@@ -125,7 +118,7 @@ class ChatTemplate:
             messages = _with_system(messages, tools_text(tools))
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
         turns = _merged([message for message in messages if message["role"] != "system"])
-        prompt = Prompt(self._llama, has_document=False, system=system)
+        prompt = self._llama.prompt(has_document=False, system=system)
         tokens: list[int] = []
         for number, message in enumerate(turns):
             if message["role"] != "user":
@@ -147,15 +140,13 @@ class ChatTemplate:
         self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None
     ) -> str:
         """Render the template. Raise RequestError if it refuses."""
-        assert self._formatter
-        known = [_with_arguments(message) for message in messages]
+        assert self._llama.chat_template
         try:
-            return str(self._formatter(messages=known, tools=tools, **(options or {})).prompt)
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as problem:  # Jinja's, and whatever the template's expressions raise
-            what = str(problem) or type(problem).__name__
-            raise RequestError(f"The model's chat template refuses the messages: {what}", param="messages") from problem
+            return self._llama.chat_template.render([_with_arguments(each) for each in messages], tools, options)
+        except TemplateError as problem:
+            raise RequestError(
+                f"The model's chat template refuses the messages: {problem}", param="messages"
+            ) from problem
 
     def _whole(
         self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None

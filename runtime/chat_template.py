@@ -1,0 +1,193 @@
+"""Render a model's own chat template, and cut it at what users and models write.
+
+The template is rendered with marks in place of what is written, and cut at the marks. The parts between the marks are
+the template's and may hold control tokens. What is written is tokenized separately, as text. So a document that
+contains `<|im_end|>` contains just these ten characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any, NamedTuple
+
+from llama_cpp import _internals as internals
+from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+#: What comes before a document.
+INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
+
+_SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
+    f"[octavo:{name}]" for name in ("system", "document", "question", "answer", "next")
+)
+
+#: Entry of a model's metadata that is its chat template.
+TEMPLATE_NAME = "tokenizer.chat_template"
+
+#: Most characters that a template may make of a conversation of three short messages.
+_MOST_CHARACTERS = 1 << 20
+
+
+class TemplateError(Exception):
+    """A chat template cannot be used; the message says why."""
+
+
+class TemplateParts(NamedTuple):
+    """The texts of a chat template around what users and models write.
+
+    Parameters
+    ----------
+    head : sequence of str
+        Before the document; in two parts where a system message stands between them.
+    border, between, last : str
+        Between document and question, between an answer and the next question, and between a question and its answer.
+    """
+
+    head: Sequence[str]
+    border: str
+    between: str
+    last: str
+
+
+class ChatTemplate:
+    """A model's chat template.
+
+    Parameters
+    ----------
+    source : str
+        The template, of Jinja.
+    tokens : dict of str to str
+        Texts of the tokens that templates name (`special_tokens`).
+
+    Raises
+    ------
+    TemplateError
+        The template cannot be parsed.
+    """
+
+    def __init__(self, source: str, tokens: dict[str, str]) -> None:
+        try:
+            self._formatter = Jinja2ChatFormatter(source, **tokens)
+        except (MemoryError, TimeoutError, RecursionError):
+            raise
+        except Exception as problem:  # Jinja's
+            raise _failure(problem) from problem
+        self.parts = cache(self._parts)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the text of a conversation up to where the answer begins.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+            Messages in OpenAI's form.
+        tools : list of dict, optional
+            Functions that the model may call, in OpenAI's form.
+        options : mapping, optional
+            Further variables of the template.
+
+        Raises
+        ------
+        TemplateError
+            The template raises an error.
+        """
+        try:
+            return str(self._formatter(messages=messages, tools=tools, **(options or {})).prompt)
+        except (MemoryError, TimeoutError, RecursionError):
+            raise
+        except Exception as problem:  # Jinja's, and whatever the template's expressions raise
+            raise _failure(problem) from problem
+
+    def _parts(self, has_document: bool, system: bool) -> TemplateParts:
+        """Return the texts around what is written in a conversation, or over a document.
+
+        Parameters
+        ----------
+        has_document : bool
+            Whether the conversation is over a document.
+        system : bool
+            Whether the head has room for a system message, if the template has such messages.
+
+        Raises
+        ------
+        TemplateError
+            The template raises an error, or changes what is written, or leaves it out.
+        """
+        document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
+        messages = [
+            {"role": "user", "content": document + _QUESTION},
+            {"role": "assistant", "content": _ANSWER},
+            {"role": "user", "content": _NEXT},
+        ]
+        text = self.render(messages)
+        if system and not has_document:
+            with suppress(TemplateError):  # a template without system messages may raise anything
+                with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages])
+                if with_system.count(_SYSTEM) == with_system.partition(_DOCUMENT)[0].count(_SYSTEM) == 1:
+                    text = with_system
+        if len(text) > _MOST_CHARACTERS:
+            raise TemplateError(f"it makes {len(text):,} characters of three short messages")
+        head, border, _, between, last = cut_at_marks(text, (_DOCUMENT, _QUESTION, _ANSWER, _NEXT))
+        return TemplateParts(head.split(_SYSTEM), border, between, last)
+
+
+def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:
+    """Cut a text at marks, each of which stands in it once, in this order.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    marks : sequence of str
+        The marks.
+
+    Returns
+    -------
+    list of str
+        What stands before each mark, and what stands behind the last one.
+
+    Raises
+    ------
+    TemplateError
+        A mark is missing or repeated, or the order is another one.
+    """
+    if any(text.count(mark) != 1 for mark in marks):
+        raise TemplateError("it changes or repeats what is written, or leaves it out")
+    parts = []
+    for mark in marks:
+        before, found, text = text.partition(mark)
+        if not found:
+            raise TemplateError("it changes the order of what is written")
+        parts.append(before)
+    return [*parts, text]
+
+
+def _failure(problem: Exception) -> TemplateError:
+    return TemplateError(f"it fails: {problem or type(problem).__name__}")
+
+
+def special_tokens(model: Any) -> dict[str, str]:
+    """Return the texts of the tokens that templates name, of llama-cpp-python's model."""
+    numbers = {"eos_token": model.token_eos(), "bos_token": model.token_bos()}
+    return {name: model.token_get_text(number) if number >= 0 else "" for name, number in numbers.items()}
+
+
+@contextmanager
+def without_templates() -> Iterator[None]:
+    """Have llama-cpp-python load models as if they had no chat templates: it stops at one that cannot be parsed."""
+    metadata = internals.LlamaModel.metadata
+
+    def without(model: Any) -> dict[str, str]:
+        return {name: value for name, value in metadata(model).items() if not name.startswith(TEMPLATE_NAME)}
+
+    internals.LlamaModel.metadata = without
+    try:
+        yield
+    finally:
+        internals.LlamaModel.metadata = metadata
