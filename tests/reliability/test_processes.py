@@ -208,4 +208,4 @@ def test_a_conversation_that_reaches_its_limit(tiny_model, tally):
     np.testing.assert_array_equal(llama.input_ids[: llama.n_tokens], before)
     session.clear()
     assert session.ask("What else?").text
-    tally("a conversation that reaches the end of its context", "a sentence; /clear goes on")
+    tally("a conversation that reaches the end of its context", "a sentence; /clear starts anew")
