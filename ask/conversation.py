@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import OctavoError
-from ..runtime.cache.tail import Rows
+from ..runtime.document.cache_layer import Rows
 from ..runtime.llama import Llama
 from ..runtime.store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 

@@ -16,7 +16,7 @@ from ..convert.clusters import whole_layer
 from ..convert.prefix_reuse import KnownRows, keep_all_rows
 from ..documents.document import Place
 from ..errors import OctavoError
-from ..runtime.cache.tail import Rows
+from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from .document_set import Shelf, Shelved

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..runtime.cache.rotation_angles import Rope
-from ..runtime.cache.stored_rows import as_floats
+from ..runtime.document.rotation_angles import Rope
+from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead

@@ -16,7 +16,7 @@ import numpy as np
 from ..convert.plan.recall_texts import Haystack, RecallText, passkey_text
 from ..documents.plain_text import SHIPPED_NOVEL
 from ..errors import OctavoError
-from ..runtime.cache.stored_rows import as_floats
+from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE

@@ -148,7 +148,7 @@ def describe_attention(llama: Any) -> dict[str, Any]:
     dict
     """
     from ..errors import OctavoError
-    from ..runtime.cache.tail import CacheLayer
+    from ..runtime.document.cache_layer import CacheLayer
     from ..runtime.graph.attention_nodes import attention_nodes
 
     try:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..cpu_kernels.attend.head import ANY_ORDER
-from ..runtime.cache.stored_rows import as_floats
 from ..runtime.document.index import Index, IndexLayer, LastQueries
+from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
 from .clusters import no_mass

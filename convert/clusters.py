@@ -17,9 +17,9 @@ from ..cpu_kernels.attend.head import ANY_ORDER
 from ..cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
 from ..cpu_kernels.select.kmeans import improve_centroids
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.cache.stored_rows import as_floats, mean_rows
-from ..runtime.cache.tail import Rows
+from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
+from ..runtime.document.stored_rows import as_floats, mean_rows
 
 #: Keys that are clustered together, as K-means takes time in proportion to the square; and iterations over them, after
 #: which another finds no better clusters (docs/methods.md).

@@ -31,7 +31,7 @@ from ..documents.document import Document
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.cache.free_memory import private_bytes
-from ..runtime.cache.tail import Rows
+from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.store.files import (

@@ -13,8 +13,8 @@ import numpy as np
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.cache.tail import Rows
 from ..runtime.devices import CPU
+from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..cpu_kernels.attend.head import ANY_ORDER
 from ..errors import OctavoError
-from ..runtime.cache.tail import Rows
+from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.store.files import map_arrays
 from ..runtime.store.index_files import open_index

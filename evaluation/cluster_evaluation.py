@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,12 @@ from ..runtime.store.model_library import Library
 from ..workers.cluster import Message, Workers, order_for, result_of, workers_of
 from ..workers.cluster_worker import Order, threads_of
 from ..workers.work import ModelWork, Told
+from .evaluate import Evaluation
 from .measure import Measurer, NumberedText, Run
 from .results import Records, key_of
 from .samples import Sample, Text
 from .tasks import task_class
 from .tasks.task import Task
-
-if TYPE_CHECKING:
-    from .evaluate import Evaluation
 
 
 @contextmanager

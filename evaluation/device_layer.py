@@ -6,8 +6,8 @@ import numpy as np
 
 from ..convert.clusters import ClusterSettings
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.cache.tail import CacheLayer
 from ..runtime.devices.protocol import Device
+from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import Index
 from ..runtime.graph.attention_nodes import AttentionNode
 from ..runtime.methods.method import Assignment, Method

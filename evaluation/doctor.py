@@ -24,9 +24,9 @@ from ..metal.bandwidth import read_bandwidth
 from ..metal.shader_library import Pipeline, library
 from ..metal.shader_parts import has_method
 from ..progress import Progress
-from ..runtime.cache.tail import CacheLayer
 from ..runtime.devices.cpu_device import CpuDevice
 from ..runtime.devices.metal_device import MetalDevice, MetalExecutor
+from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.methods import METHODS
 from ..runtime.methods.compose import new_method
 from ..runtime.methods.method import Keeps, Method

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..ask.retrieval_heads import source_heads
 from ..errors import OctavoError
@@ -20,9 +20,6 @@ from .header import head_of, machine_of, results_of
 from .measure import DENSE_RUN, Measurer, NumberedText, Run
 from .results import summary
 from .tasks.task import Task
-
-if TYPE_CHECKING:
-    from .cluster_evaluation import TextWorkers
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,17 @@ class Settings:
     plan: Plan | None = None
 
 
+class TextMeasurers(Protocol):
+    """What measures texts elsewhere, as the workers of a cluster do (cluster_evaluation.py)."""
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """Return what measures."""
+
+    def measure(self, evaluation: Evaluation, texts: Sequence[NumberedText], heads: Sequence[QueryHead]) -> None:
+        """Measure what is missing in an evaluation, and add it to its results."""
+
+
 class Evaluation:
     """One evaluation. It measures what its results file does not hold yet.
 
@@ -73,7 +81,7 @@ class Evaluation:
         Receives the progress.
     notice : callable
         Receives sentences for the user.
-    workers : TextWorkers, optional
+    workers : TextMeasurers, optional
         What measures in place of this process.
     """
 
@@ -85,7 +93,7 @@ class Evaluation:
         settings: Settings,
         progress: Progress,
         notice: Callable[[str], None],
-        workers: TextWorkers | None = None,
+        workers: TextMeasurers | None = None,
     ) -> None:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
         self.progress, self.notice, self.workers = progress, notice, workers

@@ -27,10 +27,10 @@ from ..cpu_kernels.select.scores import padded, selection_scratch_bytes
 from ..progress import Progress
 from ..runtime.cache.cache_memory import CpuMemory
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.cache.stored_rows import row_format
-from ..runtime.cache.tail import CacheLayer
+from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.document.mean_values import ClusterMeans
+from ..runtime.document.stored_rows import row_format
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.compose import new_method
 from ..runtime.methods.method import Assignment, Keeps

@@ -21,10 +21,10 @@ from ..convert.index_builder import IndexBuilder, identity
 from ..convert.pipeline import cluster, keep_whole, read
 from ..documents.document import Document
 from ..progress import Progress
+from ..runtime.cache.tails import Checkpoint
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import Recorder
-from ..runtime.sequences.checkpoints import Checkpoint
 from ..runtime.store.index_files import open_index
 from ..runtime.store.model_library import Library, hash_text
 from .measures import log_softmax

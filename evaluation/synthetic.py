@@ -12,7 +12,7 @@ import numpy as np
 from ..convert.clusters import ClusterSettings, mean_keys, no_mass
 from ..cpu_kernels.attend.head import ANY_ORDER
 from ..progress import Progress
-from ..runtime.cache.tail import CacheLayer
+from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 

@@ -14,8 +14,8 @@ from llama_cpp import _internals as internals
 from ..errors import OctavoError
 from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
-from .cache.tail import Rows
 from .devices.protocol import Device
+from .document.cache_layer import Rows
 from .document.index import Index
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, silent_llama_cpp

@@ -16,12 +16,12 @@ from llama_cpp.llama import LlamaState
 
 from ..errors import OctavoError
 from .cache.cache_layers import cache_layers
-from .cache.tail import CacheLayer
 from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
+from .document.cache_layer import CacheLayer
 from .document.index import Index
 from .graph.attention_nodes import attention_nodes, silent_llama_cpp
 from .llama_cpp_compat import DropIn

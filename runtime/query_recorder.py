@@ -9,8 +9,8 @@ import numpy as np
 
 from ..cpu_kernels.numba_support.compile import Shape
 from ..errors import OctavoError
-from .cache.stored_rows import as_floats
 from .document.index import Index, IndexLayer
+from .document.stored_rows import as_floats
 from .document.thresholds import capped_scores
 from .graph.attention_nodes import AttentionNode
 from .process.threads import one_thread

@@ -38,6 +38,9 @@ SHARED_METHOD_MODULES = {"__init__", "auto", "budgets", "method", "compose", "pa
 #: Generic modules that may name a method: DuoAttention finds retrieval heads by what streaming attention loses.
 NAMED_METHODS = {("convert/plan/heads.py", "streaming")}
 
+#: Rooms whose files share names with others: a method's slice has one name, and a command is named after what it calls.
+SHARED_NAMES = {"cpu_kernels/methods", "runtime/methods", "cli"}
+
 Module = tuple[str, ...]
 
 
@@ -107,9 +110,33 @@ def test_arrows_point_one_way(path):
     assert [".".join(module) for module in imported_modules(path) if room(module) not in allowed] == []
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    imports = {
+        path: {ROOT.joinpath(*module).with_suffix(".py") for module in imported_modules(path)} - {path}
+        for path in MODULES
+        if path.name != "__init__.py"
+    }
+    while loose := [
+        path
+        for path, others in imports.items()
+        if not others & imports.keys() or not any(path in each for each in imports.values())
+    ]:
+        for path in loose:
+            del imports[path]
+    assert sorted(name(path) for path in imports) == ["ask/document_set.py", "ask/ranking.py"]
+
+
 def test_no_module_is_too_long():
     lengths = {name(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
     assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_a_file_name_stands_in_one_room():
+    rooms: dict[str, list[str]] = {}
+    for path in MODULES:
+        if not path.stem.startswith("__") and name(path.parent) not in SHARED_NAMES:
+            rooms.setdefault(path.name, []).append(name(path.parent))
+    assert {file: folders for file, folders in rooms.items() if len(folders) > 1} == {}
 
 
 def test_generic_code_names_no_method():

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ...cpu_kernels.numba_support.compile import Q4_0
 from ...errors import OctavoError
+from ..document.cache_layer import CacheLayer
 from ..graph.attention_nodes import AttentionNode
 from ..methods.method import Assignment
-from .tail import CacheLayer
 
 
 def check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:

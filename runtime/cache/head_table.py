@@ -11,9 +11,9 @@ import numpy as np
 from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
 from ...cpu_kernels.attend.hooks import Hooks
 from ...cpu_kernels.numba_support.compile import Shape
+from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
-from .tail import CacheLayer
 
 #: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
 OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "estimate", "state", "window", "softcap")
@@ -154,6 +154,13 @@ class HeadTable:
     def follows_prompt(self) -> bool:
         """Return whether a prompt decides the layers' budgets."""
         return any(assignment.by_prompt for assignment in self.assignments)
+
+    def selecting(self) -> np.ndarray:
+        """Return which heads may read less than everything."""
+        selects = np.zeros(len(self.heads), bool)
+        for each in self.served:
+            selects[each.heads.numbers] |= each.method.selects
+        return selects
 
     def has_replaced_rows(self) -> bool:
         """Return whether a method kept late rows in the place of others."""

@@ -18,22 +18,23 @@ import numpy as np
 from ...cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from ...cpu_kernels.attend.layer import after_step
 from ...errors import OctavoError
+from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import Index, IndexLayer, StreamingRows
 from ..document.mean_values import ClusterMeans
-from ..document.streaming_rows import copy_streaming_rows, kept_rows
 from ..methods.budgets import least_share, share_out, shortfall
 from ..methods.method import FULL, Assignment, Keeps
-from ..sequences.checkpoints import OF_THE_STEP, Checkpoint, own_changing, share_chunks
 from .cache_memory import CpuMemory, Memory
 from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
-from .head_table import OF_THE_METHOD, HeadTable
-from .tail import CacheLayer, Rows, Tail, joined_rows
+from .head_table import OF_THE_METHOD
+from .streaming_rows import copy_streaming_rows, kept_rows
+from .tail import Tail, joined_rows
+from .tails import OF_THE_STEP, Checkpoint, Tails
 
 #: Positions beyond the context at which the origin moves on, so that those of any step stay accurate in f32.
 _FARTHEST = 1 << 16
 
 
-class KVCache(HeadTable):
+class KVCache(Tails):
     """Keys and values of one sequence.
 
     Parameters
@@ -49,24 +50,13 @@ class KVCache(HeadTable):
 
     Attributes
     ----------
-    memory : Memory
-        As given.
-    origin : int
-        Token of the sequence from which positions are counted. It moves on where the sequence may be of any length, as
-        RoPE loses accuracy at large positions.
     """
 
     def __init__(
         self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment], memory: Memory | None = None
     ) -> None:
-        super().__init__(layers, n_ctx)
-        self.memory: Memory = memory or CpuMemory()
-        self.document: Index | None = None
-        self.n_tail = self.origin = 0  # tokens after the document
+        super().__init__(layers, n_ctx, memory or CpuMemory())
         self._n_unfinished = 0  # tokens of a step that is not over
-        self.n_chunks = self.dropped = np.zeros(0, np.int64)  # of each head: in its tail, and dropped from it
-        self.n_shared = np.zeros(0, np.int64)  # of each head: first chunks that it may share with other caches
-        self.shared: dict[int, IndexLayer] = {}  # layers of the document where the device reads them
         self.arrange(assignments)
 
     def arrange(self, assignments: Sequence[Assignment]) -> None:
@@ -158,7 +148,7 @@ class KVCache(HeadTable):
             after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
         if (self.heads["n_tail"] + n_new).max() > self.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
-        own_changing(self, self.heads["n_tail"], self.heads["n_tail"] + n_new)
+        self.own_changing(self.heads["n_tail"], self.heads["n_tail"] + n_new)
         n_chunks = -(-(self.heads["n_tail"] + n_new) // CHUNK_ROWS)
         growing = [i for i in np.flatnonzero(n_chunks > self.n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
@@ -247,7 +237,7 @@ class KVCache(HeadTable):
         is_finished = n_less > self._n_unfinished
         if n_tokens < self.n_document or (is_finished and (self.has_replaced_rows() or self._has_dropped(n_rows))):
             return False
-        own_changing(self, n_rows, n_rows)
+        self.own_changing(n_rows, n_rows)
         for tail, rows in zip(self.tails, n_rows, strict=True):
             tail.truncate(int(rows))
         self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
@@ -260,13 +250,9 @@ class KVCache(HeadTable):
         _, window, _ = self.seen()
         return bool(np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self.dropped))
 
-    def checkpoint(self) -> Checkpoint:
-        """Copy all that came after the document, so that one can go back even if rows are evicted later."""
-        return Checkpoint.of(self)
-
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to a checkpoint that was taken with the same assignments and document."""
-        checkpoint.restore(self)
+        super().restore(checkpoint)
         self._n_unfinished = 0
 
     def fork(self, other: KVCache, n_tokens: int) -> None:
@@ -282,7 +268,7 @@ class KVCache(HeadTable):
         self.attach(None)
         self.connect()
         other.connect()  # it may hold a document alone, before its first step
-        share_chunks(self, other)
+        self.share_chunks(other)
         self._n_unfinished = 0
         self.truncate(n_tokens)
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cpu_kernels.attend.head import ANY_ORDER
-from ..cache.stored_rows import kv_type_of
 from .mapped_pages import MappedPages
 from .mean_values import ClusterMeans, cluster_means
+from .stored_rows import kv_type_of
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class Index:
     @cached_property
     def pages(self) -> MappedPages:
         """Return the pages of the files that the rows lie in."""
-        return MappedPages(self.layers)
+        return MappedPages([layer.keys for layer in self.layers])
 
     @cached_property
     def n_exact(self) -> int:

@@ -14,20 +14,26 @@ import ctypes
 import mmap
 import resource
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...cpu_kernels.attend.read_ahead import LATELY, PAGES
 
-if TYPE_CHECKING:
-    from ..cache.kv_cache import KVCache
-    from .index import IndexLayer
-
-
 #: Tokens for which steps ask after one that had to wait.
 _ASKING = 64
+
+
+class HeadRecords(Protocol):
+    """The records of a cache's heads, as far as pages concern them."""
+
+    heads: np.ndarray
+    first_heads: np.ndarray
+    generation: int
+
+    def selecting(self) -> np.ndarray:
+        """Return which heads may read less than everything."""
 
 
 class MappedPages:
@@ -35,17 +41,17 @@ class MappedPages:
 
     Parameters
     ----------
-    layers : sequence of IndexLayer
-        The document's layers. Those that lie in no file have no pages.
+    keys : sequence of arrays
+        The document's keys in each layer. Those that lie in no file have no pages.
     """
 
-    def __init__(self, layers: Sequence[IndexLayer]) -> None:
-        self._files = [_file_of(layer.keys) for layer in layers] if hasattr(mmap, "MADV_RANDOM") else []
-        self._records = np.zeros(len(layers), PAGES)
+    def __init__(self, keys: Sequence[np.ndarray]) -> None:
+        self._files = [_file_of(array) for array in keys] if hasattr(mmap, "MADV_RANDOM") else []
+        self._records = np.zeros(len(keys), PAGES)
         self._selected: list[np.ndarray] = []
-        self._is_random = np.zeros(len(layers), bool)
+        self._is_random = np.zeros(len(keys), bool)
         self._n_waits, self._n_asking = _waits(), 0
-        self._of_caches: WeakKeyDictionary[KVCache, tuple[int, np.ndarray, np.ndarray]] = WeakKeyDictionary()
+        self._of_caches: WeakKeyDictionary[HeadRecords, tuple[int, np.ndarray, np.ndarray]] = WeakKeyDictionary()
         for record, file in zip(self._records, self._files, strict=False):
             if file is None:
                 continue
@@ -56,7 +62,7 @@ class MappedPages:
             record["step"], record["advise"] = LATELY, _madvise()
             self._selected.append(selected)
 
-    def prepare(self, cache: KVCache, n_tokens: int) -> None:
+    def prepare(self, cache: HeadRecords, n_tokens: int) -> None:
         """Prepare a step of n_tokens tokens of a cache that attends the document."""
         if (n_waits := _waits()) != self._n_waits:
             self._n_waits, self._n_asking = n_waits, _ASKING
@@ -73,11 +79,9 @@ class MappedPages:
         cache.heads["document_pages"] = addresses
         self._advise(selects)
 
-    def _heads_that_select(self, cache: KVCache) -> tuple[np.ndarray, np.ndarray]:
+    def _heads_that_select(self, cache: HeadRecords) -> tuple[np.ndarray, np.ndarray]:
         """Return the address of the PAGES of each head, 0 for one that reads all, and which layers have no such."""
-        selects = cache.heads["n_document"] == 0
-        for each in cache.served:
-            selects[each.heads.numbers] |= each.method.selects
+        selects = (cache.heads["n_document"] == 0) | cache.selecting()
         in_layers = np.logical_and.reduceat(selects, cache.first_heads) & (self._records["n_pages"] > 0)
         n_heads = np.diff([*cache.first_heads, len(selects)])
         of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cpu_kernels.numba_support.compile import Q8_0
-from ..cache.stored_rows import as_floats, mean_rows, row_format, write_floats
+from .stored_rows import as_floats, mean_rows, row_format, write_floats
 
 
 class ClusterMeans(NamedTuple):

@@ -18,7 +18,7 @@ from llama_cpp._logger import llama_log_callback
 
 from ...cpu_kernels.numba_support.compile import Shape
 from ...errors import OctavoError
-from ..cache.rotation_angles import Rope
+from ..document.rotation_angles import Rope
 from . import ggml
 from .rope_nodes import rope_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cache.rotation_angles import Rope
+from ..document.rotation_angles import Rope
 from . import ggml
 
 #: Operations through which a rotation passes unchanged.

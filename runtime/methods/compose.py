@@ -23,7 +23,7 @@ import numpy as np
 from ...cpu_kernels.attend.spans import MOST_HEADS
 from ...errors import OctavoError
 from ...metal.shader_parts import has_method
-from ..cache.tail import CacheLayer
+from ..document.cache_layer import CacheLayer
 from ..document.index import Index
 from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, DUO, LLAMA_CPP, METHODS, PLAN, method_class, words

@@ -17,8 +17,8 @@ import numpy as np
 from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.attend.hooks import Hooks
 from ...cpu_kernels.numba_support.compile import Shape
-from ..cache.rotation_angles import Rope
 from ..document.index import Index
+from ..document.rotation_angles import Rope
 from .parameters import Parameters, parameter
 
 #: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.

@@ -13,8 +13,8 @@ from ...cpu_kernels.select.cluster_means import mean_value_bytes
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from ...cpu_kernels.select.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
 from ...cpu_kernels.select.tree import sort_by_tree
-from ..cache.stored_rows import as_floats
 from ..document.index import Index
+from ..document.stored_rows import as_floats
 from . import DEFAULT_BUDGET
 from .method import Heads, Keeps, Method
 from .parameters import parameter

@@ -13,10 +13,10 @@ import numpy as np
 from ...cpu_kernels.attend.head import ANY_ORDER
 from ...cpu_kernels.numba_support.compile import Q8_0
 from ...errors import OctavoError
-from ..cache.stored_rows import row_format
-from ..cache.tail import CacheLayer
+from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from ..document.mean_values import ClusterMeans
+from ..document.stored_rows import row_format
 
 
 class ImpossibleError(ValueError):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..cache.tail import CacheLayer
+from ..document.cache_layer import CacheLayer
 from .gates import SUFFIX, Gates, read_gates
 
 PLAN_VERSION = 3

@@ -13,7 +13,7 @@ from ...ask.conversation import Conversation, hash_tokens
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
 from ...runtime.cache.kv_cache import KVCache
-from ...runtime.cache.tail import Rows
+from ...runtime.document.cache_layer import Rows
 from ...runtime.llama import Llama
 from ...runtime.sequences.pool import Held, HeldSequences
 from ..http.api_error import RequestError

@@ -22,10 +22,10 @@ from ...runtime.process.threads import release_threads
 from ...runtime.store.model_library import Library
 from ..apis import completions, embeddings, messages, openai_chat, responses
 from ..apis import files_api as files
-from ..apis.embeddings import Embeddings
 from ..engine.engine import Engine
 from ..engine.prompt_cache import KeptPrompts
 from ..engine.sequences import Sequences
+from ..engine.text_embeddings import Embeddings
 from ..library.document_finder import Finder
 from ..library.served_library import Documents
 from ..prompt.message_formatter import MessageFormatter

@@ -9,9 +9,9 @@ from starlette.requests import Request
 
 if TYPE_CHECKING:
     from ...ask.session import Sampling
-    from ..apis.embeddings import Embeddings
     from ..engine.engine import Engine
     from ..engine.prompt_cache import KeptPrompts
+    from ..engine.text_embeddings import Embeddings
     from ..library.document_finder import Finder
     from ..library.served_library import Documents
     from ..prompt.message_formatter import MessageFormatter

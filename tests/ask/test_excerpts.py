@@ -10,7 +10,7 @@ from octavo.ask.passages import TokenText
 from octavo.ask.ranking import Excerpt
 from octavo.library.open_index import Source
 from octavo.progress import of_many
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import QueryHead
 from octavo.runtime.store.model_library import Library

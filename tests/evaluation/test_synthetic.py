@@ -10,7 +10,7 @@ from octavo.convert.clusters import ClusterSettings
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.evaluation.synthetic import fill_at_random, random_layer
 from octavo.progress import Silent
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 
 SETTINGS = ClusterSettings()
 SHAPE = CacheLayer(n_kv_head=2, head_dim=64, window=0)

@@ -14,7 +14,7 @@ from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
 from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 
 
 def page_bounds(keys):

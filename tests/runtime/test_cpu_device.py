@@ -4,8 +4,8 @@ import pytest
 
 from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.graph.attention_nodes import AttentionNode
 from octavo.runtime.methods.compose import assign
 from octavo.runtime.process.interruption import Interruption

@@ -8,7 +8,7 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 
 MODELS = {name: (name, {"n_layer": 6 if name == "gemma3" else 3}) for name in tiny_models.RUN}
 MODELS["llama-mha"] = ("llama", {"n_kv_head": 4})

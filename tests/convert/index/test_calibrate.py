@@ -18,9 +18,9 @@ from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_c
 from octavo.cpu_kernels.numba_support.compile import Shape
 from octavo.cpu_kernels.select.scores import COARSE_KEPT
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.stored_rows import as_floats, row_format
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration
+from octavo.runtime.document.stored_rows import as_floats, row_format
 from octavo.runtime.document.thresholds import (
     NodeQueries,
     measured_curve,

@@ -9,7 +9,7 @@ from octavo.convert import pipeline
 from octavo.convert.pipeline import PREFILLS, covers_by
 from octavo.library.open_index import Source, index_document
 from octavo.progress import Silent
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
 
 N_DENSE = 4096  # tokens up to which everything is read

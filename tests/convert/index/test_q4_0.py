@@ -23,7 +23,7 @@ from helpers.index_builds import (
 
 from octavo import OctavoError
 from octavo.convert.clusters import settings_for
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
 

@@ -35,8 +35,8 @@ from octavo.convert.index_builder import identity
 from octavo.convert.pipeline import document_tokens
 from octavo.library.open_index import Source, attach_document, index_document
 from octavo.progress import Silent
-from octavo.runtime.cache.stored_rows import as_floats
 from octavo.runtime.document.index import Calibration
+from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.document.thresholds import measured_curve
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST

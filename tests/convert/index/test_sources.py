@@ -9,7 +9,7 @@ from helpers.index_builds import ANSWER, QUESTION, library_of
 from octavo.ask.retrieval_heads import find_heads, head_scores, source_heads
 from octavo.errors import OctavoError
 from octavo.runtime import query_recorder as recorder
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import PART, QueryHead, Recorder
 from octavo.runtime.store.index_files import open_index

@@ -15,8 +15,8 @@ from octavo.cpu_kernels.methods import squeezed, squeezed2
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.select.cluster_items import BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART, estimate_clusters
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, lookup_extras_bytes
-from octavo.runtime.cache.stored_rows import as_floats, row_format
 from octavo.runtime.document.mean_values import cluster_means
+from octavo.runtime.document.stored_rows import as_floats, row_format
 
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))

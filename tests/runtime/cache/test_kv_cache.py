@@ -16,9 +16,9 @@ from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
 from octavo.errors import OctavoError
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.stored_rows import as_floats, kv_type_of, row_format, write_floats
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer
+from octavo.runtime.document.stored_rows import as_floats, kv_type_of, row_format, write_floats
 from octavo.runtime.methods.compose import assign
 
 SHAPES = [(2, 64, 0), (3, 8, 20), (1, 80, 0)]  # KV heads, head_dim, window

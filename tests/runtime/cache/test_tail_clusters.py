@@ -9,7 +9,7 @@ from octavo.cpu_kernels.attend.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.numba_support.compile import F16
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer
 from octavo.runtime.methods.compose import assign
 

@@ -10,7 +10,7 @@ from helpers.kernel_inputs import normal
 
 from octavo.convert.clusters import ClusterSettings, cluster_keys, mean_keys
 from octavo.evaluation.synthetic import random_layer
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration
 from octavo.runtime.document.thresholds import NodeQueries, one_level_curve, two_level_curve
 

@@ -7,8 +7,8 @@ from helpers.kernel_inputs import normal, read_rows, store_rows
 
 import octavo
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
-from octavo.runtime.cache.rotation_angles import Rope
-from octavo.runtime.cache.stored_rows import row_format
+from octavo.runtime.document.rotation_angles import Rope
+from octavo.runtime.document.stored_rows import row_format
 
 STRETCHED = {"plain": {}, "linear": {"rope_scaling": "linear", "rope_scale": 2.0}}
 STRETCHED["yarn"] = {"rope_scaling": "yarn", "rope_scale": 4.0}

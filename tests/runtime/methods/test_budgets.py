@@ -18,10 +18,10 @@ from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.stored_rows import row_format
-from octavo.runtime.cache.tail import CacheLayer
 from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer, LastQueries
+from octavo.runtime.document.stored_rows import row_format
 from octavo.runtime.graph.attention_nodes import AttentionNode
 from octavo.runtime.methods.budgets import scaled
 from octavo.runtime.methods.compose import assign

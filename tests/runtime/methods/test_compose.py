@@ -6,7 +6,7 @@ import pytest
 
 from octavo.cli.options import ATTENTIONS
 from octavo.errors import OctavoError
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.methods import words
 from octavo.runtime.methods.compose import Composition, assign, parse
 from octavo.runtime.methods.dense import Dense

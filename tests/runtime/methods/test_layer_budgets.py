@@ -6,7 +6,7 @@ from helpers import papers, tiny_models
 
 import octavo
 from octavo.errors import OctavoError
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.graph.residual import ResidualSums
 from octavo.runtime.methods.compose import assign, metal_method, parse
 from octavo.runtime.store.plan import Plan

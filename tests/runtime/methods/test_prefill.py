@@ -7,7 +7,7 @@ from helpers import papers, tiny_models
 import octavo
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods.h2o import positions_and_attention
-from octavo.runtime.cache.stored_rows import as_floats
+from octavo.runtime.document.stored_rows import as_floats
 
 TOKENS = np.random.default_rng(8).integers(32, 127, 1500).tolist()
 EVICTING = ["h2o:prefill=full", "streaming:prefill=full"]

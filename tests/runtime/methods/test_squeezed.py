@@ -12,7 +12,7 @@ from octavo.cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration, Index, ThresholdCurve
 from octavo.runtime.methods.budgets import share_out
 from octavo.runtime.methods.compose import assign, parse

@@ -7,7 +7,7 @@ import pytest
 from helpers import papers
 
 from octavo import OctavoError
-from octavo.runtime.cache.tail import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.methods.compose import assign
 from octavo.runtime.store.gates import N_RECENT, N_SINKS, write_gates
 from octavo.runtime.store.plan import Plan, read_plan

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...errors import OctavoError
-from ..cache.tail import CacheLayer, Rows, Tail, joined_rows
+from ..document.cache_layer import CacheLayer, Rows
+from ..document.index import StreamingRows
 from ..methods.method import Keeps
-from .index import StreamingRows
+from .tail import Tail, joined_rows
 
 
 def kept_rows(

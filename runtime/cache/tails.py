@@ -1,0 +1,137 @@
+"""The tails of a cache's heads, and copies of them: checkpoints, and forks, which share memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
+from ..document.cache_layer import CacheLayer
+from ..document.index import Index, IndexLayer
+from .cache_memory import Memory
+from .head_table import HeadTable
+from .tail import Tail
+
+#: Fields of HEAD that belong to the step, whatever the cache holds.
+OF_THE_STEP = ("scratch", "scratch_items", "bytes_read", "n_covered", "covered")
+
+#: Fields that say where memory of one cache lies.
+_PLACES = ("state", "tail_chunks")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a cache held after some token, besides its document."""
+
+    n_tail: int
+    origin: int
+    heads: np.ndarray
+    states: list[np.ndarray]
+    dropped: np.ndarray
+    chunks: list[list[np.ndarray | None]]
+
+
+class Tails(HeadTable):
+    """What a cache holds: a document, and a tail for each head.
+
+    Parameters
+    ----------
+    layers : list of CacheLayer
+        The model's caches.
+    n_ctx : int
+        Most tokens that a token may see, and most tokens of a step.
+    memory : Memory
+        Memory of the device that attends.
+
+    Attributes
+    ----------
+    document : Index or None
+        The attached document.
+    tails : list of Tail
+        The tail of each head.
+    n_tail : int
+        Tokens after the document.
+    origin : int
+        Token of the sequence from which positions are counted. It moves on where the sequence may be of any length, as
+        RoPE loses accuracy at large positions.
+    n_chunks, dropped, n_shared : int64 arrays, shape (n_heads,)
+        Chunks of each head's tail; first ones of them that were dropped; and first ones that it may share with other
+        caches.
+    shared : dict of int to IndexLayer
+        Layers of the document where the device reads them.
+    """
+
+    def __init__(self, layers: list[CacheLayer], n_ctx: int, memory: Memory) -> None:
+        super().__init__(layers, n_ctx)
+        self.memory = memory
+        self.document: Index | None = None
+        self.tails: list[Tail] = []
+        self.n_tail = self.origin = 0
+        self.n_chunks = self.dropped = self.n_shared = np.zeros(0, np.int64)
+        self.shared: dict[int, IndexLayer] = {}
+
+    def checkpoint(self) -> Checkpoint:
+        """Copy all that came after the document, so that one can go back even if rows are evicted later."""
+        chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
+        states = [served.heads.state.copy() for served in self.served]
+        return Checkpoint(self.n_tail, self.origin, self.heads.copy(), states, self.dropped.copy(), chunks)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a checkpoint that was taken with the same assignments and document."""
+        for name in HEAD.names or ():
+            if name not in OF_THE_STEP:
+                self.heads[name] = checkpoint.heads[name]
+        for served, state in zip(self.served, checkpoint.states, strict=True):
+            served.heads.state[...] = state
+        for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
+            tail.restore(chunks)
+        self.n_tail, self.origin = checkpoint.n_tail, checkpoint.origin
+        self.dropped, self.n_shared = checkpoint.dropped.copy(), np.zeros_like(self.n_shared)
+        self._count_chunks()
+
+    def share_chunks(self, other: Tails) -> None:
+        """Hold what another cache holds, in the same memory if both can reach it. This one is empty.
+
+        Parameters
+        ----------
+        other : Tails
+            A cache whose heads are served by the same methods.
+        """
+        for name in HEAD.names or ():
+            if name not in (*OF_THE_STEP, *_PLACES):
+                self.heads[name] = other.heads[name]
+        for mine, theirs in zip(self.served, other.served, strict=True):
+            mine.heads.state[...] = theirs.heads.state
+            mine.heads.scale[...], mine.layer_scale[...] = theirs.heads.scale, theirs.layer_scale
+        shares = self.memory.is_common
+        for tail, other_tail in zip(self.tails, other.tails, strict=True):
+            tail.restore(other_tail.chunks, copied=not shares)
+        self.document, self.shared = other.document, {} if not shares else other.shared
+        self.n_tail, self.origin, self.dropped = other.n_tail, other.origin, other.dropped.copy()
+        self._count_chunks()
+        if shares:
+            self.n_shared, other.n_shared = self.n_chunks.copy(), other.n_chunks.copy()
+
+    def own_changing(self, n_before: np.ndarray, n_after: np.ndarray) -> None:
+        """Copy the shared chunks that change when the heads go from some rows to others.
+
+        Parameters
+        ----------
+        n_before, n_after : int64 arrays, shape (n_heads,)
+            Rows that each head keeps of those it has, and rows that it has then.
+        """
+        if not self.n_shared.any():
+            return
+        kept = n_before // CHUNK_ROWS
+        for served in self.assigned:
+            numbers = served.heads.numbers
+            kept[numbers] = np.minimum(kept[numbers], served.method.fixed_chunks(served.heads.state, n_after[numbers]))
+        for i in np.flatnonzero(self.n_shared > kept):
+            tail = self.tails[i]
+            for number in range(int(kept[i]), min(int(self.n_shared[i]), len(tail.chunks))):
+                tail.own(number)
+            self.n_shared[i] = kept[i]
+
+    def _count_chunks(self) -> None:
+        self.n_chunks = np.array([len(tail.chunks) for tail in self.tails])

@@ -1,0 +1,58 @@
+"""The shape of one layer's cache, and of the rows that it stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...cpu_kernels.numba_support.compile import F16, Shape
+from .rotation_angles import Rope
+from .stored_rows import row_bytes, row_format
+
+#: Stored keys and values (see rows.py).
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class CacheLayer:
+    """Shape of one layer's cache.
+
+    Parameters
+    ----------
+    n_kv_head, head_dim : int
+        Number of KV heads, and length of their keys and values.
+    window : int
+        Newest rows that a token sees; 0 for all.
+    kv_type : str
+        How keys and values are stored, F16, Q8_0 or Q4_0.
+    group : int
+        Query heads of a KV head.
+    softcap : float
+        Of the scores; 0 for none. Like `group` it is that of the first attention that reads this cache.
+    rope : Rope, optional
+        How keys are turned, if octavo knows it.
+    """
+
+    n_kv_head: int
+    head_dim: int
+    window: int
+    kv_type: str = F16
+    group: int = 1
+    softcap: float = 0.0
+    rope: Rope | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Return what its kernels are compiled for."""
+        return Shape(self.head_dim, self.group, self.kv_type)
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes that one token takes: keys and values of all heads."""
+        return 2 * self.n_kv_head * row_bytes(self.head_dim, self.kv_type)
+
+    def new_rows(self, n_rows: int) -> np.ndarray:
+        """Return room for keys and values: (2, n_kv_head, n_rows, elements of a row); see rows.py."""
+        dtype, n_elements = row_format(self.head_dim, self.kv_type)
+        return np.empty((2, self.n_kv_head, n_rows, n_elements), dtype)
