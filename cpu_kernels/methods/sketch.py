@@ -13,11 +13,8 @@ One thread selects for a head, so `score` does what it can before: it leaves exp
 to the chunk's largest score, and a table of these and of the chunks' sums. `select` turns the table into factors of the
 weights, and sets the weights of what is attended exactly to 0.
 
-Of a document whose blocks are leaves, a step looks up the codes of some leaves only, and estimates the others by their
-means (see leaves.py).
-
-Selection reads (n_codes + 1) / 2 bytes of each row that is looked up, 2 * head_dim a block, a mean value of each leaf
-if not all are looked up, and the codebooks and mean values of codes: 8 * CODES * head_dim.
+Selection reads (n_codes + 1) / 2 bytes of each row with a code, 2 * head_dim a block, and the codebooks and mean values
+of codes: 8 * CODES * head_dim.
 """
 
 from __future__ import annotations
@@ -37,18 +34,7 @@ from ..numba_support.vector import add, load, multiply, splat, store, sum_of
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot, load_query
 from ..select import tail_codes
-from ..select.cluster_means import add_items, variance_of_scores
-from ..select.leaves import (
-    block_of,
-    candidates,
-    choose_leaves,
-    first_leaf,
-    leave_leaves,
-    name_rows,
-    score_leaves,
-    skipped_rows,
-    skips,
-)
+from ..select.cluster_means import variance_of_scores
 from ..select.product_quantisation import (
     BLOCK_ROWS,
     CODES,
@@ -78,7 +64,6 @@ from ..select.tail_codes import (
     ORDER,
     VALUES,
     codes_of,
-    is_leaf,
     mean_of,
     prefetch_codes,
     ready_blocks,
@@ -104,7 +89,6 @@ STATE = np.dtype(
         ("n_rows", "i8"),  # rows with codes to attend exactly, or BY_QUALITY
         ("n_most", "i8"),  # most rows with codes to attend exactly by quality
         ("quality", "f4"),  # share of the attention that the rows which are attended exactly cover at least
-        ("n_looked_up", "i8"),  # leaves whose codes are looked up, a multiple of BLOCKS
     ],
     align=True,
 )
@@ -131,63 +115,54 @@ def by_quality(state):
 def score_codes(shape, head_address, query, part, n_parts):
     """Score a share of the rows, those with codes by these, for one token: a `score` hook (see hooks.py).
 
-    A share is whole chunks. Of leaves that need not all be looked up, it scores the mean keys.
+    A share is whole chunks.
     """
     head = head_at(head_address)
     state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
     if n_blocks == 0:
         return 0
-    n_of_leaves = 0
-    if skips(state):
-        score_leaves(shape, head, state, query, part, n_parts)
-        n_of_leaves = state.n_leaves // BLOCKS
-    n_chunks = count_chunks(head) - n_of_leaves
+    n_chunks = count_chunks(head)
     first, stop = n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
     if first == stop:
         return 0
     room, floats = stack_tables(shape), stack_floats(shape)
     _fill_tables(shape, head, state, query, room)
     exact = load_query(shape, query, stack_floats(shape))
-    skipped = skipped_rows(state)
-    for i in range(first, stop):
-        number = i if i == 0 else i + n_of_leaves
+    for number in range(first, stop):
         start, end = number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, head.n_tail)
-        place = number if i == 0 else number - skipped // CHUNK_ROWS
         n_own = min(max(n_blocks - number * BLOCKS, 0), BLOCKS)
-        known = BLOCKS if i == 0 and n_of_leaves else n_blocks - skipped // BLOCK_ROWS  # leaves are still to be chosen
-        _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known)
+        _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blocks)
         if number == 0:  # what is attended in any case counts by its exact scores
             dot(shape, exact, tail_key(shape, head, 0), SINKS, scores_address(head, 0), head.scratch_items)
         row = max(n_blocks * BLOCK_ROWS, start)
         if row < end:
-            scores = scores_address(head, 0) + (place * CHUNK_ROWS + row - start) * 4
+            scores = scores_address(head, 0) + row * 4
             dot(shape, exact, tail_key(shape, head, row), end - row, scores, head.scratch_items)
-        _sum_chunk(shape, head, place, end - start)
+        _sum_chunk(shape, head, number, end - start)
     return 0
 
 
 @kernel
-def _look_up_chunk(shape, head, state, query, room, floats, place, n_own, known):
-    """Score n_own blocks of a chunk of candidates by their codes.
+def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blocks):
+    """Score the first n_own blocks of a chunk by their codes.
 
-    `room` is what `_fill_tables` filled, `floats` the address of (group, BLOCKS) f32 to work in. The codes of the chunk
-    after it are prefetched, as far as the first `known` blocks of candidates go.
+    `room` is what `_fill_tables` filled, `floats` the address of (group, BLOCKS) f32 to work in. Of the n_blocks blocks
+    with codes, those of the next chunk are prefetched.
     """
-    scores, stride = scores_address(head, 0) + place * CHUNK_ROWS * 4, head.scratch_items
+    first, stride = number * BLOCKS, head.scratch_items
+    scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
     offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
     for i in range(n_own):
-        mean = mean_of(shape, head, block_of(shape, head, state, place * BLOCKS + i))
-        dot(shape.of_halves, query, mean, 1, floats + i * 4, BLOCKS)
+        dot(shape.of_halves, query, mean_of(shape, head, first + i), 1, floats + i * 4, BLOCKS)
     for g in range(shape.group):
         for i in range(n_own):
             offsets[g, i] += factors[1, g]
     for i in range(n_own):
-        later = place * BLOCKS + i + BLOCKS
-        if later < known:  # its memory is elsewhere: nothing else announces it
-            prefetch_codes(shape, head, block_of(shape, head, state, later), state.n_codes)
-        codes = codes_of(shape, head, block_of(shape, head, state, place * BLOCKS + i), state.n_codes)
-        own = scores + i * BLOCK_ROWS * 4
-        look_up(shape, room, state.n_codes, codes, floats + i * 4, BLOCKS, own, stride)
+        later = first + i + BLOCKS
+        if later < n_blocks:  # its memory is elsewhere: nothing else announces it
+            prefetch_codes(shape, head, later, state.n_codes)
+        codes, block_scores = codes_of(shape, head, first + i, state.n_codes), scores + i * BLOCK_ROWS * 4
+        look_up(shape, room, state.n_codes, codes, floats + i * 4, BLOCKS, block_scores, stride)
 
 
 @kernel
@@ -205,13 +180,13 @@ def _fill_tables(shape, head, state, query, room):
 
 
 @kernel
-def _sum_chunk(shape, head, place, n_rows):
-    """Turn the scores of a chunk of candidates into exp(score - the largest), and sum up, while they are near."""
-    sums, scores = chunk_sums_of(shape, head), scores_address(head, 0) + place * CHUNK_ROWS * 4
+def _sum_chunk(shape, head, number, n_rows):
+    """Turn the scores of a chunk into exp(score - the largest), and sum up, while they are near."""
+    sums, scores = chunk_sums_of(shape, head), scores_address(head, 0) + number * CHUNK_ROWS * 4
     for g in range(shape.group):
         own = scores + g * head.scratch_items * 4
         cap_scores(own, n_rows, head.softcap)
-        sums[place, 0, g], sums[place, 1, g] = exp_rows(own, n_rows)
+        sums[number, 0, g], sums[number, 1, g] = exp_rows(own, n_rows)
 
 
 @kernel
@@ -224,58 +199,37 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
     state, n_blocks = record_at(head.state, STATE), used_blocks(head, n_tokens)
     if n_tokens > 1 or n_blocks == 0:
         return _select_all(shape, head_address, query, n_tokens, spans_address)
-    end = n_blocks * BLOCK_ROWS - skipped_rows(state)
+    end = n_blocks * BLOCK_ROWS
     head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim + 8 * CODES * shape.head_dim
-    if skips(state):
-        head.bytes_read += state.n_leaves * shape.of_mean_values.row_bytes
-        if not choose_leaves(shape, head, state, query):
-            return _select_all(shape, head_address, query, n_tokens, spans_address)
-        _look_up_leaves(shape, head, state, query)
-    if not _weigh_chunks(shape, head, state):  # attend to everything, so that a NaN reaches the output
+    if not _weigh_chunks(shape, head):  # attend to everything, so that a NaN reaches the output
         return _select_all(shape, head_address, query, n_tokens, spans_address)
-    _sum_shares(shape, head, state)
+    _sum_shares(shape, head)
     listed = list_address(shape, head)
     n_selected = _list_best(shape, head, state, end, importance_address(head), listed)
     rows = array_at(listed, (n_selected,), np.int32)
-    _leave_rest(shape, head, state, end, rows)
-    if skips(state):
-        leave_leaves(shape, head, state, query)
-    name_rows(shape, head, state, rows)
+    _leave_rest(shape, head, end, rows)
     spans = spans_to_fill(spans_address)
     n_spans = add_listed_rows(shape, head, listed, n_selected, spans, 0)
-    return add_tail(shape, head, n_blocks * BLOCK_ROWS, 0, spans, n_spans)
+    return add_tail(shape, head, end, 0, spans, n_spans)
 
 
 @kernel
-def _look_up_leaves(shape, head, state, query):
-    """Score the rows of the leaves that were chosen by their codes."""
-    room, floats = stack_tables(shape), stack_floats(shape)
-    _fill_tables(shape, head, state, query, room)
-    for place in range(1, state.n_looked_up // BLOCKS + 1):
-        _look_up_chunk(shape, head, state, query, room, floats, place, BLOCKS, BLOCKS + state.n_looked_up)
-        _sum_chunk(shape, head, place, CHUNK_ROWS)
-
-
-@kernel
-def _weigh_chunks(shape, head, state):
+def _weigh_chunks(shape, head):
     """Turn each chunk's largest score and sum into factors of its weights, and sum up all weights, into the rest.
 
     One makes weights relative to the largest score of all chunks, the other makes them shares of all attention.
     Returns whether no weight is NaN.
     """
     sums, rest, finite = chunk_sums_of(shape, head), rest_of(shape, head), True
-    n_chunks = -(-candidates(head, state) // CHUNK_ROWS)
-    n_all = n_chunks + 1 if skips(state) else n_chunks
+    n_chunks = count_chunks(head)
     for g in range(shape.group):
         largest, total = float32(LOWEST_SCORE), float32(0)
-        for number in range(n_all):
+        for number in range(n_chunks):
             largest = max(largest, sums[number, 0, g])
-        for number in range(n_all):
+        for number in range(n_chunks):
             sums[number, 0, g] = float32(math.exp(sums[number, 0, g] - largest))
             total += sums[number, 1, g] * sums[number, 0, g]
         rest[0, g], rest[1, g] = largest - rest[2, g], total
-        if skips(state):
-            rest[1, g] = max(total - sums[n_chunks, 1, g] * sums[n_chunks, 0, g], float32(0))
         for number in range(n_chunks):
             sums[number, 1, g] = sums[number, 0, g] / total
         finite = finite and not math.isnan(total)
@@ -283,10 +237,10 @@ def _weigh_chunks(shape, head, state):
 
 
 @kernel
-def _sum_shares(shape, head, state):
-    """Sum the candidates' shares of the attention over the query heads, into their importance."""
-    sums, importance, n = chunk_sums_of(shape, head), importance_address(head), candidates(head, state)
-    for number in range(-(-n // CHUNK_ROWS)):
+def _sum_shares(shape, head):
+    """Sum the rows' shares of the attention over the query heads, into their importance."""
+    sums, importance, n = chunk_sums_of(shape, head), importance_address(head), head.n_tail
+    for number in range(count_chunks(head)):
         start, own = number * CHUNK_ROWS, sums[number, 1]
         for row in range(start, min(start + CHUNK_ROWS, -(-n // LANES) * LANES), LANES):
             total = splat(float32(0))
@@ -296,8 +250,8 @@ def _sum_shares(shape, head, state):
 
 
 @kernel
-def _leave_rest(shape, head, state, end, rows):
-    """Take the weights of what is attended exactly, these candidates and all from `end` on, out of the estimate."""
+def _leave_rest(shape, head, end, rows):
+    """Take the weights of what is attended exactly, these rows and all from `end` on, out of the estimate."""
     sums, rest, stride = chunk_sums_of(shape, head), rest_of(shape, head), head.scratch_items
     weights = array_at(scores_address(head, 0), (shape.group * stride,), np.float32)
     exact, own = array_at(stack_floats(shape), (2, shape.group), np.float32), 0
@@ -311,7 +265,7 @@ def _leave_rest(shape, head, state, end, rows):
             exact[1, g] += weights[g * stride + row]
             weights[g * stride + row] = float32(0)
     _add_chunk(exact, sums[own, 0])
-    for row in range(end, candidates(head, state)):
+    for row in range(end, head.n_tail):
         for g in range(shape.group):
             exact[0, g] += weights[g * stride + row] * sums[row // CHUNK_ROWS, 0, g]
     for g in range(shape.group):
@@ -339,11 +293,11 @@ def _select_all(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _list_best(shape, head, state, end, importance, listed):
-    """List the candidates that are attended exactly, rising: the sinks, and those of most importance."""
+    """List the rows that are attended exactly, rising: the sinks, and those of most importance."""
     if not by_quality(state):
         fill(importance, 0, SINKS, float32(np.inf))
         return list_top(importance, end, state.n_rows, listed)
-    n = candidates(head, state)
+    n = head.n_tail
     shares = array_at(importance, (n,), np.float32)
     wanted = state.quality * float32(shape.group)
     for row in range(SINKS):
@@ -354,8 +308,7 @@ def _list_best(shape, head, state, end, importance, listed):
     least = find_covering(importance, end, wanted, listed)
     fill(importance, 0, SINKS, float32(np.inf))
     n_selected = list_from(importance, end, least, listed)
-    n_wanted = max(n_selected, (end + skipped_rows(state)) // FEWEST)
-    n_wanted = min(n_wanted, max(state.n_most, SINKS))
+    n_wanted = min(max(n_selected, end // FEWEST), max(state.n_most, SINKS))
     return n_selected if n_selected == n_wanted else list_top(importance, end, n_wanted, listed)
 
 
@@ -367,7 +320,6 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     n_blocks = used_blocks(head, 1)
     if n_blocks == 0 or rest[1].max() <= 0:
         return 0
-    n_blocks -= skipped_rows(state) // BLOCK_ROWS
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
     room, floats = stack_sums(shape), stack_floats(shape)
     _sum_by_code(shape, head, state, first, stop, room)
@@ -384,27 +336,25 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     for g in range(shape.group):
         if rest[1, g] > 0:
             add_to_partial(shape, partial, g, rest[0, g], totals[g], values[g])
-    if skips(state):
-        add_items(shape, head_address, first_leaf(head, state), state.n_leaves, partial, part, n_parts)
     return 0
 
 
 @kernel
 def _sum_by_code(shape, head, state, first, stop, room):
-    """Sum the weights of the blocks first to stop of candidates by the codes of their values, into (group, CODES) f32.
+    """Sum the weights of the blocks first to stop by the codes of their values, into (group, CODES) f32.
 
     `room` is the address of them, which `stack_sums` gave.
     """
     n_sums, stride, size = shape.group * CODES, head.scratch_items, (state.n_codes + 1) * HALF_BLOCK
     fill(room, 0, n_sums * LANES, float32(0))
-    place = first
-    while place < stop:
-        number, block = place // BLOCKS, block_of(shape, head, state, place)
-        end = place + 1 if is_leaf(state.n_leaves, block) else min((number + 1) * BLOCKS, stop)
+    block = first
+    while block < stop:
+        number = block // BLOCKS
+        end = min((number + 1) * BLOCKS, stop)
         codes = codes_of(shape, head, block, state.n_codes) + state.n_codes * HALF_BLOCK
-        weights, factors = scores_address(head, 0) + place * BLOCK_ROWS * 4, chunk_sums_address(shape, head, number)
-        add_by_code(shape, weights, stride, factors, codes, size, end - place, room)
-        place = end
+        weights, factors = scores_address(head, 0) + block * BLOCK_ROWS * 4, chunk_sums_address(shape, head, number)
+        add_by_code(shape, weights, stride, factors, codes, size, end - block, room)
+        block = end
     sums = array_at(room, (n_sums,), np.float32)
     for i in range(n_sums):
         sums[i] = sum_of(load(room + i * LANES * 4))

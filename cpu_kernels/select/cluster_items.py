@@ -169,5 +169,5 @@ def leave_tail(shape, head, query, first_tail, n_chunks):
 @kernel
 def estimate_clusters(shape, head_address, partial, part, n_parts):
     """Add a share of the clusters that were not selected to a partial result: an `estimate` hook (see hooks.py)."""
-    add_items(shape, head_address, 0, state_of(head_at(head_address)).n_estimated, partial, part, n_parts)
+    add_items(shape, head_address, state_of(head_at(head_address)).n_estimated, partial, part, n_parts)
     return 0

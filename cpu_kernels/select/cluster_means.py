@@ -131,12 +131,11 @@ def raise_largest(shape, head, g, n, largest):
 
 
 @kernel
-def add_items(shape, head_address, first, n, partial, part, n_parts):
-    """Add a share of n items from `first` on to a partial result, by weights and mean values: for `estimate` hooks."""
+def add_items(shape, head_address, n, partial, part, n_parts):
+    """Add a share of n items to a partial result, by their weights and mean values: for `estimate` hooks."""
     start, stop = share_of(n, part, n_parts)
     if start >= stop:
         return
-    start, stop = first + start, first + stop
     head = head_at(head_address)
     rest, room = rest_of(shape, head), stack_floats(shape)
     sums = array_at(room, (shape.group, shape.head_dim), np.float32)

@@ -4,15 +4,11 @@ Blocks of BLOCK_ROWS rows get their codes once they are full and RECENT rows cam
 each block,
   mean : of the block's keys, (head_dim,) f16. Codes stand for what is left of a key without it
   codes : n_codes for each row's key, and one for its value, the number of the nearest of CODES mean values
-  mean value : of a leaf, a q8_0 row (see cluster_means.py)
-all means first, then all codes, then all mean values.
+all means first, then all codes.
 
-Leaves are the blocks of a document whose rows a tree sorted (see tree.py): those of the first chunks, but not of chunk
-0, which is in order because it holds the sink tokens. What steps make of them is in leaves.py.
-
-The codebooks and the mean values of codes belong to the head. They are found once TRAINED rows are stored, or all of a
-document with leaves, on these rows, and anew each time that the sequence is twice as long. So they follow from the rows
-alone, however the rows came about.
+The codebooks and the mean values of codes belong to the head. They are found once TRAINED rows are stored, on these
+rows, and anew each time that the sequence is twice as long. So they follow from the rows alone, however the rows came
+about.
 
 What makes the error of a score is the error of a column times the query there. Queries are large where the mean of the
 keys is, because it is by this mean that they turn to the first token or away from it: so a column counts by the square
@@ -34,7 +30,6 @@ from ..numba_support.memory import stack_floats
 from ..numba_support.vector import CACHE_LINE, FLOAT, INT64, prefetch_line
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import narrow_row, widen_row
-from .cluster_means import mean_value_bytes, write_mean_values
 from .codebooks import deal_columns, nearest, nearest_of_many, train
 from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
 
@@ -62,12 +57,9 @@ STATE = np.dtype(
         ("n_codes", "i8"),  # codes of a key
         ("n_coded", "i8"),  # blocks with codes
         ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
-        ("first_trained", "i8"),  # rows that they are found on first, a multiple of BLOCK_ROWS; 0 for TRAINED
-        ("n_leaves", "i8"),  # a multiple of BLOCKS
         ("order", "i4", (LONGEST,)),  # columns of the parts
         ("weights", "f4", (LONGEST,)),  # of the columns, in this order
         ("errors", "f4", (LONGEST,)),  # mean square of what codes miss, of each column
-        ("spread", "f4", (LONGEST,)),  # mean square of what is left of a key in a leaf without its mean, of each column
         ("codebooks", "f4", (CODES * LONGEST,)),
         ("values", "f4", (CODES * LONGEST,)),  # mean values, (head_dim, CODES)
     ],
@@ -76,13 +68,13 @@ STATE = np.dtype(
 _OFFSETS = {name: place[1] for name, place in (STATE.fields or {}).items()}
 
 #: Where arrays of the record lie in it.
-ORDER, WEIGHTS, ERRORS, SPREAD = (_OFFSETS[name] for name in ("order", "weights", "errors", "spread"))
+ORDER, WEIGHTS, ERRORS = (_OFFSETS[name] for name in ("order", "weights", "errors"))
 CODEBOOKS, VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
 
 
 def extras_bytes(shape: Shape, n_codes: int) -> int:
     """Return the size of a chunk's extras."""
-    return BLOCKS * (2 * shape.head_dim + block_bytes(n_codes + 1) + mean_value_bytes(shape.head_dim))
+    return BLOCKS * (2 * shape.head_dim + block_bytes(n_codes + 1))
 
 
 @kernel
@@ -99,32 +91,11 @@ def codes_of(shape, head, block, n_codes):
 
 
 @kernel
-def mean_value_of(shape, head, block, n_codes):
-    """Return the address of the mean value of a leaf, by the number of its block."""
-    first = chunk_extras(shape, chunk_at(head, block // BLOCKS)) + BLOCKS * 2 * shape.head_dim
-    return first + BLOCKS * (n_codes + 1) * HALF_BLOCK + block % BLOCKS * shape.of_mean_values.row_bytes
-
-
-@kernel
 def prefetch_codes(shape, head, block, n_codes):
     """Prefetch the codes of a block."""
     start = codes_of(shape, head, block, n_codes)
     for address in range(start, start + (n_codes + 1) * HALF_BLOCK, CACHE_LINE):
         prefetch_line(address)
-
-
-@kernel
-def prefetch_means(shape, head, number):
-    """Prefetch the mean keys of a chunk's blocks."""
-    start = mean_of(shape, head, number * BLOCKS)
-    for address in range(start, start + BLOCKS * 2 * shape.head_dim, CACHE_LINE):
-        prefetch_line(address)
-
-
-@kernel
-def is_leaf(n_leaves, block):
-    """Return whether a block is one of n_leaves leaves."""
-    return BLOCKS <= block < BLOCKS + n_leaves
 
 
 @kernel
@@ -138,7 +109,7 @@ def tend_codes(shape, head_address, n_tokens, _unused):
     """Find codebooks where they are due, and write the codes of blocks: an `after_step` hook (see hooks.py)."""
     head = head_at(head_address)
     state, n_ready = record_at(head.state, STATE), ready_blocks(head.n_tail)
-    due, rows = 0, max(state.first_trained, TRAINED)
+    due, rows = 0, TRAINED
     while rows <= n_ready * BLOCK_ROWS:
         due, rows = rows, rows * 2
     state.n_coded = min(state.n_coded, ready_blocks(head.n_tail - n_tokens))  # later rows are new
@@ -226,9 +197,8 @@ def _find_codebooks(shape, head, n_rows):
         array_at(head.state + WEIGHTS, (head_dim,), np.float32),
         array_at(samples, (head_dim,), np.float32),
     )
-    spread, n_spread = array_at(head.state + SPREAD, (head_dim,), np.float32), 0
     for i in range(head_dim):
-        importance[i], variances[i], spread[i], order[i] = float32(0), float32(0), float32(0), i
+        importance[i], variances[i], order[i] = float32(0), float32(0), i
     for block in range(n_rows // BLOCK_ROWS):
         _find_mean(shape, head, block, floats)
         for i in range(head_dim):
@@ -240,13 +210,8 @@ def _find_codebooks(shape, head, n_rows):
         importance[i] = (importance[i] + least) / least if least > 0 else float32(1)
     for row in range(0, n_rows, step):
         _dealt_key(shape, head, row, floats)
-        in_leaf = is_leaf(state.n_leaves, row // BLOCK_ROWS)
-        n_spread += in_leaf
         for i in range(head_dim):
             variances[i] += importance[i] * dealt[i] * dealt[i]
-            spread[i] += dealt[i] * dealt[i] if in_leaf else float32(0)
-    for i in range(head_dim):
-        spread[i] /= float32(max(n_spread, 1))
     deal_columns(head_dim, n_codes, floats + 12 * head_dim, head.state + ORDER)
     for i in range(head_dim):
         weights[i] = importance[order[i]]
@@ -306,7 +271,7 @@ def _stack_samples(typing: Any, shape: Any) -> Any:
 
 @kernel
 def _write_codes(shape, head, block):
-    """Write the mean and the codes of a full block, and the mean value of a leaf."""
+    """Write the mean and the codes of a full block."""
     head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
     points, ones = _stack_samples(shape), array_at(floats + 12 * head_dim, (head_dim,), np.float32)
     n_codes, found = state.n_codes, points + BLOCK_ROWS * head_dim * 4
@@ -325,8 +290,3 @@ def _write_codes(shape, head, block):
     ones_address = floats + 12 * head_dim
     nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, head_dim, ones_address, head.state + VALUES, found)
     write_codes(codes, n_codes, found)
-    if is_leaf(state.n_leaves, block):
-        starts = array_at(points, (2,), np.int32)
-        starts[0], starts[1] = 0, BLOCK_ROWS
-        values, means = tail_value(shape, head, block * BLOCK_ROWS), mean_value_of(shape, head, block, n_codes)
-        write_mean_values(shape, values, starts, 1, means, floats)

@@ -341,7 +341,7 @@ class KVCache(Tails):
     def _copy_rows(self, tail: Tail, stored: IndexLayer, head: int, window: int, n_sinks: int) -> None:
         """Copy what a head keeps of a document into its tail, which has to settle. A window of 0 shows everything."""
         position, mass = stored.positions(head), stored.mass[head]
-        rows = tail.method.document_rows(tail.state, stored.keys[head], position, mass)
+        rows = tail.method.document_rows(tail.state, position, mass)
         n_rows = len(rows)
         tail.record["n_tail"], tail.record["tail_position"] = n_rows, self.n_document - n_rows
         first = max(n_rows - window + 1, 0) // CHUNK_ROWS * CHUNK_ROWS if window else 0

@@ -2,8 +2,7 @@
 
 It chooses by the document's index and its length, by the plan, and by the device, each time that a document is attached
 or left. Up to SHORT tokens everything is read. Then each head reads in each step what covers a share of its attention,
-so that an easy step reads little and a hard one more, and looks every row up: to pass over leaves loses facts
-(docs/methods.md). Over a long document whose keys are clustered, to score each key
+so that an easy step reads little and a hard one more. Over a long document whose keys are clustered, to score each key
 would take longer than all else: then clusters are looked up, to a budget, unless another quality is asked for.
 """
 
@@ -80,6 +79,6 @@ class Auto(Parameters):
             words = f"{SQUEEZED}:{written({'budget': min(self.most or MOST, budget)})}"
         else:
             most = self.most or (1.0 if self.quality else MOST)
-            chosen = {"quality": self.quality or QUALITY, "most": most, "dense": SHORT, "leaves": 0}
+            chosen = {"quality": self.quality or QUALITY, "most": most, "dense": SHORT}
             words = f"{SKETCH}:{written(chosen)}"
         return f"{PLAN}+{words}" if has_plan else words

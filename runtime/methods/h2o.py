@@ -67,7 +67,7 @@ class H2O(Method):
         if self.prefill == FULL or n_tokens % self.batch_end:
             heads.state["n_rows"] = n_tokens
 
-    def document_rows(self, state: np.void, keys: np.ndarray, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """Choose the newest rows and those with most attention, in the order of their positions."""
         n_rows, n_recent = int(state["n_rows"]), int(state["n_recent"])
         order = position.argsort()

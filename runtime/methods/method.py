@@ -34,7 +34,7 @@ class Keeps(Enum):
     """What a KV head stores of the sequence."""
 
     DOCUMENT = "all rows, those of a document where its index maps them"
-    ORDER = "all rows, those of a document copied, in order unless the method sorts them"
+    ORDER = "all rows, those of a document copied in order"
     RECENT = "sinks and recent rows"
     CHOSEN = "the rows that the method chooses"
 
@@ -281,15 +281,13 @@ class Method(Parameters):
         """Return how many sink rows and recent rows each head sees. For methods that keep Keeps.RECENT."""
         raise TypeError(f"{self.name} keeps no window")
 
-    def document_rows(self, state: np.void, keys: np.ndarray, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """Choose the rows of a document that a head copies, in the order in which it stores them.
 
         Parameters
         ----------
         state : STATE record
             The head's state.
-        keys : array, shape (n_rows, elements of a row)
-            The document's keys, as they are stored (see cache/rows.py).
         position : int array, shape (n_rows,)
             Position of each of the document's rows.
         mass : float32 array, shape (n_rows,)

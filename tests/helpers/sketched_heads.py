@@ -37,7 +37,7 @@ class SKETCH:
 def coded_head(rng, shape, n_rows=TRAINED + 3 * BLOCK_ROWS + RECENT + 5, n_exact=100):
     """A head in a step of one token, the newest row: the others have codes."""
     n_codes = shape.head_dim // COLUMNS
-    head = random_head(rng, shape, 0, n_rows, method=SKETCH, n_codes=n_codes, n_rows=n_exact, first_trained=TRAINED)
+    head = random_head(rng, shape, 0, n_rows, method=SKETCH, n_codes=n_codes, n_rows=n_exact)
     return before_the_newest(head)
 
 

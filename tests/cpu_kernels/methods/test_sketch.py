@@ -91,7 +91,7 @@ def test_columns_where_the_mean_is_large_count_more():
     rng = np.random.default_rng(1)
     keys = rng.standard_normal((TRAINED + RECENT, 64)).astype(np.float32)
     keys[:, 10] += 8
-    head = Head(SHAPE, keys, keys, method=SKETCH, n_codes=16, first_trained=TRAINED)
+    head = Head(SHAPE, keys, keys, method=SKETCH, n_codes=16)
     tend(head, 0)
     weights = np.zeros(64)
     weights[field(head, "order", 64)] = field(head, "weights", 64)
@@ -105,7 +105,7 @@ def test_columns_where_the_mean_is_large_count_more():
 @given(steps=st.lists(st.tuples(st.integers(0, 1200), st.integers(1, 500)), min_size=1, max_size=6))
 def test_codes_follow_from_the_rows_alone(steps):
     """Each of `steps` cuts to so many rows, if there are as many, and appends some."""
-    head = random_head(np.random.default_rng(2), SHAPE, 0, 1300, method=SKETCH, n_codes=16, first_trained=TRAINED)
+    head = random_head(np.random.default_rng(2), SHAPE, 0, 1300, method=SKETCH, n_codes=16)
     n_rows = 0
     for cut, n_new in steps:
         n_rows = min(n_rows, cut)
@@ -115,7 +115,7 @@ def test_codes_follow_from_the_rows_alone(steps):
         n_rows += n_new
         head.set(n_tail=n_rows)
         tend(head, n_new)
-    fresh = random_head(np.random.default_rng(2), SHAPE, 0, 1300, method=SKETCH, n_codes=16, first_trained=TRAINED)
+    fresh = random_head(np.random.default_rng(2), SHAPE, 0, 1300, method=SKETCH, n_codes=16)
     fresh.set(n_tail=n_rows)
     tend(fresh, n_rows)
     n_blocks = int(fresh.state["n_coded"][0])
@@ -212,7 +212,7 @@ def test_a_nan_reaches_the_output(row):
     rng = np.random.default_rng(8)
     keys = rng.standard_normal((TRAINED + 3 * CHUNK_ROWS, 64)).astype(np.float32)
     keys[row, 5] = np.nan
-    head = before_the_newest(Head(SHAPE, keys, keys, method=SKETCH, n_codes=16, n_rows=50, first_trained=TRAINED))
+    head = before_the_newest(Head(SHAPE, keys, keys, method=SKETCH, n_codes=16, n_rows=50))
     rows, _, output = attended(head, queries_of(rng, SHAPE))
     assert (rows == np.arange(head.n_tail)).all()
     assert np.isnan(output).all()

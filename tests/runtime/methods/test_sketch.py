@@ -1,4 +1,4 @@
-"""Sketches over a document: a tree sorts its rows when it is attached, and steps read as much as they should."""
+"""Sketches over a document: its rows are copied in order, and steps read as much as they should."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,6 @@ from helpers import tiny_models
 from helpers.index_builds import build, library_of, text_of
 
 import octavo
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS
-from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS
 from octavo.runtime.store.index_files import open_index
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
@@ -45,31 +43,13 @@ def keys_of_document(llama, document):
     return np.concatenate([keys for keys, _ in llama.context.cache.tails[0].rows(0, len(document.tokens))])
 
 
-def test_leaves_hold_rows_of_the_document_that_are_alike(model, document):
-    llama = attached(model, document, "sketch:leaves=1500", 0.25)
-    state = llama.context.cache.tails[0].state
-    n_leaves = int(state["n_leaves"])
-    copied = keys_of_document(llama, document)
-    in_order = document.layers[0].keys[0][document.layers[0].positions(0).argsort()]
-    leaves = slice(CHUNK_ROWS, CHUNK_ROWS + n_leaves * BLOCK_ROWS)
-    assert n_leaves * BLOCK_ROWS > 0.5 * len(copied)
-    assert (np.delete(copied, leaves, axis=0) == np.delete(in_order, leaves, axis=0)).all()
-    assert (np.sort(copied[leaves], axis=0) == np.sort(in_order[leaves], axis=0)).all()
-
-    def spread(rows):
-        blocks = rows[leaves].astype(np.float64).reshape(n_leaves, BLOCK_ROWS, -1)
-        return ((blocks - blocks.mean(axis=1, keepdims=True)) ** 2).mean()
-
-    assert spread(copied) < 0.9 * spread(in_order)
-
-
-def test_with_all_of_the_budget_a_sorted_document_is_dense(model, document):
+def test_with_all_of_the_budget_a_document_is_dense(model, document):
     dense = steps(attached(model, document, "dense", 1.0))
-    np.testing.assert_allclose(steps(attached(model, document, "sketch:leaves=1500", 1.0)), dense, atol=SAME)
+    np.testing.assert_allclose(steps(attached(model, document, "sketch", 1.0)), dense, atol=SAME)
 
 
-@pytest.mark.parametrize("attention", ["sketch:budget=0.25,leaves=1500", "sketch:quality=0.9,most=0.3,leaves=1500"])
-def test_a_sorted_document_is_near_to_dense(model, document, attention):
+@pytest.mark.parametrize("attention", ["sketch:budget=0.25", "sketch:quality=0.9,most=0.3"])
+def test_a_document_is_near_to_dense(model, document, attention):
     dense = steps(attached(model, document, "dense", 1.0))
     llama = attached(model, document, attention, 1.0)
     llama.context.bytes_read = 0
@@ -79,17 +59,16 @@ def test_a_sorted_document_is_near_to_dense(model, document, attention):
     assert np.corrcoef(sketched.ravel(), dense.ravel())[0, 1] > 0.9
 
 
-def test_what_follows_a_sorted_document_can_be_taken_back(model, document):
-    llama = attached(model, document, "sketch:leaves=1500", 0.25)
+def test_what_follows_a_document_can_be_taken_back(model, document):
+    llama = attached(model, document, "sketch", 0.25)
     first = steps(llama)
     llama.rewind(len(document.tokens))
     np.testing.assert_array_equal(steps(llama), first)
-    assert not llama.context.cache.truncate(len(document.tokens) - 1), "the document itself is sorted"
+    assert not llama.context.cache.truncate(len(document.tokens) - 1), "the document itself stays whole"
 
 
-@pytest.mark.parametrize("attention", ["sketch", "sketch:leaves=0", "auto"])
-def test_a_short_document_stays_in_order_and_one_that_is_not_to_be_sorted(model, document, attention):
+@pytest.mark.parametrize("attention", ["sketch", "auto"])
+def test_a_document_stays_in_order(model, document, attention):
     llama = attached(model, document, attention, 0.25)
     in_order = document.layers[0].keys[0][document.layers[0].positions(0).argsort()]
-    assert llama.context.cache.tails[0].state["n_leaves"] == 0
     assert (keys_of_document(llama, document) == in_order).all()
