@@ -21,9 +21,9 @@ from ..cpu_kernels.numba_support.machine import cpu_name
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
-from ..workers.cluster import Message, Workers, order_for, result_of, workers_of
+from ..workers.cluster import Workers, order_for, result_of, workers_of
 from ..workers.cluster_worker import Order, threads_of
-from ..workers.work import ModelWork, Told
+from ..workers.work import Message, ModelWork, Sender
 from .evaluate import Evaluation
 from .measure import Measurer, NumberedText, Run
 from .results import Records, key_of
@@ -140,7 +140,7 @@ class TextWorkers:
             evaluation.progress.advance(1)  # the depth's first text has found that the share cannot be reached
             return None
 
-        def hear(numbered: NumberedText, message: Message) -> None:
+        def receive(numbered: NumberedText, message: Message) -> None:
             if "notice" in message:
                 evaluation.notice(message["notice"])
 
@@ -149,7 +149,7 @@ class TextWorkers:
             n_first = len(own) if _are_known(evaluation, depth) else 1
             waiting.extend(own[:n_first])
             del own[:n_first]
-        for numbered, outcome in self._workers.results(waiting, message_of, hear):
+        for numbered, outcome in self._workers.results(waiting, message_of, receive):
             measured = f"Text {numbered.number + 1} at {numbered.depth:,} tokens"
             _add(result_of(outcome, measured), evaluation.results)
             evaluation.progress.advance(1)
@@ -170,8 +170,8 @@ def _machine(order: Order, dask_worker: Any) -> tuple[str, int]:
 class MeasureTexts(ModelWork):
     """Measure texts: what a process beside a worker does. The settings have the `task` with its parameters."""
 
-    def __init__(self, settings: dict[str, Any], told: Told) -> None:
-        super().__init__(settings, told)
+    def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
+        super().__init__(settings, sender)
         fields = dict(settings["task"])
         self._task = task_class(fields.pop("name"))(**fields)
 
@@ -182,7 +182,7 @@ class MeasureTexts(ModelWork):
         for name, budget, found in message["budgets"]:
             records.add_budget(name, budget, numbered.depth, found)
         known, heads = set(records.budgets), [QueryHead(*each) for each in message["heads"]]
-        measurer = Measurer(self.llama, self.library, self._task, runs, heads, records, self.told, self.told.notice)
+        measurer = Measurer(self.llama, self.library, self._task, runs, heads, records, self.sender, self.sender.notice)
         measurer.measure(numbered, [runs[i] for i in message["missing"]])
         budgets = [[*key, found] for key, found in records.budgets.items() if key not in known]
         return {"samples": list(records.samples.values()), "budgets": budgets}

@@ -19,13 +19,12 @@ from ..runtime.store.gates import CONFIG, SUFFIX
 from ..runtime.store.model_library import Library
 from . import cluster_worker as on_worker
 from .cluster_worker import Order
-from .work import Work, name_of
+from .work import Message, Work, name_of
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 Item = TypeVar("Item")
-Message = dict[str, Any]
 
 #: Seconds to wait for the scheduler, and for its first worker.
 _CONNECT, _FIRST_WORKER = 10, 60
@@ -130,7 +129,7 @@ def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
 
 
 class Workers:
-    """The workers of a cluster. One thread hands tasks on to them, and hears of them.
+    """The workers of a cluster. One thread hands tasks on to them, and receives their messages.
 
     A task whose worker dies goes to another one, three times at most, as Dask's `allowed-failures` says.
 
@@ -162,11 +161,11 @@ class Workers:
         self.order = replace(order, slots=dict(slots), topic=self._topic)
         self._n_begun = 0
         self._futures: dict[int, Future[Any]] = {}
-        self._heard: SimpleQueue[tuple[int, Message]] = SimpleQueue()
+        self._received: SimpleQueue[tuple[int, Message]] = SimpleQueue()
         for address, answer in self.ask(on_worker.check).items():
             if answer:
                 raise OctavoError(f"The worker {address} cannot be used: {answer}")
-        client.subscribe_topic(self._topic, self._hear)
+        client.subscribe_topic(self._topic, self._receive)
 
     def ask(self, question: Callable[..., Any]) -> dict[str, Any]:
         """Ask all workers.
@@ -211,7 +210,7 @@ class Workers:
         self,
         waiting: deque[Item],
         message_of: Callable[[Item], Message | None],
-        hear: Callable[[Item, Message], None],
+        receive: Callable[[Item, Message], None],
     ) -> Iterator[tuple[Item, Message]]:
         """Have tasks done, and yield what becomes of them, in the order in which that happens.
 
@@ -222,8 +221,8 @@ class Workers:
         message_of : callable
             Takes what is to be done, when a worker can soon begin it, and returns the task for `Work.do`; None if there
             is none.
-        hear : callable
-            Takes what is done, and what the process says of it.
+        receive : callable
+            Takes an item and a message about it.
 
         Yields
         ------
@@ -244,13 +243,13 @@ class Workers:
                     items[self._hand_on(message)] = item
             if not self._futures:
                 continue
-            number, heard = self._heard.get()
-            if number not in self._futures:  # a late word of one that is done
+            number, message = self._received.get()
+            if number not in self._futures:  # a late message about one that is done
                 continue
-            if "is_over" in heard:
+            if "is_over" in message:
                 yield items.pop(number), _outcome(self._futures.pop(number))
             else:
-                hear(items[number], heard)
+                receive(items[number], message)
 
     def _takes_more(self) -> bool:
         """Whether a worker will soon be free."""
@@ -263,13 +262,13 @@ class Workers:
         number = self._n_begun
         future = self._client.submit(on_worker.do, self.order, number, message, key=f"{self._topic}-{number}")
         self._futures[number] = future
-        future.add_done_callback(lambda future: self._heard.put((number, {"is_over": True})))
+        future.add_done_callback(lambda future: self._received.put((number, {"is_over": True})))
         return number
 
-    def _hear(self, event: tuple[Any, Message]) -> None:
-        """Take what a worker tells of a task; in the client's thread."""
+    def _receive(self, event: tuple[Any, Message]) -> None:
+        """Take a worker's message about a task, in the client's thread."""
         _, message = event
-        self._heard.put((message.pop("number"), message))
+        self._received.put((message.pop("number"), message))
 
     def end(self) -> None:
         """Cancel what is not done."""

@@ -16,7 +16,8 @@ from ..errors import OctavoError
 from ..runtime.models.find_model import default_threads, find_model
 from ..runtime.store.files import write_bytes
 from ..runtime.store.model_library import Library
-from .worker_process import Died, Ended, WorkProcess
+from .work import Message
+from .worker_process import Died, Ended, WorkerProcess
 
 #: Seconds that a process waits for another task before it is ended.
 _IDLE = 60.0
@@ -50,7 +51,7 @@ class Order:
     slots : mapping of str to int
         For each machine, how many tasks are done there at once.
     topic : str
-        What progress is told under.
+        The topic of messages about progress.
     """
 
     work: str
@@ -111,7 +112,7 @@ def _settings(order: Order, folder: Path, address: str) -> dict[str, Any]:
     return {**order.settings, **own}
 
 
-def do(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
+def do(order: Order, number: int, message: Message) -> Message:
     """Have a task done: a task of the cluster.
 
     Parameters
@@ -133,25 +134,23 @@ def do(order: Order, number: int, message: dict[str, Any]) -> dict[str, Any]:
 
     worker = get_worker()
 
-    def tell(heard: dict[str, Any]) -> None:
-        worker.log_event(order.topic, {"number": number, **heard})
+    def send(message: Message) -> None:
+        worker.log_event(order.topic, {"number": number, **message})
 
     if problem := check(order):
         return {"fatal": f"The worker {worker.address} cannot be used: {problem}"}
-    tell({"begins": True})
+    send({"begins": True})
     settings = _settings(order, _folder(worker, order.topic), worker.address)
-    return {**_done(order, settings, message, tell), "worker": worker.address}
+    return {**_done(order, settings, message, send), "worker": worker.address}
 
 
-def _done(
-    order: Order, settings: dict[str, Any], message: dict[str, Any], tell: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
+def _done(order: Order, settings: dict[str, Any], message: Message, send: Callable[[Message], None]) -> Message:
     """Have a process do a task."""
     died = ""
     for _ in range(_ATTEMPTS):
         process = _processes.take(order.work, settings, order.topic)
         try:
-            result = process.do(message, tell)
+            result = process.do(message, send)
         except Died as problem:
             died = str(problem)
             continue
@@ -168,21 +167,21 @@ class _Processes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._topics: dict[WorkProcess, str] = {}
-        self._waiting: dict[WorkProcess, threading.Timer] = {}
+        self._topics: dict[WorkerProcess, str] = {}
+        self._waiting: dict[WorkerProcess, threading.Timer] = {}
 
-    def take(self, work: str, settings: dict[str, Any], topic: str) -> WorkProcess:
+    def take(self, work: str, settings: dict[str, Any], topic: str) -> WorkerProcess:
         """Return a process that does a client's work: one that waits, or a new one."""
         with self._lock:
             process = next((each for each in self._waiting if (each.work, each.settings) == (work, settings)), None)
             if process is None:
-                process = WorkProcess(work, settings)
+                process = WorkerProcess(work, settings)
                 self._topics[process] = topic
             else:
                 self._waiting.pop(process).cancel()
             return process
 
-    def give_back(self, process: WorkProcess) -> None:
+    def give_back(self, process: WorkerProcess) -> None:
         """Have a process wait for the next task."""
         with self._lock:
             if process in self._topics:
@@ -190,7 +189,7 @@ class _Processes:
                 timer.daemon = True
                 timer.start()
 
-    def _end_idle(self, process: WorkProcess) -> None:
+    def _end_idle(self, process: WorkerProcess) -> None:
         with self._lock:
             if self._waiting.pop(process, None) is None:
                 return

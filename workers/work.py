@@ -1,4 +1,4 @@
-"""What a process of its own does for the process that started it: the kinds of work, and how they go between the two.
+"""What a process of its own does for the process that started it: kinds of work, and the messages between the two.
 
 A kind of work is named by its module and class, so that this package need not know those of others.
 """
@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
 from ..errors import OctavoError
+from ..progress import Progress
 from ..runtime.llama import Llama
 from ..runtime.models.find_model import load_model
 from ..runtime.store.model_library import LIBRARY, Library
+
+#: What goes between the two processes, in JSON's types.
+Message = dict[str, Any]
 
 
 class CannotLoad(OctavoError):
     """The model cannot be used: nothing of the work can be done."""
 
 
-class Told:
-    """Tells in lines: a `Progress`, and what receives notices.
+class Sender:
+    """Send messages as lines of JSON: a `Progress`, and a receiver of notices.
 
     Parameters
     ----------
@@ -34,21 +39,41 @@ class Told:
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
-    def tell(self, **message: Any) -> None:
-        """Write a line."""
+    def send(self, **message: Any) -> None:
+        """Write a message."""
         print(json.dumps(message), file=self._out, flush=True)
 
     def notice(self, sentence: str) -> None:
-        """Tell what happens."""
-        self.tell(notice=sentence)
+        """Send a sentence about what happens."""
+        self.send(notice=sentence)
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
-        """Tell that a task begins."""
-        self.tell(task=task, total=total, unit=unit, done=done)
+        """Send that a task begins."""
+        self.send(task=task, total=total, unit=unit, done=done)
 
     def advance(self, amount: int) -> None:
-        """Tell that some more is done."""
-        self.tell(advance=amount)
+        """Send that some more is done."""
+        self.send(advance=amount)
+
+
+def receive(message: Message, progress: Progress, notice: Callable[[str], None]) -> None:
+    """Pass a message of a `Sender` on.
+
+    Parameters
+    ----------
+    message : dict
+        The message: a task that begins, an amount that is done, or a notice.
+    progress : Progress
+        Receives tasks and amounts.
+    notice : callable
+        Receives sentences.
+    """
+    if "task" in message:
+        progress.start(message["task"], message["total"], message["unit"], message["done"])
+    elif "advance" in message:
+        progress.advance(message["advance"])
+    else:
+        notice(message["notice"])
 
 
 class Work(ABC):
@@ -58,15 +83,15 @@ class Work(ABC):
     ----------
     settings : dict
         What all tasks share, in JSON's types.
-    told : Told
-        Is told what happens.
+    sender : Sender
+        Sends progress and notices to the process that started this one.
     """
 
-    def __init__(self, settings: dict[str, Any], told: Told) -> None:
-        self.settings, self.told = settings, told
+    def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
+        self.settings, self.sender = settings, sender
 
     @abstractmethod
-    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+    def do(self, message: Message) -> Message:
         """Do a task.
 
         Parameters
@@ -115,7 +140,7 @@ class ModelWork(Work):
                 n_threads=settings["n_threads"],
                 **settings["load"],
                 plan=plan and self.library.plan(plan),
-                notice=self.told.notice,
+                notice=self.sender.notice,
             )
         except OctavoError as problem:
             raise CannotLoad(str(problem)) from problem
@@ -136,9 +161,9 @@ def first_line(work: str, settings: dict[str, Any]) -> str:
     return json.dumps({"work": work, "settings": settings})
 
 
-def begin(line: str, told: Told) -> Work:
+def begin(line: str, sender: Sender) -> Work:
     """Return the work that a first line names."""
     message = json.loads(line)
     module, _, name = message["work"].partition(":")
-    work: Work = getattr(import_module(module), name)(message["settings"], told)
+    work: Work = getattr(import_module(module), name)(message["settings"], sender)
     return work

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .work import first_line
+from .work import Message, first_line
 
 #: The command that starts it.
 COMMAND = [sys.executable, "-P", "-m", "octavo.workers.worker_main"]
@@ -28,7 +28,7 @@ class Ended(Exception):
     """The process was ended on purpose."""
 
 
-class WorkProcess:
+class WorkerProcess:
     """A process that does one task after another with one model.
 
     It belongs to no terminal: Ctrl-C reaches the process that started it, which ends this one.
@@ -47,14 +47,14 @@ class WorkProcess:
         self._process: subprocess.Popen[str] | None = None
         self._is_ended = False
 
-    def do(self, task: dict[str, Any], hear: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def do(self, task: Message, receive: Callable[[Message], None]) -> Message:
         """Have a task done.
 
         Parameters
         ----------
         task : dict
             The message that says what it is.
-        hear : callable
+        receive : callable
             Receives each message of the process.
 
         Returns
@@ -88,10 +88,10 @@ class WorkProcess:
             process.stdin.write("\n".join([*first, json.dumps(task)]) + "\n")
             process.stdin.flush()
         for line in process.stdout:
-            message: dict[str, Any] = json.loads(line)
+            message: Message = json.loads(line)
             if message.keys() & {"result", "error", "fatal"}:
                 return message
-            hear(message)
+            receive(message)
         code = process.wait()
         if self._is_ended:
             raise Ended

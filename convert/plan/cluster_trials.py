@@ -18,8 +18,8 @@ import numpy as np
 from ...progress import Silent
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import Library
-from ...workers.cluster import Message, Workers, order_for, result_of, workers_of
-from ...workers.work import ModelWork, Told
+from ...workers.cluster import Workers, order_for, result_of, workers_of
+from ...workers.work import Message, ModelWork, Sender
 from .allocation import Checker, Kept, layer_change, plan_of_heads
 from .full_reading import read_text
 from .heads import Head, streaming_loss
@@ -171,8 +171,8 @@ def _ignore(name: str, message: Message) -> None:
 class MeasureTrials(ModelWork):
     """Do trials: what a process beside a worker does."""
 
-    def __init__(self, settings: dict[str, Any], told: Told) -> None:
-        super().__init__(settings, told)
+    def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
+        super().__init__(settings, sender)
         self._read: tuple[dict[str, Any], np.ndarray] | None = None  # the text in the cache, and its hidden states
         self._checker: Checker | None = None
 

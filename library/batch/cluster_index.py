@@ -9,7 +9,7 @@ from typing import Any
 
 from ...runtime.store.model_library import LIBRARY
 from ...workers.cluster_worker import Order
-from ...workers.work import Told
+from ...workers.work import Sender
 from .job import ReadDocuments
 
 
@@ -20,7 +20,7 @@ class ReadForClient(ReadDocuments):
     tells that it is the client's.
     """
 
-    def __init__(self, settings: dict[str, Any], told: Told) -> None:
+    def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
         job, folder = settings["job"], Path(settings["folder"])
         self._is_shared = is_shared(settings)
         own = {name: settings[name] for name in ("model", "n_threads")}
@@ -29,7 +29,7 @@ class ReadForClient(ReadDocuments):
             own |= {"library": settings["library"], "known": ()}
         if settings["plan"]:
             own["plan"] = str(folder / settings["plan"])
-        super().__init__({**job, **own}, told)
+        super().__init__({**job, **own}, sender)
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`).

@@ -16,13 +16,14 @@ from ...errors import OctavoError
 from ...progress import DocumentProgress, ProgressOfMany
 from ...runtime.store.files import disk_errors, make_private, sync_folder
 from ...runtime.store.model_library import Library
-from ...workers.cluster import Message, Workers, order_for, workers_of
+from ...workers.cluster import Workers, order_for, workers_of
+from ...workers.work import Message, receive
 from ..catalogue import damage_of
 from ..open_index import Source
 from . import cluster_index
 from .index_result import Outcome
 from .job import Job, as_text_message
-from .local_run import hear, told
+from .local_run import report
 
 #: How the name of the file begins by which workers tell that they see a library.
 _PROBE = ".probe"
@@ -131,7 +132,7 @@ class _Documents:
     def index(self) -> list[Outcome]:
         """Index all documents."""
         self._progress.begin(len(self._sources))
-        for number, result in self._workers.results(self._waiting, self._message, self._hear):
+        for number, result in self._workers.results(self._waiting, self._message, self._receive):
             self._end(number, result)
         return [outcome for outcome in self._outcomes if outcome is not None]
 
@@ -147,12 +148,12 @@ class _Documents:
         self._begun[number] += 1
         return message
 
-    def _hear(self, number: int, message: Message) -> None:
-        """Pass on what is said of a document."""
+    def _receive(self, number: int, message: Message) -> None:
+        """Pass on a message about a document."""
         if number not in self._shown:
             self._shown[number] = self._progress.document(self._sources[number].name)
         if "begins" not in message:
-            hear(message, self._shown[number], self._notice)
+            receive(message, self._shown[number], self._notice)
 
     def _end(self, number: int, outcome: Message) -> None:
         """Take what has become of a document."""
@@ -168,7 +169,7 @@ class _Documents:
         if "files" in made:
             folders = self._brought(name, folders, made["files"], outcome["worker"])
         if folders:
-            self._finish(number, told(name, folders, self._notice))
+            self._finish(number, report(name, folders, self._notice))
         elif self._begun[number] < _ATTEMPTS:
             self._notice(f"The index of {name} was lost with its worker: it is read again.")
             self._waiting.appendleft(number)

@@ -18,7 +18,7 @@ from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.models.find_model import default_threads
 from ...runtime.models.load_model import load
 from ...runtime.store.model_library import Library
-from ...workers.work import CannotLoad, Told, Work
+from ...workers.work import CannotLoad, Sender, Work
 from ..document_parts import fitting
 from ..open_index import Source, index_document, refuse_early
 
@@ -154,15 +154,15 @@ class Reader:
 class ReadDocuments(Work):
     """Read documents; the settings are a job's fields, and a message is that of a document (`source_of`)."""
 
-    def __init__(self, settings: dict[str, Any], told: Told) -> None:
-        super().__init__(settings, told)
+    def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
+        super().__init__(settings, sender)
         job = Job.of_json(settings)
         os.nice(job.nice)
-        self._reader = Reader(job, told.notice)
+        self._reader = Reader(job, sender.notice)
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`)."""
-        return {"folders": [str(folder) for folder in self._reader.index(source_of(message), self.told)]}
+        return {"folders": [str(folder) for folder in self._reader.index(source_of(message), self.sender)]}
 
     def close(self) -> None:
         """Close the model."""

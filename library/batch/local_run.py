@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 from ...errors import OctavoError
 from ...progress import DocumentProgress, ProgressOfMany
 from ...runtime.models.find_model import default_threads
-from ...workers.work import CannotLoad, name_of
-from ...workers.worker_process import Died, Ended, WorkProcess
+from ...workers.work import CannotLoad, Message, name_of, receive
+from ...workers.worker_process import Died, Ended, WorkerProcess
 from ..open_index import Source
 from .index_result import Outcome
 from .job import Job, ReadDocuments, Reader, as_message
@@ -60,33 +59,13 @@ def index_all(
     return _Jobs(sources, replace(job, n_threads=max(1, n_threads // n_jobs)), progress, notice).run(n_jobs)
 
 
-def told(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> Outcome:
-    """Say where a document's index is, or those of its parts, and return that."""
+def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> Outcome:
+    """Send a notice of where a document's index is, or those of its parts, and return the result."""
     if len(folders) == 1:
         notice(f"The index of {name} is {folders[0]}")
     else:
         notice(f"The indexes of the {len(folders)} parts of {name} are in {folders[0].parent}")
     return Outcome(name, folders)
-
-
-def hear(message: dict[str, Any], progress: DocumentProgress, notice: Callable[[str], None]) -> None:
-    """Pass on what a process says of a document that it reads.
-
-    Parameters
-    ----------
-    message : dict
-        What it says.
-    progress : DocumentProgress
-        That of the document.
-    notice : callable
-        Receives sentences.
-    """
-    if "task" in message:
-        progress.start(message["task"], message["total"], message["unit"], message["done"])
-    elif "advance" in message:
-        progress.advance(message["advance"])
-    else:
-        notice(message["notice"])
 
 
 def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: Callable[[str], None]) -> Outcome:
@@ -115,7 +94,7 @@ def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: 
     """
     of_document = progress.document(source.name)
     try:
-        outcome = told(source.name, reader.index(source, of_document), notice)
+        outcome = report(source.name, reader.index(source, of_document), notice)
     except CannotLoad:
         raise
     except OctavoError as problem:
@@ -139,7 +118,7 @@ def _one_after_another(
 
 
 class _Jobs:
-    """Documents that are read by several processes. A thread for each hands documents on; one thread tells."""
+    """Documents that are read by several processes. A thread for each hands documents on; one thread receives."""
 
     def __init__(
         self, sources: Sequence[Source], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
@@ -148,22 +127,22 @@ class _Jobs:
         self._outcomes: list[Outcome | None] = [None] * len(sources)
         self._waiting = iter(range(len(sources)))
         self._lock = threading.Lock()
-        self._heard: SimpleQueue[tuple[int, dict[str, Any]]] = SimpleQueue()
+        self._received: SimpleQueue[tuple[int, Message]] = SimpleQueue()
 
     def run(self, n_jobs: int) -> list[Outcome]:
         """Read all documents."""
-        processes = [WorkProcess(name_of(ReadDocuments), self._job.as_json()) for _ in range(n_jobs)]
-        threads = [threading.Thread(target=self._hand_on, args=(each,), daemon=True) for each in processes]
+        processes = [WorkerProcess(name_of(ReadDocuments), self._job.as_json()) for _ in range(n_jobs)]
+        threads = [threading.Thread(target=self._hand_on, args=(process,), daemon=True) for process in processes]
         for thread in threads:
             thread.start()
         try:
-            self._tell()
+            self._receive()
         finally:
             for process in processes:
                 process.end()
         return [outcome for outcome in self._outcomes if outcome is not None]
 
-    def _hand_on(self, process: WorkProcess) -> None:
+    def _hand_on(self, process: WorkerProcess) -> None:
         """Give a process one document after another."""
         while True:
             with self._lock:
@@ -176,19 +155,19 @@ class _Jobs:
                 return
             except Exception as problem:  # whatever it is, the main thread must not wait for ever
                 message = {"fatal": f"Reading {self._sources[number].name} failed: {problem!r}."}
-            self._heard.put((number, message))
+            self._received.put((number, message))
 
-    def _read(self, process: WorkProcess, number: int) -> dict[str, Any]:
-        """Have a process read a document; returns its last message."""
+    def _read(self, process: WorkerProcess, number: int) -> Message:
+        """Have a process read a document, and return its last message."""
         source, died = self._sources[number], ""
-        self._heard.put((number, {"begins": source.name}))
+        self._received.put((number, {"begins": source.name}))
         try:
             document = as_message(source)
         except OctavoError as problem:
             return {"error": str(problem)}
         for _ in range(_ATTEMPTS):
             try:
-                return process.do(document, lambda message: self._heard.put((number, message)))
+                return process.do(document, lambda message: self._received.put((number, message)))
             except Died as problem:
                 died = str(problem)
         return {
@@ -196,12 +175,12 @@ class _Jobs:
             f"with {died}. If memory is short, read fewer documents at once with --jobs."
         }
 
-    def _tell(self) -> None:
-        """Tell what the processes say, until all documents are done."""
+    def _receive(self) -> None:
+        """Pass on what the processes send, until all documents are done."""
         shown: dict[int, DocumentProgress] = {}
         left = len(self._sources)
         while left:
-            number, message = self._heard.get()
+            number, message = self._received.get()
             if "fatal" in message:
                 raise OctavoError(message["fatal"])
             if "begins" in message:
@@ -210,10 +189,10 @@ class _Jobs:
                 name = self._sources[number].name
                 if "result" in message:
                     folders = [Path(folder) for folder in message["result"]["folders"]]
-                    self._outcomes[number] = told(name, folders, self._notice)
+                    self._outcomes[number] = report(name, folders, self._notice)
                 else:
                     self._outcomes[number] = Outcome(name, (), message["error"])
                 shown.pop(number).end()
                 left -= 1
             else:
-                hear(message, shown[number], self._notice)
+                receive(message, shown[number], self._notice)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...library.batch.job import ReadDocuments
-from ...workers.work import first_line, name_of
-from ...workers.worker_process import COMMAND
+from ...workers.work import Message, name_of, receive
+from ...workers.worker_process import Died, Ended, WorkerProcess
 
 #: How much answers that are under way come before a reading.
 _NICE = 5
-
-#: What a process that was ended may take to leave a build that can go on, in seconds.
-_GRACE = 10
 
 
 @dataclass
@@ -75,61 +70,40 @@ class Reading:
     """
 
     def __init__(self, file: Path, job: dict[str, Any]) -> None:
-        self.file, self._job = file, {**job, "nice": _NICE, "whole": True}  # answers are over one document
+        self.file = file
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
-        self._process: asyncio.subprocess.Process | None = None
-        self._cancelled = False
+        settings = {**job, "nice": _NICE, "whole": True}  # answers are over one document
+        self._process = WorkerProcess(name_of(ReadDocuments), settings)
 
     async def run(self) -> None:
         """Read the document; `finished` and `problem` say how it ended."""
         try:
-            if not self._cancelled:
-                await self._run()
+            result = await asyncio.to_thread(self._process.do, {"path": str(self.file)}, self._receive)
+            self.problem = result.get("error") or result.get("fatal") or ""
+        except Ended:
+            pass
+        except Died as problem:
+            self.problem = f"Reading the document ended with {problem}"
         except OSError as problem:
             self.problem = f"The document cannot be read: {problem.strerror}."
         finally:
+            await self.cancel()
             self.finished.set()
 
-    async def _run(self) -> None:
-        pipe = asyncio.subprocess.PIPE
-        self._process = process = await asyncio.create_subprocess_exec(
-            *COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )  # Ctrl-C in a terminal is the server's alone, which then ends the process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        errors = asyncio.create_task(process.stderr.read())
-        lines = [first_line(name_of(ReadDocuments), self._job), json.dumps({"path": str(self.file)})]
-        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
-        process.stdin.close()
-        async for line in process.stdout:
-            self._hear(json.loads(line))
-        code = await process.wait()
-        if code and not self.problem and not self._cancelled:
-            last = (await errors).decode(errors="replace").strip().rpartition("\n")[2]
-            self.problem = f"Reading the document ended with code {code}: {last or 'it said nothing'}"
+    def _receive(self, message: Message) -> None:
+        """Take a message of the process."""
+        receive(message, self, lambda sentence: None)
 
-    def _hear(self, message: dict[str, Any]) -> None:
-        """Take note of a line that the process wrote."""
-        if "task" in message:
-            done, task = message["done"], message["task"].partition(" ")[0]
-            self.progress = Progress(task, message["unit"], message["total"], done, time.monotonic(), done)
-        elif "advance" in message and self.progress is not None:
-            self.progress.done += message["advance"]
-        elif message.keys() & {"error", "fatal"}:
-            self.problem = message.get("error") or message["fatal"]
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        """Note that a task begins."""
+        self.progress = Progress(task.partition(" ")[0], unit, total, done, time.monotonic(), done)
+
+    def advance(self, amount: int) -> None:
+        """Note that some more is done."""
+        if self.progress is not None:
+            self.progress.done += amount
 
     async def cancel(self) -> None:
-        """End it."""
-        self._cancelled = True
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), _GRACE)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        """End the process."""
+        await asyncio.to_thread(self._process.end)

@@ -22,7 +22,7 @@ from octavo.library.batch.local_run import index_all
 from octavo.library.open_index import Source
 from octavo.progress import Silent, of_many
 from octavo.workers.work import CannotLoad, first_line, name_of
-from octavo.workers.worker_process import COMMAND, Died, Ended, WorkProcess
+from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
 
 
 @pytest.fixture
@@ -75,27 +75,27 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
 def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch):
     killed = []
 
-    def kill_once(self, document, hear, do=WorkProcess.do):
-        def heard(message):
+    def kill_once(self, document, receive, do=WorkerProcess.do):
+        def pass_on(message):
             if "advance" in message and not killed:
                 killed.append(self._process.pid)
                 os.kill(self._process.pid, signal.SIGKILL)
-            hear(message)
+            receive(message)
 
-        return do(self, document, heard)
+        return do(self, document, pass_on)
 
-    monkeypatch.setattr(WorkProcess, "do", kill_once)
+    monkeypatch.setattr(WorkerProcess, "do", kill_once)
     assert all(outcome.folders for outcome in run(documents, job, 2))
     assert len(killed) == 1
 
 
 def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, monkeypatch):
-    def die(self, document, hear, do=WorkProcess.do):
+    def die(self, document, receive, do=WorkerProcess.do):
         if document["path"].endswith("b.txt"):
             raise Died("code -9")
-        return do(self, document, hear)
+        return do(self, document, receive)
 
-    monkeypatch.setattr(WorkProcess, "do", die)
+    monkeypatch.setattr(WorkerProcess, "do", die)
     first, second, third = run(documents, job, 2)
     assert first.folders
     assert third.folders
@@ -105,7 +105,7 @@ def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, m
 
 
 def test_what_was_ended_reads_no_more(documents, job):
-    process, heard = WorkProcess(name_of(ReadDocuments), job.as_json()), []
+    process, heard = WorkerProcess(name_of(ReadDocuments), job.as_json()), []
 
     def end(message):
         heard.append(message)
@@ -130,7 +130,7 @@ def test_a_process_ends_with_the_one_that_started_it(documents, job):
 
 
 def test_a_process_says_why_it_died(documents, job):
-    process = WorkProcess(name_of(ReadDocuments), job.as_json())
+    process = WorkerProcess(name_of(ReadDocuments), job.as_json())
     with pytest.raises(Died, match=r"code 1: .*JSON serializable|code 1: KeyError: 'document'"):
         process.do({}, [].append)
 
