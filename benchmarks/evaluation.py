@@ -97,7 +97,7 @@ def side_by_side() -> str:
 SCALED = "h2o"
 
 #: Squeezed Attention stands on the pages of `auto`, which uses it. What needs a plan but `plan+h2o` is measured below.
-PAPERS = ",".join(name for name in side_by_side().split(",") if not name.startswith(("squeezed", f"{PLAN}:")))
+PAPERS = ",".join(name for name in side_by_side().split(",") if not name.startswith("squeezed"))
 
 
 def planned(methods: str) -> str:

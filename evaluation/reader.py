@@ -134,7 +134,7 @@ class Reader:
         self._attending = None
         llama.reset()
         llama.set_attention(attention, budget)
-        if llama.context.cache.evicts or llama.context.cache.follows_prompt:
+        if llama.context.cache.evicts:
             tokens = document.tokens.tolist()
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
             read(llama, tokens, self.progress)

@@ -19,7 +19,6 @@ from .document.cache_layer import Rows
 from .document.index import Index
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, silent_llama_cpp
-from .graph.residual import ResidualSums, watch_residual
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
@@ -77,9 +76,8 @@ class Context(internals.LlamaContext):
         check_methods(assignments, layers)
         assignments = device.fit_assignments(assignments)
         memory = device.new_memory()
-        self._n_threads = max(params.n_threads, params.n_threads_batch)
         cache = KVCache(layers, n_ctx, assignments, memory)
-        self.sequence = TokenSequence(cache, ResidualSums(len(nodes), self._n_threads))
+        self.sequence = TokenSequence(cache)
         self._interruption = Interruption()
         self._executor = device.new_executor(
             self.cache,
@@ -87,7 +85,7 @@ class Context(internals.LlamaContext):
             nodes,
             kv_type,
             params.n_ubatch,
-            self._n_threads,
+            max(params.n_threads, params.n_threads_batch),
             self._interruption,
         )
         params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
@@ -110,7 +108,7 @@ class Context(internals.LlamaContext):
         check_methods(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
         cache = KVCache(self.cache.layers, self._n_ctx, assignments, self.device.new_memory())
-        return TokenSequence(cache, ResidualSums(len(self.nodes), self._n_threads))
+        return TokenSequence(cache)
 
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on, which `new_sequence` returned or `sequence` was."""
@@ -147,7 +145,6 @@ class Context(internals.LlamaContext):
     def _rearrange(self, assignments: list[Assignment], document: Index | None, rows: list[Rows]) -> None:
         self.cache.attach(None)
         self.cache.arrange(assignments)
-        watch_residual(self._executor.step, None)
         self._executor.rearrange()
         self.cache.attach(document)
         if rows:
@@ -179,8 +176,6 @@ class Context(internals.LlamaContext):
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
             raise OctavoError(f"octavo keeps one sequence: a batch must go on at position {n_past}.")
         self.check_room(n_tokens)
-        if self.cache.follows_prompt:
-            self._follow_prompt(n_tokens)
         self.cache.reserve(n_tokens)
         np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
         llama_cpp.llama_memory_clear(self.memory, False)
@@ -230,8 +225,6 @@ class Context(internals.LlamaContext):
             for each, cache in zip(sequences, caches, strict=True):
                 self.sequence = each
                 self.check_room(1)
-                if cache.follows_prompt:
-                    self._follow_prompt(1)
                 cache.reserve(1)
             np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
             llama_cpp.llama_memory_clear(self.memory, False)
@@ -274,25 +267,6 @@ class Context(internals.LlamaContext):
             yield
         finally:
             sequence.recorder = recorder
-
-    def _follow_prompt(self, n_tokens: int) -> None:
-        """Compare the residual stream in the batches of a prompt, and set the layers' budgets where it ends."""
-        own = self.sequence
-        if self.cache.n_tokens == self.cache.n_document:
-            own.residual.clear()
-            self.cache.follow_prompt(None)
-        watch_residual(self._executor.step, own.residual if n_tokens > 1 else None)
-        if n_tokens > 1 or not own.in_prompt:
-            own.in_prompt = n_tokens > 1
-            return
-        by_node = own.residual.means
-        if not len(by_node):
-            raise OctavoError(
-                "Layers cannot get budgets by the prompt: llama.cpp's graph of this model does not name what goes into "
-                "their attention and what comes out. Use plan:by=sensitivity."
-            )
-        self.cache.follow_prompt([by_node[i] for i, node in enumerate(self.nodes) if node.appends])
-        own.in_prompt = False
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
         """Return what llama_decode returns."""

@@ -150,11 +150,6 @@ class HeadTable:
         """Return the bytes that one token takes in all layers if all of it is kept."""
         return sum(layer.row_bytes for layer in self.layers)
 
-    @property
-    def follows_prompt(self) -> bool:
-        """Return whether a prompt decides the layers' budgets."""
-        return any(assignment.by_prompt for assignment in self.assignments)
-
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""
         selects = np.zeros(len(self.heads), bool)

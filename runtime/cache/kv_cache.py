@@ -119,22 +119,6 @@ class KVCache(Tails):
         if needed:
             check_free(f"The KV cache of {self.n_document + n_tail:,} tokens", needed, others)
 
-    def follow_prompt(self, similarity: Sequence[float] | None) -> None:
-        """Set the layers' budgets at the end of a prompt, where it decides them.
-
-        Parameters
-        ----------
-        similarity : sequence of float or None
-            Similarity of the residual stream before and after the attention of each cached layer; None where a prompt
-            begins.
-        """
-        for each, assignment in zip(self.served, self.assignments, strict=True):
-            if assignment.by_prompt is not None:
-                scale = assignment.scale if similarity is None else assignment.by_prompt(similarity)
-                each.layer_scale[...] = scale
-                share_out(self.served, max(self.n_tokens, 1), self.document)
-                each.method.start(each.heads, self.document)  # thresholds follow the budgets
-
     def reserve(self, n_new: int) -> None:
         """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:

@@ -76,8 +76,6 @@ class MetalDevice:
             if not (has_method(assignment.method.name) and assignment.method.on_metal):
                 name = type(assignment.method).__name__
                 raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
-            if assignment.by_prompt is not None:
-                raise OctavoError("On Metal no prompt decides the layers' budgets: load the model with --device cpu.")
         return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
 
     def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:

@@ -38,7 +38,6 @@ from ...cpu_kernels.numba_support.views import array_at, record_at
 from ...cpu_kernels.rows.append import append_rows
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
-from .residual import watch_sum
 
 #: What the callback knows of a step, one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
@@ -46,14 +45,11 @@ STEP = np.dtype(
         ("next_layer", "i8"),  # number of the attention node that llama.cpp asks about next
         ("layers", "i8"),  # address of the LAYER records, in the order of the graph's attention nodes
         ("n_layers", "i8"),
-        ("flash_attention", "i8"),  # ggml's numbers of these three operations
+        ("flash_attention", "i8"),  # ggml's numbers of these two operations
         ("custom", "i8"),
-        ("add", "i8"),
         ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node after
         #                    llama.cpp did, and returns whether to go on; or 0 to replace nodes before that
         ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead of us; or 0
-        ("residuals", "i8"),  # address of n_layers RESIDUAL records while the residual stream is compared; or 0
-        ("compare", "i8"),  # address of the native `add_and_compare` (see residual.py)
     ],
     align=True,
 )
@@ -106,7 +102,7 @@ def new_step(n_layers: int) -> np.ndarray:
     """
     step = np.zeros(1, STEP)
     step["n_layers"] = n_layers
-    step["flash_attention"], step["custom"], step["add"] = ggml.check_layout()
+    step["flash_attention"], step["custom"] = ggml.check_layout()
     return step
 
 
@@ -147,8 +143,6 @@ def replace_attention(node_pointer, ask, step_pointer):
         step.next_layer += 1
         if step.attend != 0:  # an observer is not asked about nodes that the device computes
             return True
-    if ask and step.residuals != 0 and node.op == step.add:
-        watch_sum(node, step.custom, step.compare, step.residuals, step.n_layers)
     if step.observer != 0:
         return call_native(step.observer, node_address, int64(ask), 0, 0) != 0
     return not ask

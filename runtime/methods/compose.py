@@ -29,7 +29,7 @@ from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, DUO, LLAMA_CPP, METHODS, PLAN, method_class, words
 from .auto import Auto
 from .duo import Duo
-from .layer_budgets import PROMPT, LayerBudgets
+from .layer_budgets import LayerBudgets
 from .method import Assignment, Method
 from .parameters import Parameters, read_settings
 
@@ -71,7 +71,7 @@ class Composition:
     @property
     def needs_plan(self) -> bool:
         """Return whether a plan is needed."""
-        return self.duo is not None or (self.layers is not None and self.layers.needs_plan)
+        return self.duo is not None or self.layers is not None
 
     @property
     def has_budget(self) -> bool:
@@ -253,10 +253,8 @@ def parameters_of(word: str) -> type[Parameters]:
 def metal_method(attention: str, plan: Plan | None) -> tuple[str, bool]:
     """Return the name of an attention's method, and whether the Metal kernels have it with its parameters."""
     composition = parse(chosen(attention, plan, None, on_metal=True), plan)
-    watches = composition.layers is not None and composition.layers.by == PROMPT
     parts = [composition.new_method(1.0), *([composition.duo.streaming(plan)] if plan and composition.duo else [])]
-    on_metal = not watches and has_method(composition.method) and all(each.on_metal for each in parts)
-    return composition.method, on_metal
+    return composition.method, has_method(composition.method) and all(each.on_metal for each in parts)
 
 
 def new_method(name: str, budget: float, settings: Mapping[str, Any] | None = None) -> Method:
@@ -313,7 +311,6 @@ def assign(
             f"{MOST_HEADS} apart. Leave out select=head."
         )
     streaming = set(duo.streaming_heads(plan, retrieval_heads)) if plan and duo else set()
-    slides = [layer.window > 0 for layer in layers]
     dense, selected, streamed, selected_layers = [], [], [], []
     number = 0
     for i, layer in enumerate(layers):
@@ -327,16 +324,12 @@ def assign(
                 selected_layers.append(i)
             number += 1
 
-    def head_scales(factors: Sequence[float]) -> np.ndarray:
-        return np.array(factors, np.float64)[selected_layers]
-
-    scale, by_prompt = np.ones(len(selected)), None
-    if (budgets := composition.layers) and selected:
-        scale = head_scales(budgets.scales(plan, composition.method, len(layers)))
-        if budgets.by == PROMPT:
-            by_prompt = lambda similarity: head_scales(budgets.scales_by_prompt(similarity, slides))  # noqa: E731
+    scale = np.ones(len(selected))
+    if composition.layers and selected:
+        factors = composition.layers.scales(plan, composition.method, len(layers))
+        scale = np.array(factors, np.float64)[selected_layers]
     assignments = [Assignment(new_method(DENSE, budget), np.array(dense, int), np.ones(len(dense)))]
-    assignments.append(Assignment(method, np.array(selected, int), scale, by_prompt))
+    assignments.append(Assignment(method, np.array(selected, int), scale))
     if plan and duo:
         assignments.append(Assignment(duo.streaming(plan), np.array(streamed, int), np.ones(len(streamed))))
     return [assignment for assignment in assignments if len(assignment.heads)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ..store.plan import Plan
 from .parameters import Parameters, parameter
 
 #: What the factors follow: values of the parameter `by`.
-SENSITIVITY, IMPORTANCE, PROMPT = "sensitivity", "importance", "prompt"
+SENSITIVITY, IMPORTANCE = "sensitivity", "importance"
 
 #: Groups of layers in algorithm 1, line 9.
 N_GROUPS = 3
@@ -29,24 +28,18 @@ class LayerBudgets(Parameters):
         What layers get their budgets by. "sensitivity": by the change of the model's output as the layer's budget
         shrinks, if `octavo profile` found that better for the method than equal budgets; else equal budgets.
         "importance": by the similarity of the residual stream before and after attention, in the texts of the profile
-        (SqueezeAttention, algorithm 1). "prompt": by that in the prompt, from its end on, without a plan.
+        (SqueezeAttention, algorithm 1, which takes the prompt).
     squeeze : float
-        Share of their budget that the least important layers keep, by importance and by prompt.
+        Share of their budget that the least important layers keep, by importance.
     """
 
-    by: str = parameter(SENSITIVITY, choices=(SENSITIVITY, IMPORTANCE, PROMPT))
+    by: str = parameter(SENSITIVITY, choices=(SENSITIVITY, IMPORTANCE))
     squeeze: float = parameter(0.35, above=0, most=1)
 
     name = "plan"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"by": PROMPT, "squeeze": 0.35}}
-
-    @property
-    def needs_plan(self) -> bool:
-        """Return whether the factors are those of a plan."""
-        return self.by != PROMPT
 
     def scales(self, plan: Plan | None, method: str, n_layers: int) -> list[float]:
-        """Return the factor of each layer's budget, before a prompt is read.
+        """Return the factor of each layer's budget.
 
         Parameters
         ----------
@@ -57,15 +50,11 @@ class LayerBudgets(Parameters):
         n_layers : int
             Number of cached layers.
         """
-        if plan is None or self.by == PROMPT:
+        if plan is None:
             return [1.0] * n_layers
         if self.by == IMPORTANCE:
             return budget_scales(plan.groups, self.squeeze)
         return list(plan.layer_scale.get(method, [1.0] * n_layers))
-
-    def scales_by_prompt(self, similarity: Sequence[float], slides: Sequence[bool]) -> list[float]:
-        """Return the factor of each layer's budget, from the layers' similarities in a prompt."""
-        return budget_scales(importance_groups(similarity, slides), self.squeeze)
 
 
 def importance_groups(similarity: Sequence[float], slides: Sequence[bool]) -> list[int | None]:

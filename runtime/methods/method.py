@@ -6,7 +6,7 @@ it has; its methods turn a budget into the state that the hooks read. They run o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -121,15 +121,11 @@ class Assignment:
         Numbers of the heads in the cache.
     scale : float64 array, shape (n_heads,)
         Factor of each head's budget, by a plan's layer budgets; 1 without them.
-    by_prompt : callable, optional
-        If a prompt decides the factors at its end: takes the similarity of the residual stream before and after the
-        attention of each cached layer, and returns the factors.
     """
 
     method: Method
     heads: np.ndarray
     scale: np.ndarray
-    by_prompt: Callable[[Sequence[float]], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..cache.kv_cache import KVCache
-from ..graph.residual import ResidualSums
 from ..query_recorder import Recorder
 
 
@@ -17,15 +16,9 @@ class TokenSequence:
     ----------
     cache : KVCache
         Its keys and values.
-    residual : ResidualSums
-        How much the layers changed the residual stream in its last prompt.
-    in_prompt : bool
-        Whether its last batch was of a prompt.
     recorder : Recorder or None
         Keeps queries of its steps.
     """
 
     cache: KVCache
-    residual: ResidualSums
-    in_prompt: bool = field(default=False)
-    recorder: Recorder | None = field(default=None)
+    recorder: Recorder | None = None
