@@ -6,7 +6,7 @@ import base64
 import binascii
 
 from ..http.api_error import RequestError
-from ..http.handlers import Server
+from ..http.server import Server
 
 
 class Attachments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -16,15 +16,15 @@ from starlette.routing import Route
 
 from ..engine.request import End, Piece, Request, TokenLogprob
 from ..http.api_error import RequestError
-from ..http.handlers import Server, server_of
 from ..http.requests import client_of, connected, parsed, sse
+from ..http.server import Server, server_of
 
 #: Most prompts of one request, and most answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
 
 
 class StreamOptions(BaseModel):
-    """What a stream tells besides text."""
+    """What a stream reports besides text."""
 
     include_usage: bool = False
 
@@ -57,14 +57,14 @@ class CompletionBody(BaseModel):
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts one by one."""
         prompt = self.prompt
-        if isinstance(prompt, str) or all(isinstance(each, int) for each in prompt):
+        if isinstance(prompt, str) or all(isinstance(part, int) for part in prompt):
             return [prompt]  # type: ignore[list-item]
         return list(prompt)  # type: ignore[arg-type]
 
 
-async def complete(request: HttpRequest) -> Response:
+async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/completions."""
-    server, body = server_of(request), await parsed(request, CompletionBody)
+    server, body = server_of(http_request), await parsed(http_request, CompletionBody)
     document = await server.documents.open(body.document) if body.document else None
     prompts = body.prompts()
     if len(prompts) > _MOST_PROMPTS:
@@ -95,20 +95,20 @@ async def complete(request: HttpRequest) -> Response:
                     of_prompt=body.echo and body.logprobs is not None,
                     answers=body.max_tokens != 0,
                     attention=body.attention,
-                    client=client_of(request),
+                    client=client_of(http_request),
                 )
             )
-    for each in requests:
-        server.engine.check(each)
+    for request in requests:
+        server.engine.check(request)
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time())}
     head["model"] = server.engine.name
     if body.stream:
         return sse(_stream(server, body, requests, head))
     choices, ends = [], []
-    for index, each in enumerate(requests):
-        text, logprobs = _echoed(server, body, each), list[TokenLogprob]()
+    for index, request in enumerate(requests):
+        text, logprobs = _echoed(server, body, request), list[TokenLogprob]()
         end: End | None = None
-        async with aclosing(connected(request, server.engine.stream(each))) as events:
+        async with aclosing(connected(http_request, server.engine.stream(request))) as events:
             async for event in events:
                 if isinstance(event, Piece):
                     text += event.text
@@ -117,9 +117,9 @@ async def complete(request: HttpRequest) -> Response:
                     end = event
         assert end is not None
         ends.append(end)
-        told = _logprobs([*end.prompt_logprobs, *logprobs]) if body.logprobs is not None else None
+        shown = _logprobs([*end.prompt_logprobs, *logprobs]) if body.logprobs is not None else None
         reason = "stop" if end.reason == "stop" else "length"
-        choices.append({"index": index, "text": text, "logprobs": told, "finish_reason": reason})
+        choices.append({"index": index, "text": text, "logprobs": shown, "finish_reason": reason})
     return JSONResponse({**head, "choices": choices, "usage": _usage(ends)})
 
 
@@ -128,9 +128,9 @@ async def _stream(
 ) -> AsyncGenerator[str, None]:
     """Yield the chunks of all answers, one answer after another."""
     ends = []
-    for index, each in enumerate(requests):
-        echoed = _echoed(server, body, each)
-        async with aclosing(server.engine.stream(each)) as events:
+    for index, request in enumerate(requests):
+        echoed = _echoed(server, body, request)
+        async with aclosing(server.engine.stream(request)) as events:
             async for event in events:
                 if isinstance(event, End):
                     ends.append(event)
@@ -138,8 +138,8 @@ async def _stream(
                 else:
                     reason, text, logprobs = None, echoed + event.text, event.logprobs
                     echoed = ""
-                told = _logprobs(logprobs) if body.logprobs is not None and logprobs else None
-                choice = {"index": index, "text": text, "logprobs": told, "finish_reason": reason}
+                shown = _logprobs(logprobs) if body.logprobs is not None and logprobs else None
+                choice = {"index": index, "text": text, "logprobs": shown, "finish_reason": reason}
                 yield json.dumps({**head, "choices": [choice]})
     if body.stream_options and body.stream_options.include_usage:
         yield json.dumps({**head, "choices": [], "usage": _usage(ends)})
@@ -165,28 +165,28 @@ def _echoed(server: Server, body: CompletionBody, request: Request) -> str:
     return b"".join(llama.piece(token) for token in request.tokens).decode(errors="replace")
 
 
-def _logprobs(known: Any) -> dict[str, Any]:
+def _logprobs(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
     """Return log probabilities in OpenAI's older form."""
-    texts = [each.text.decode(errors="replace") for each in known]
+    texts = [token.text.decode(errors="replace") for token in tokens]
     starts, at = [], 0
     for text in texts:
         starts.append(at)
         at += len(text)
-    top = [None if each.logprob is None else _top(each) for each in known]
-    values = [each.logprob for each in known]
+    top = [None if token.logprob is None else _top(token) for token in tokens]
+    values = [token.logprob for token in tokens]
     return {"tokens": texts, "token_logprobs": values, "top_logprobs": top, "text_offset": starts}
 
 
-def _top(known: TokenLogprob) -> dict[str, float]:
+def _top(token: TokenLogprob) -> dict[str, float]:
     """Return the likeliest tokens, and the token itself: of two with the same text the likelier counts."""
     top: dict[str, float] = {}
-    for _, text, value in known.top:
+    for _, text, value in token.top:
         top.setdefault(text.decode(errors="replace"), value)
     return top
 
 
 def _usage(ends: list[End]) -> dict[str, Any]:
-    """Return what all answers took together."""
+    """Return the token counts of all answers together."""
     n_prompt, n_answer = (sum(getattr(end.usage, name) for end in ends) for name in ("prompt_tokens", "answer_tokens"))
     return {
         "prompt_tokens": n_prompt,

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..http.api_error import RequestError
-from ..http.handlers import Server, server_of
 from ..http.requests import parsed
+from ..http.server import Server, server_of
 
 #: Most texts of one request, as in OpenAI's API.
 _MOST_TEXTS = 2048
@@ -41,15 +41,15 @@ async def embed(request: Request) -> Response:
     if not 1 <= len(texts) <= _MOST_TEXTS:
         message = f"One request has at most {_MOST_TEXTS:,} texts." if texts else "There is no text."
         raise RequestError(message, param="input")
-    known = await asyncio.to_thread(_tokens, server, texts)
+    tokens_of_texts = await asyncio.to_thread(_tokens, server, texts)
     data = []
-    for index, tokens in enumerate(known):
+    for index, tokens in enumerate(tokens_of_texts):
         vector = await server.embeddings.embed(request, tokens)
-        told: Any = vector.tolist()
+        embedding: Any = vector.tolist()
         if body.encoding_format == "base64":
-            told = base64.b64encode(vector.astype("<f4").tobytes()).decode()
-        data.append({"object": "embedding", "index": index, "embedding": told})
-    n_tokens = sum(map(len, known))
+            embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        data.append({"object": "embedding", "index": index, "embedding": embedding})
+    n_tokens = sum(map(len, tokens_of_texts))
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     return JSONResponse({"object": "list", "data": data, "model": server.engine.name, "usage": usage})
 

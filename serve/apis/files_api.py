@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..http.api_error import RequestError
-from ..http.handlers import server_of
+from ..http.server import server_of
 
 
 async def upload(request: Request) -> Response:

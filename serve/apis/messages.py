@@ -15,12 +15,12 @@ from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request, Usage
 from ..http.api_error import RequestError
-from ..http.handlers import Server, server_of
 from ..http.requests import client_of, connected, parsed, sse
-from ..prompt.chat_turn import Ask, Event, Finished, Text, answer, prepared
+from ..http.server import Server, server_of
+from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .openai_chat import timings_of
+from .shared_json import timings_of
 
 #: Anthropic's names of reasons and of errors.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -76,12 +76,12 @@ class AnswerBody(MessagesBody):
 async def create(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages."""
     server, body = server_of(http_request), await parsed(http_request, AnswerBody)
-    ask = await _ask(server, body, client_of(http_request), body.max_tokens)
-    request = await prepared(server, ask)
+    turn = await _turn(server, body, client_of(http_request), body.max_tokens)
+    request = await prepared(server, turn)
     writer = _Writer(request, server.engine.name, body.stop_sequences or ())
     if body.stream:
-        return sse(writer.lines(answer(server, ask, request)), writer.failure)
-    async with aclosing(connected(http_request, answer(server, ask, request))) as events:
+        return sse(writer.lines(answer(server, turn, request)), writer.failure)
+    async with aclosing(connected(http_request, answer(server, turn, request))) as events:
         async for event in events:
             writer.add(event)
     return JSONResponse(writer.message())
@@ -90,12 +90,12 @@ async def create(http_request: HttpRequest) -> Response:
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages/count_tokens."""
     server, body = server_of(http_request), await parsed(http_request, MessagesBody)
-    ask = await _ask(server, body, client_of(http_request))
-    return JSONResponse({"input_tokens": (await prepared(server, ask, checked=False)).n_prompt})
+    turn = await _turn(server, body, client_of(http_request))
+    return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
 
 
-async def _ask(server: Server, body: MessagesBody, client: str, max_tokens: int | None = None) -> Ask:
-    """Return what a body asks."""
+async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int | None = None) -> ChatTurn:
+    """Return the turn that a body asks for."""
     attachments, cites = Attachments(server, body.document), [False]
     messages: list[Mapping[str, Any]] = []
     if body.system:
@@ -114,10 +114,10 @@ async def _ask(server: Server, body: MessagesBody, client: str, max_tokens: int 
         client=client,
     )
     tools = [
-        {"name": tool.name, "parameters": tool.input_schema} | _told("description", tool.description)
+        {"name": tool.name, "parameters": tool.input_schema} | _unless_none("description", tool.description)
         for tool in body.tools or ()
     ]
-    return Ask(
+    return ChatTurn(
         messages=messages,
         generation=generation,
         documents=attachments.documents,
@@ -152,8 +152,9 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
             raise RequestError("octavo reads text and documents: images cannot be sent.", param="messages")
         elif kind not in ("thinking", "redacted_thinking"):
             raise RequestError(f"A block of a message is of no known kind: {kind}.", param="messages")
-    own = {"role": message.role, "content": "\n\n".join(texts)} | ({"tool_calls": calls} if calls else {})
-    return [*results, own] if texts or calls or not results else results
+    if results and not (texts or calls):
+        return results
+    return [*results, {"role": message.role, "content": "\n\n".join(texts)} | ({"tool_calls": calls} if calls else {})]
 
 
 async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
@@ -175,12 +176,12 @@ def _texts(blocks: list[dict[str, Any]]) -> list[str]:
     return [str(block.get("text", "")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
 
 
-def _told(name: str, value: Any) -> dict[str, Any]:
+def _unless_none(name: str, value: Any) -> dict[str, Any]:
     return {} if value is None else {name: value}
 
 
 class _Writer:
-    """Makes a message of what the model writes, and tells each step of that.
+    """Makes a message of what the model writes, and the event of each step.
 
     Parameters
     ----------
@@ -206,37 +207,37 @@ class _Writer:
             async for event in events:
                 for line in self.add(event):
                     yield line
-        told = self.message()
-        delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
-        yield _line("message_delta", delta=delta, usage=told["usage"])
+        message = self.message()
+        delta = {"stop_reason": message["stop_reason"], "stop_sequence": message["stop_sequence"]}
+        yield _line("message_delta", delta=delta, usage=message["usage"])
         yield _line("message_stop")
 
     @staticmethod
     def failure(problem: RequestError) -> str:
-        """Return the event that tells an error."""
+        """Return the event of an error."""
         return f"event: error\ndata: {json.dumps(anthropic_error(problem))}"
 
     def add(self, event: Event) -> list[str]:
-        """Take a part of the answer, and return the events that tell it."""
+        """Take a part of the answer, and return its events."""
         if isinstance(event, Text):
             if not event.text:
                 return []
-            told = [] if self._is_open else self._begin({"type": "text", "text": "", "citations": None})
+            lines = [] if self._is_open else self._begin({"type": "text", "text": "", "citations": None})
             self._blocks[-1]["text"] += event.text
-            return [*told, self._delta({"type": "text_delta", "text": event.text})]
+            return [*lines, self._delta({"type": "text_delta", "text": event.text})]
         if isinstance(event, ToolCall):
             block = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}, "caller": {"type": "direct"}}
-            told = [*self._close(), *self._begin(block)]
-            told.append(self._delta({"type": "input_json_delta", "partial_json": event.arguments}))
+            lines = [*self._close(), *self._begin(block)]
+            lines.append(self._delta({"type": "input_json_delta", "partial_json": event.arguments}))
             self._blocks[-1] = {**block, "input": json.loads(event.arguments)}
-            return [*told, *self._close()]
+            return [*lines, *self._close()]
         self._finished = event
-        told = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": None})
+        lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": None})
         citations = _citations(event.end, self._request)
         if citations and self._is_open:
             self._blocks[-1]["citations"] = citations
-            told += [self._delta({"type": "citations_delta", "citation": each}) for each in citations]
-        return [*told, *self._close()]
+            lines += [self._delta({"type": "citations_delta", "citation": citation}) for citation in citations]
+        return [*lines, *self._close()]
 
     def _begin(self, block: dict[str, Any]) -> list[str]:
         self._blocks.append(dict(block))
@@ -259,7 +260,7 @@ class _Writer:
         reason, stop = _REASONS[finished.reason] if finished else None, None
         if finished and finished.reason == "stop" and finished.end.stopped_by in self._stops:
             reason, stop = "stop_sequence", finished.end.stopped_by
-        told: dict[str, Any] = {
+        message: dict[str, Any] = {
             "id": self._id,
             "type": "message",
             "role": "assistant",
@@ -271,7 +272,7 @@ class _Writer:
             "container": None,
             "usage": _usage(usage),
         }
-        return told | ({"timings": timings_of(usage)} if usage else {})
+        return message | ({"timings": timings_of(usage)} if usage else {})
 
 
 def _line(kind: str, **values: Any) -> str:
@@ -279,7 +280,7 @@ def _line(kind: str, **values: Any) -> str:
 
 
 def _usage(usage: Usage | None) -> dict[str, Any]:
-    """Return what an answer took: Anthropic does not count cached tokens among the others."""
+    """Return an answer's token counts: Anthropic does not count cached tokens among the others."""
     n_read = usage.prompt_tokens - usage.cached_tokens if usage else 0
     n_cached, n_answer = (usage.cached_tokens, usage.answer_tokens) if usage else (0, 0)
     cached = {"cache_read_input_tokens": n_cached, "cache_creation_input_tokens": 0, "cache_creation": None}

@@ -15,14 +15,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Generation, Request, TokenLogprob, Usage
+from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
-from ..http.handlers import Server, server_of
 from ..http.requests import client_of, connected, parsed, sse
+from ..http.server import Server, server_of
 from ..library.open_document import Opened, OpenExcerpts
-from ..prompt.chat_turn import Ask, Finished, Text, answer, prepared
+from ..prompt.chat_turn import ChatTurn, Finished, Text, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
+from .shared_json import annotations_of, logprob_as_json, timings_of, usage_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -96,7 +97,7 @@ class ResponseFormat(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What a stream tells besides the answer."""
+    """What a stream reports besides the answer."""
 
     include_usage: bool = False
 
@@ -137,28 +138,28 @@ class ChatBody(BaseModel):
 async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
-    ask = await _ask(server, body, client_of(http_request))
-    request = await prepared(server, ask)
+    turn = await _turn(server, body, client_of(http_request))
+    request = await prepared(server, turn)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     if request.document is not None:
         head["document"] = _document_as_json(request.document)
     requests = [_numbered(request, number) for number in range(body.n)]
     if body.stream:
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
-        return sse(_stream(server, ask, requests, head, with_usage))
+        return sse(_stream(server, turn, requests, head, with_usage))
     choices, ends = [], []
-    for index, each in enumerate(requests):
-        choice, end = await _choice(http_request, server, ask, each)
+    for index, answered in enumerate(requests):
+        choice, end = await _choice(http_request, server, turn, answered)
         choices.append({"index": index, **choice})
         ends.append(end)
     totals = {"usage": usage_of(ends), "timings": timings_of(ends[-1].usage)}
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
-async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
-    """Return what a body asks."""
+async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
+    """Return the turn that a body asks for."""
     attachments = Attachments(server, body.document)
-    messages = [await _message(each, attachments) for each in body.messages]
+    messages = [await _message(message, attachments) for message in body.messages]
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     generation = Generation(
         sampling=server.sampling_of(
@@ -180,7 +181,7 @@ async def _ask(server: Server, body: ChatBody, client: str) -> Ask:
         client=client,
     )
     choice = body.tool_choice or "auto"
-    return Ask(
+    return ChatTurn(
         messages=messages,
         generation=generation,
         documents=attachments.documents,
@@ -201,9 +202,9 @@ async def _message(message: Message, attachments: Attachments) -> Mapping[str, A
         content = "\n\n".join(text for text in texts if text)
     role = "system" if message.role == "developer" else message.role
     calls = [call.model_dump() for call in message.tool_calls or ()]
-    known: dict[str, Any] = {"role": role, "content": content}
-    known |= {"tool_calls": calls} if calls else {}
-    return known | {name: value for name in ("tool_call_id", "name") if (value := getattr(message, name))}
+    formatted: dict[str, Any] = {"role": role, "content": content}
+    formatted |= {"tool_calls": calls} if calls else {}
+    return formatted | {name: value for name in ("tool_call_id", "name") if (value := getattr(message, name))}
 
 
 async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
@@ -239,11 +240,13 @@ def _numbered(request: Request, number: int) -> Request:
     return replace(request, sampling=replace(sampling, seed=(sampling.seed + number) % (2**32 - 1)))
 
 
-async def _choice(http_request: HttpRequest, server: Server, ask: Ask, request: Request) -> tuple[dict[str, Any], End]:
+async def _choice(
+    http_request: HttpRequest, server: Server, turn: ChatTurn, request: Request
+) -> tuple[dict[str, Any], End]:
     """Return an answer as a whole, and its end."""
     text, calls, logprobs = "", list[dict[str, Any]](), list[dict[str, Any]]()
     finished: Finished | None = None
-    async with aclosing(connected(http_request, answer(server, ask, request))) as events:
+    async with aclosing(connected(http_request, answer(server, turn, request))) as events:
         async for event in events:
             if isinstance(event, Text):
                 text += event.text
@@ -257,12 +260,12 @@ async def _choice(http_request: HttpRequest, server: Server, ask: Ask, request: 
     message["annotations"] = annotations_of(finished.end)
     if calls:
         message["tool_calls"] = calls
-    told = {"content": logprobs, "refusal": None} if request.n_logprobs is not None else None
-    return {"message": message, "logprobs": told, "finish_reason": finished.reason}, finished.end
+    logprobs_json = {"content": logprobs, "refusal": None} if request.n_logprobs is not None else None
+    return {"message": message, "logprobs": logprobs_json, "finish_reason": finished.reason}, finished.end
 
 
 async def _stream(
-    server: Server, ask: Ask, requests: Sequence[Request], head: dict[str, Any], with_usage: bool
+    server: Server, turn: ChatTurn, requests: Sequence[Request], head: dict[str, Any], with_usage: bool
 ) -> AsyncGenerator[str, None]:
     """Yield the chunks of all answers, one answer after another."""
     ends = []
@@ -275,11 +278,11 @@ async def _stream(
     for index, request in enumerate(requests):
         n_calls = 0
         yield chunk(index, {"role": "assistant", "content": ""})
-        async with aclosing(answer(server, ask, request)) as events:
+        async with aclosing(answer(server, turn, request)) as events:
             async for event in events:
                 if isinstance(event, Text):
-                    told = {"content": [logprob_as_json(each) for each in event.logprobs]} if event.logprobs else None
-                    yield chunk(index, {"content": event.text}, logprobs=told)
+                    logprobs = [logprob_as_json(token) for token in event.logprobs]
+                    yield chunk(index, {"content": event.text}, logprobs={"content": logprobs} if logprobs else None)
                 elif isinstance(event, ToolCall):
                     yield chunk(index, {"tool_calls": [{"index": n_calls, **_call_as_json(event)}]})
                     n_calls += 1
@@ -299,59 +302,10 @@ def _call_as_json(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def logprob_as_json(known: TokenLogprob) -> dict[str, Any]:
-    """Return a token's log probability in OpenAI's form."""
-
-    def one(text: bytes, value: float | None) -> dict[str, Any]:
-        return {"token": text.decode(errors="replace"), "logprob": value, "bytes": list(text)}
-
-    return {**one(known.text, known.logprob), "top_logprobs": [one(text, value) for _, text, value in known.top]}
-
-
 def _document_as_json(opened: Opened) -> Any:
     """Return what an answer is given from: a document, or those that excerpts are of, the likeliest first."""
-    known = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
-    return known if isinstance(opened, OpenExcerpts) else known[0]
-
-
-def annotations_of(end: End) -> list[dict[str, Any]]:
-    """Return the sources of an answer as annotations."""
-    return [
-        {
-            "type": "file_citation",
-            "file_citation": {"file_id": document.id, "filename": document.name, **passage.as_json()},
-        }
-        for document, passage in end.sources
-    ]
-
-
-def usage_of(ends: Sequence[End]) -> dict[str, Any]:
-    """Return what answers to the same prompt took."""
-    first, n_answer = ends[0].usage, sum(end.usage.answer_tokens for end in ends)
-    return {
-        "prompt_tokens": first.prompt_tokens,
-        "completion_tokens": n_answer,
-        "total_tokens": first.prompt_tokens + n_answer,
-        "prompt_tokens_details": {"cached_tokens": first.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0},
-    }
-
-
-def timings_of(usage: Usage) -> dict[str, Any]:
-    """Return what llama.cpp's server tells of an answer's time, and how much of the keys and values was read."""
-    n_read, n_steps = usage.prompt_tokens - usage.cached_tokens, max(usage.answer_tokens - 1, 0)
-    return {
-        "prompt_n": n_read,
-        "prompt_ms": round(1000 * usage.prompt_s, 2),
-        "prompt_per_second": round(n_read / usage.prompt_s, 2) if usage.prompt_s else None,
-        "predicted_n": usage.answer_tokens,
-        "predicted_ms": round(1000 * usage.answer_s, 2),
-        "predicted_per_second": round(n_steps / usage.answer_s, 2) if usage.answer_s else None,
-        "cache_n": usage.cached_tokens,
-        "waited_ms": round(1000 * usage.waited_s, 2),
-        "attention": usage.attention,
-        "kv_share": round(usage.kv_share, 4),
-    }
+    documents = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
+    return documents if isinstance(opened, OpenExcerpts) else documents[0]
 
 
 routes = [Route("/v1/chat/completions", complete, methods=["POST"])]

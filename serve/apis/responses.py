@@ -16,12 +16,12 @@ from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
-from ..http.handlers import server_of
 from ..http.requests import client_of, connected, openai_error, parsed, sse
-from ..prompt.chat_turn import Ask, Event, Finished, Text, answer, prepared
+from ..http.server import server_of
+from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .openai_chat import annotations_of, logprob_as_json, timings_of
+from .shared_json import annotations_of, logprob_as_json, timings_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -94,7 +94,7 @@ async def respond(http_request: HttpRequest) -> Response:
     attachments = Attachments(server, body.document)
     messages = await _messages(body, attachments)
     choice, form = body.tool_choice, body.text.format
-    ask = Ask(
+    turn = ChatTurn(
         messages=messages,
         generation=Generation(
             sampling=server.sampling_of(
@@ -112,11 +112,11 @@ async def respond(http_request: HttpRequest) -> Response:
         parallel=body.parallel_tool_calls,
         schema=None if form is None or form.type == "text" else form.schema_ or _OBJECT,
     )
-    request = await prepared(server, ask)
+    request = await prepared(server, turn)
     writer = _Writer(body, request, server.engine.name)
     if body.stream:
-        return sse(writer.lines(answer(server, ask, request)), writer.failure)
-    async with aclosing(connected(http_request, answer(server, ask, request))) as events:
+        return sse(writer.lines(answer(server, turn, request)), writer.failure)
+    async with aclosing(connected(http_request, answer(server, turn, request))) as events:
         async for event in events:
             for _ in writer.add(event):
                 pass
@@ -173,12 +173,12 @@ async def _content(content: Any, attachments: Attachments) -> str:
 
 def _as_tool(tool: Tool) -> dict[str, Any]:
     """Return a function in the form of chat completions."""
-    known = tool.model_dump(include={"name", "description", "parameters"}, exclude_none=True)
-    return {"type": "function", "function": known}
+    function = tool.model_dump(include={"name", "description", "parameters"}, exclude_none=True)
+    return {"type": "function", "function": function}
 
 
 class _Writer:
-    """Makes a response of what the model writes, and tells each step of that.
+    """Makes a response of what the model writes, and the event of each step.
 
     Parameters
     ----------
@@ -196,26 +196,26 @@ class _Writer:
         self._output: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None  # the message that is being written
         self._end: End | None = None
-        self._reason, self._n_told = "", 0
+        self._reason, self._n_events = "", 0
 
     async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
         """Yield the events of a stream."""
         for kind in ("created", "in_progress"):
-            yield self._told(f"response.{kind}", response=self.response("in_progress"))
+            yield self._line(f"response.{kind}", response=self.response("in_progress"))
         async with aclosing(events):
             async for event in events:
                 for line in self.add(event):
                     yield line
         status = "incomplete" if self._reason == "length" else "completed"
-        yield self._told(f"response.{status}", response=self.response(status))
+        yield self._line(f"response.{status}", response=self.response(status))
 
     def failure(self, problem: RequestError) -> str:
-        """Return the event that tells an error."""
+        """Return the event of an error."""
         error = openai_error(problem)["error"]
-        return self._told("error", **{name: error[name] for name in ("message", "code", "param")})
+        return self._line("error", **{name: error[name] for name in ("message", "code", "param")})
 
     def add(self, event: Event) -> list[str]:
-        """Take a part of the answer, and return the events that tell it."""
+        """Take a part of the answer, and return its events."""
         if isinstance(event, Text):
             return self._add_text(event)
         if isinstance(event, ToolCall):
@@ -228,14 +228,14 @@ class _Writer:
     def _add_text(self, event: Text) -> list[str]:
         if not event.text and not event.logprobs:
             return []
-        told = [] if self._open is not None else self._begin()
+        lines = [] if self._open is not None else self._begin()
         assert self._open is not None
         content = self._open["content"][0]
         content["text"] += event.text
-        logprobs = [logprob_as_json(each) for each in event.logprobs]
+        logprobs = [logprob_as_json(token) for token in event.logprobs]
         content["logprobs"] += logprobs
         place = self._place()
-        return [*told, self._told("response.output_text.delta", **place, delta=event.text, logprobs=logprobs)]
+        return [*lines, self._line("response.output_text.delta", **place, delta=event.text, logprobs=logprobs)]
 
     def _begin(self) -> list[str]:
         """Begin a message."""
@@ -244,28 +244,28 @@ class _Writer:
         self._open = {**message, "content": [part]}
         self._output.append(self._open)
         number = len(self._output) - 1
-        added = self._told("response.output_item.added", output_index=number, item={**message, "content": []})
-        return [added, self._told("response.content_part.added", **self._place(), part={**part})]
+        added = self._line("response.output_item.added", output_index=number, item={**message, "content": []})
+        return [added, self._line("response.content_part.added", **self._place(), part={**part})]
 
     def _close(self, finished: Finished | None = None) -> list[str]:
         """End the message that is being written, if there is one."""
         if self._open is None:
             return []
         message, place, part = self._open, self._place(), self._open["content"][0]
-        told = []
+        lines = []
         if finished is not None:
             for number, annotation in enumerate(_citations(finished.end, len(part["text"]))):
                 part["annotations"].append(annotation)
                 kind = "response.output_text.annotation.added"
-                told.append(self._told(kind, **place, annotation_index=number, annotation=annotation))
+                lines.append(self._line(kind, **place, annotation_index=number, annotation=annotation))
         incomplete = finished is not None and finished.reason == "length"
         message["status"] = "incomplete" if incomplete else "completed"
         self._open = None
         return [
-            *told,
-            self._told("response.output_text.done", **place, text=part["text"], logprobs=part["logprobs"]),
-            self._told("response.content_part.done", **place, part=part),
-            self._told("response.output_item.done", output_index=place["output_index"], item=message),
+            *lines,
+            self._line("response.output_text.done", **place, text=part["text"], logprobs=part["logprobs"]),
+            self._line("response.content_part.done", **place, part=part),
+            self._line("response.output_item.done", output_index=place["output_index"], item=message),
         ]
 
     def _add_call(self, call: ToolCall) -> list[str]:
@@ -276,10 +276,10 @@ class _Writer:
         begun = {**item, "arguments": "", "status": "in_progress"}
         place = {"item_id": item["id"], "output_index": number}
         return [
-            self._told("response.output_item.added", output_index=number, item=begun),
-            self._told("response.function_call_arguments.delta", **place, delta=call.arguments),
-            self._told("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments),
-            self._told("response.output_item.done", output_index=number, item=done),
+            self._line("response.output_item.added", output_index=number, item=begun),
+            self._line("response.function_call_arguments.delta", **place, delta=call.arguments),
+            self._line("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments),
+            self._line("response.output_item.done", output_index=number, item=done),
         ]
 
     def _place(self) -> dict[str, Any]:
@@ -287,17 +287,17 @@ class _Writer:
         assert self._open is not None
         return {"item_id": self._open["id"], "output_index": len(self._output) - 1, "content_index": 0}
 
-    def _told(self, kind: str, **values: Any) -> str:
+    def _line(self, kind: str, **values: Any) -> str:
         """Return an event as a line."""
-        event = {"type": kind, "sequence_number": self._n_told, **values}
-        self._n_told += 1
+        event = {"type": kind, "sequence_number": self._n_events, **values}
+        self._n_events += 1
         return f"event: {kind}\ndata: {json.dumps(event)}"
 
     def response(self, status: str) -> dict[str, Any]:
         """Return the response as it stands."""
         body, usage = self._body, self._end.usage if self._end else None
         incomplete = self._reason == "length"
-        told: dict[str, Any] = {
+        response: dict[str, Any] = {
             "id": self._id,
             "object": "response",
             "created_at": self._created,
@@ -323,15 +323,15 @@ class _Writer:
             **_NOT_KEPT,
         }
         if usage is not None:
-            told["usage"] = {
+            response["usage"] = {
                 "input_tokens": usage.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": usage.cached_tokens},
                 "output_tokens": usage.answer_tokens,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage.prompt_tokens + usage.answer_tokens,
             }
-            told["timings"] = timings_of(usage)
-        return told
+            response["timings"] = timings_of(usage)
+        return response
 
 
 #: What a response says of settings that octavo does not have.
@@ -356,7 +356,7 @@ def _dump(value: Any) -> Any:
 
 def _citations(end: End, index: int) -> list[dict[str, Any]]:
     """Return the sources of an answer, after whose text they stand."""
-    return [{"type": each["type"], "index": index, **each["file_citation"]} for each in annotations_of(end)]
+    return [{"type": source["type"], "index": index, **source["file_citation"]} for source in annotations_of(end)]
 
 
 routes = [Route("/v1/responses", respond, methods=["POST"])]

@@ -20,8 +20,7 @@ from ...runtime.cache.free_memory import free_memory
 from ...runtime.llama import Llama
 from ...runtime.process.threads import release_threads
 from ...runtime.store.model_library import Library
-from ..apis import completions, embeddings, messages, openai_chat, responses
-from ..apis import files_api as files
+from ..apis import completions, embeddings, files_api, messages, openai_chat, responses
 from ..engine.engine import Engine
 from ..engine.prompt_cache import KeptPrompts
 from ..engine.sequences import Sequences
@@ -29,15 +28,14 @@ from ..engine.text_embeddings import Embeddings
 from ..library.document_finder import Finder
 from ..library.served_library import Documents
 from ..prompt.message_formatter import MessageFormatter
-from . import page_route as page
-from . import status as info
+from . import page_route, status
 from .api_error import RequestError
-from .handlers import Server
 from .requests import openai_error
 from .security import Guard
+from .server import Server
 
 #: Modules that have routes.
-_MODULES = (openai_chat, completions, embeddings, responses, messages, files, info, page)
+_MODULES = (openai_chat, completions, embeddings, responses, messages, files_api, status, page_route)
 
 #: Share of the free memory that conversations may take that nobody works on.
 _IDLE_SHARE = 0.25
@@ -144,14 +142,14 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
 
 
 def refusal(path: str, problem: RequestError) -> Response:
-    """Return the response that tells why a request is refused, in the form of the path's API."""
-    told = messages.anthropic_error if path.startswith("/v1/messages") else openai_error
-    return JSONResponse(told(problem), problem.status)
+    """Return the response to a refused request, in the form of the path's API."""
+    as_json = messages.anthropic_error if path.startswith("/v1/messages") else openai_error
+    return JSONResponse(as_json(problem), problem.status)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:
-    known = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
-    return refusal(request.url.path, known)
+    error = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
+    return refusal(request.url.path, error)
 
 
 async def _no_route(request: Request, problem: Exception) -> Response:

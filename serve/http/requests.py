@@ -1,4 +1,4 @@
-"""What the handlers of all APIs do alike: read a body, watch who listens, and stream."""
+"""Read a request's body, notice that its client hangs up, and stream events: the handlers of all APIs share these."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
     request : Request
         The request.
     kind : type of BaseModel
-        What it must be.
+        The model that it must fit.
 
     Raises
     ------
     RequestError
-        It is no JSON, or a field is not what it must be.
+        It is not JSON, or a field is not what it must be.
     """
     try:
         return kind.model_validate(json.loads(await request.body()))
@@ -57,7 +57,7 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
     Raises
     ------
     RequestError
-        The client has hung up: nobody reads what it says.
+        The client has hung up: no client receives it.
     """
     gone = asyncio.create_task(_disconnected(request))
     coming: asyncio.Future[Event] | None = None
@@ -93,20 +93,20 @@ def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]
     lines : async generator of str
         The data of the events; an event's name may come before it, as "event: NAME\\ndata: ...".
     failure : callable, optional
-        Returns the line that tells an error; by default in OpenAI's form.
+        Returns the line of an error; by default in OpenAI's form.
     """
-    told = failure or (lambda problem: json.dumps(openai_error(problem)))
+    failure = failure or (lambda problem: json.dumps(openai_error(problem)))
     headers = {"Cache-Control": "no-cache"}
-    return StreamingResponse(_events(lines, told), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_events(lines, failure), media_type="text/event-stream", headers=headers)
 
 
-async def _events(lines: AsyncGenerator[str, None], told: Callable[[RequestError], str]) -> AsyncIterator[str]:
+async def _events(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]) -> AsyncIterator[str]:
     async with aclosing(lines):
         try:
             async for line in lines:
                 yield _event(line)
         except OctavoError as problem:
-            yield _event(told(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
+            yield _event(failure(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
 
 
 def _event(line: str) -> str:
@@ -115,5 +115,5 @@ def _event(line: str) -> str:
 
 def openai_error(problem: RequestError) -> dict[str, Any]:
     """Return an error in OpenAI's form."""
-    told = {"message": str(problem), "type": problem.kind, "param": problem.param, "code": problem.code}
-    return {"error": told}
+    error = {"message": str(problem), "type": problem.kind, "param": problem.param, "code": problem.code}
+    return {"error": error}

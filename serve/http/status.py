@@ -12,17 +12,17 @@ from starlette.routing import Route
 
 from ...runtime.chat_template import TEMPLATE_NAME, special_tokens
 from .api_error import RequestError
-from .handlers import Server, server_of
 from .requests import parsed
+from .server import Server, server_of
 
 
 def _model(server: Server) -> dict[str, Any]:
     """The model as OpenAI's API has it, with what llama.cpp's server and octavo add."""
     llama = server.engine.llama
-    known = {"id": server.engine.name, "object": "model", "created": server.started, "owned_by": "octavo"}
     meta = {"n_ctx": llama.n_ctx(), "n_ctx_train": llama._model.n_ctx_train(), "n_vocab": llama.n_vocab()}
     meta |= {"n_params": llama._model.n_params(), "attention": server.attention}
-    return {**known, "meta": meta}
+    created = server.started
+    return {"id": server.engine.name, "object": "model", "created": created, "owned_by": "octavo", "meta": meta}
 
 
 async def models(request: Request) -> Response:
@@ -32,10 +32,10 @@ async def models(request: Request) -> Response:
 
 async def model(request: Request) -> Response:
     """Answer GET /v1/models/ID."""
-    known = _model(server_of(request))
-    if request.path_params["id"] != known["id"]:
+    described = _model(server_of(request))
+    if request.path_params["id"] != described["id"]:
         raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
-    return JSONResponse(known)
+    return JSONResponse(described)
 
 
 class TokenizeBody(BaseModel):

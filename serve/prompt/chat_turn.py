@@ -1,4 +1,4 @@
-"""A turn of a conversation, whatever API it came by: messages in; text, calls and sources out."""
+"""A turn of a conversation, through any API: messages in; text, calls and sources out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from ...ask.reads import WHOLE
 from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
-from ..http.handlers import Server
+from ..http.server import Server
 from .message_formatter import Message
 from .tools import CallFinder, ToolCall, calls_grammar, grammar_of
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What is asked.
+class ChatTurn:
+    """A conversation up to a question, and how the model answers it.
 
     Parameters
     ----------
@@ -72,15 +72,15 @@ class Finished:
 Event = Text | ToolCall | Finished
 
 
-async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
-    """Return the request to the engine that an ask makes.
+async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Request:
+    """Return a turn's request to the engine.
 
     Parameters
     ----------
     server : Server
         What answers.
-    ask : Ask
-        What is asked.
+    turn : ChatTurn
+        The turn.
     checked : bool
         Whether the engine must be ready to take it now.
 
@@ -90,36 +90,36 @@ async def prepared(server: Server, ask: Ask, checked: bool = True) -> Request:
         The document is unknown, excerpts cannot be laid out, the template refuses the messages, a form cannot be turned
         into a grammar, or the engine would refuse the request.
     """
-    if not ask.messages:
+    if not turn.messages:
         raise RequestError("There are no messages.", param="messages")
-    tools = ask.tools if ask.choice != "none" else ()
+    tools = turn.tools if turn.choice != "none" else ()
     grammar = None
-    if _forces(ask):
-        grammar = calls_grammar(tools, None if ask.choice == "required" else ask.choice)
-    elif ask.schema is not None:
-        grammar = grammar_of(ask.schema, "response_format")
+    if _forces(turn):
+        grammar = calls_grammar(tools, None if turn.choice == "required" else turn.choice)
+    elif turn.schema is not None:
+        grammar = grammar_of(turn.schema, "response_format")
     document = None
-    if ask.documents:
-        document = await server.finder.open(ask.documents, ask.reads, _question(ask.messages))
-        tokens = server.messages.after_document(ask.messages, tools)
+    if turn.documents:
+        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages))
+        tokens = server.messages.after_document(turn.messages, tools)
     else:
-        tokens = server.messages.tokens(ask.messages, tools, ask.options)
-    generation = replace(ask.generation, stop=[*ask.generation.stop, *server.messages.stops])
+        tokens = server.messages.tokens(turn.messages, tools, turn.options)
+    generation = replace(turn.generation, stop=[*turn.generation.stop, *server.messages.stops])
     request = Request(**vars(generation), tokens=tokens, document=document, grammar=grammar)
     if checked:
         server.engine.check(request)
     return request
 
 
-async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[Event, None]:
+async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGenerator[Event, None]:
     """Generate an answer. To close the generator stops the work.
 
     Parameters
     ----------
     server : Server
         What answers.
-    ask : Ask
-        What is asked.
+    turn : ChatTurn
+        The turn.
     request : Request
         What `prepared` made of it.
 
@@ -133,8 +133,8 @@ async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[E
     OctavoError
         The engine refuses the request, or fails.
     """
-    names = [tool["function"]["name"] for tool in ask.tools] if ask.choice != "none" else []
-    finder = CallFinder(names, _forces(ask)) if names else None
+    names = [tool["function"]["name"] for tool in turn.tools] if turn.choice != "none" else []
+    finder = CallFinder(names, _forces(turn)) if names else None
     called = False
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
@@ -147,12 +147,12 @@ async def answer(server: Server, ask: Ask, request: Request) -> AsyncGenerator[E
                     yield Text("", event.logprobs)
             else:
                 found = finder.end() if finder else []
-            for each in found:
-                if isinstance(each, str):
-                    yield Text(each)
-                elif ask.parallel or not called:
+            for part in found:
+                if isinstance(part, str):
+                    yield Text(part)
+                elif turn.parallel or not called:
                     called = True
-                    yield each
+                    yield part
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 yield Finished(reason, event)
@@ -164,6 +164,6 @@ def _question(messages: Sequence[Message]) -> str:
     return "\n".join(asked[-2:])
 
 
-def _forces(ask: Ask) -> bool:
+def _forces(turn: ChatTurn) -> bool:
     """Whether a function must be called."""
-    return bool(ask.tools) and ask.choice not in ("none", "auto")
+    return bool(turn.tools) and turn.choice not in ("none", "auto")

@@ -1,4 +1,4 @@
-"""What all handlers of the server share."""
+"""The server: a model and its documents, as the handlers of all APIs use them."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Server:
         self.kept.close()
 
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
-        """Return how an answer is drawn: as a request says, and else as the server was told. Any integer is a seed."""
-        known = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
-        known |= {} if seed is None else {"seed": seed % (2**32 - 1)}
-        return replace(self.sampling, **known)
+        """Return how to draw an answer: as a request says, or else as the server does. Any integer is a seed."""
+        given = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
+        given |= {} if seed is None else {"seed": seed % (2**32 - 1)}
+        return replace(self.sampling, **given)
 
 
 def server_of(request: Request) -> Server:

@@ -1,0 +1,57 @@
+"""JSON that several APIs share: log probabilities, sources, token counts and timings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..engine.request import End, TokenLogprob, Usage
+
+
+def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
+    """Return a token's log probability in OpenAI's form."""
+
+    def one(text: bytes, value: float | None) -> dict[str, Any]:
+        return {"token": text.decode(errors="replace"), "logprob": value, "bytes": list(text)}
+
+    return {**one(token.text, token.logprob), "top_logprobs": [one(text, value) for _, text, value in token.top]}
+
+
+def annotations_of(end: End) -> list[dict[str, Any]]:
+    """Return the sources of an answer as annotations."""
+    return [
+        {
+            "type": "file_citation",
+            "file_citation": {"file_id": document.id, "filename": document.name, **passage.as_json()},
+        }
+        for document, passage in end.sources
+    ]
+
+
+def usage_of(ends: Sequence[End]) -> dict[str, Any]:
+    """Return the token counts of answers to the same prompt."""
+    first, n_answer = ends[0].usage, sum(end.usage.answer_tokens for end in ends)
+    return {
+        "prompt_tokens": first.prompt_tokens,
+        "completion_tokens": n_answer,
+        "total_tokens": first.prompt_tokens + n_answer,
+        "prompt_tokens_details": {"cached_tokens": first.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
+
+
+def timings_of(usage: Usage) -> dict[str, Any]:
+    """Return timings as llama.cpp's server reports them, and how much of the keys and values was read."""
+    n_read, n_steps = usage.prompt_tokens - usage.cached_tokens, max(usage.answer_tokens - 1, 0)
+    return {
+        "prompt_n": n_read,
+        "prompt_ms": round(1000 * usage.prompt_s, 2),
+        "prompt_per_second": round(n_read / usage.prompt_s, 2) if usage.prompt_s else None,
+        "predicted_n": usage.answer_tokens,
+        "predicted_ms": round(1000 * usage.answer_s, 2),
+        "predicted_per_second": round(n_steps / usage.answer_s, 2) if usage.answer_s else None,
+        "cache_n": usage.cached_tokens,
+        "waited_ms": round(1000 * usage.waited_s, 2),
+        "attention": usage.attention,
+        "kv_share": round(usage.kv_share, 4),
+    }
