@@ -29,7 +29,6 @@ import numpy as np
 from numba import float32, int64
 
 from ..attend.head import (
-    ANY_ORDER,
     CHUNK_ROWS,
     chunk_at,
     chunk_extras,
@@ -40,7 +39,7 @@ from ..attend.head import (
     tail_value,
 )
 from ..attend.hooks import Hooks
-from ..attend.spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
+from ..attend.spans import add_listed_rows, spans_to_fill
 from ..numba_support.compile import Shape, kernel
 from ..numba_support.memory import read_float, stack_floats
 from ..numba_support.vector import CACHE_LINE
@@ -57,17 +56,8 @@ from ..rows.columns import (
 from ..rows.rows import widen_row
 from ..select.components import choose_apart as choose_components_apart
 from ..select.components import choose_together, list_chosen, weigh
-from ..select.scores import (
-    choices_of,
-    choose_apart,
-    fill,
-    importance_address,
-    list_address,
-    scores_address,
-    scores_of,
-    sum_attention,
-)
-from ..select.top_k import list_top
+from ..select.scores import choices_of, fill, importance_address, list_address, scores_address, scores_of, sum_attention
+from ..select.select_top import add_choices, choose_best, list_best
 from .dense import select_all
 
 #: What a head keeps besides its rows and their extras.
@@ -317,22 +307,17 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
         _keep_everything(shape, head)
         return select_all(shape, head_address, query, n_tokens, spans_address)
     state, end = record_at(head.state, STATE), head.n_tail
-    importance = importance_address(head)
-    stop = sum_attention(shape, head, end)
+    sum_attention(shape, head, end)
     n_bytes += _bytes_of_sums(shape, head)
     head.bytes_read += n_bytes
-    if math.isnan(read_float(importance)):  # all are NaN: attend to everything, so that the NaN reaches the output
+    if math.isnan(read_float(importance_address(head))):  # all are NaN (see select_top.py)
         _keep_everything(shape, head)
         return select_all(shape, head_address, query, n_tokens, spans_address)
     n_recent = min(state.n_recent, end)
     n_rows = max(state.n_rows, (state.n_bytes - n_bytes) // (2 * shape.row_bytes), n_recent)
     if state.n_own_components > 0:
-        return _select_apart(shape, head, n_rows, n_recent, stop, spans)
-    fill(importance, end - n_recent, end, float32(np.inf))
-    fill(importance, end, stop, float32(-1))
-
-    listed = list_address(shape, head)
-    n_selected = list_top(importance, stop, n_rows, listed)
+        return _select_apart(shape, head, n_rows, n_recent, spans)
+    n_selected, listed = list_best(shape, head, end, n_recent, n_rows), list_address(shape, head)
     rows = array_at(listed, (n_selected,), np.int32)
     if state.reallocates != 0:
         sums = array_at(stack_floats(shape), (2, shape.group), np.float32)
@@ -346,23 +331,17 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
 
 
 @kernel
-def _select_apart(shape, head, n_rows, n_recent, stop, spans):
+def _select_apart(shape, head, n_rows, n_recent, spans):
     """Select the best rows of each query head, n_rows for all of them. Returns the number of spans."""
-    state, end, choices = record_at(head.state, STATE), head.n_tail, choices_of(head)
+    state, end = record_at(head.state, STATE), head.n_tail
     sums = array_at(stack_floats(shape), (2, shape.group), np.float32)  # of the scores of selected rows, and of all
     for g in range(shape.group):
         scores = scores_of(head, g)
         sums[0, g], sums[1, g] = scores[end - n_recent : end].sum(), scores[:end].sum()
-        fill(scores_address(head, g), end - n_recent, end, float32(np.inf))
-        fill(scores_address(head, g), end, stop, float32(-1))
-    choose_apart(shape, head, stop, state.n_own, n_rows)
-    n_spans = 0
-    for row in range(end):
-        if choices[row] != 0:
-            is_all = choices[row] == (int64(1) << shape.group) - 1
-            heads = ALL_HEADS if is_all else choices[row]
-            n_spans = add_tail_rows(shape, head, row, row + 1, ANY_ORDER, 0, spans, n_spans, heads)
+    choose_best(shape, head, end, n_recent, state.n_own, n_rows)
+    n_spans = add_choices(shape, head, end, 1, spans)
     if state.reallocates != 0:
+        choices = choices_of(head)
         for g in range(shape.group):
             scores = scores_of(head, g)
             for i in range(end - n_recent):

@@ -8,14 +8,13 @@ estimate, (3, group) f32. This file owns that layout.
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, int64
+from numba import float32
 
 from ..attend.head import CHUNK_ROWS, tail_key
 from ..numba_support.compile import LANES, kernel
 from ..numba_support.vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
 from ..rows.rows import dot
-from .top_k import list_top
 
 #: Addresses that a list of rows may go on for after its end (see rows.py): 32 ahead, up to a multiple of 8.
 LIST_ROOM = 40
@@ -92,70 +91,6 @@ def choices_of(head):
     They take the place of importance and sizes.
     """
     return array_at(head.scratch, (head.scratch_items,), np.int64)
-
-
-@kernel
-def choose_apart(shape, head, n, n_own, n_all):
-    """Have each query head choose the items that it scores highest: n_own of them, or fewer, so that n_all do for all.
-
-    If they have to choose fewer, all choose as many, or the first query heads one more. Each chooses one at least.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    head : HEAD record
-        The head. Its choices are written, in the place of importance and sizes, and its list.
-    n : int64
-        Items, a multiple of LANES. Those that are scored below 0, or NaN, are never chosen.
-    n_own : int64
-        Most items that a query head chooses.
-    n_all : int64
-        Most items that are chosen by any of them.
-
-    Returns
-    -------
-    int64
-        Items that are chosen by any of them.
-    """
-    count = _choose_top(shape, head, n, n_own)
-    if count <= n_all:
-        return count
-    low, high = max(n_all // shape.group, 1), n_own  # so many each are not too many, so many are
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _choose_top(shape, head, n, middle) <= n_all:
-            low = middle
-        else:
-            high = middle
-    count = _choose_top(shape, head, n, low)
-    for g in range(shape.group):
-        if count < n_all:
-            count += _add_choices(shape, head, g, n, low + 1)
-    return count
-
-
-@kernel
-def _choose_top(shape, head, n, k):
-    """Have each query head choose the k of n items that it scores highest. Returns how many items are chosen."""
-    choices, count = choices_of(head), 0
-    for i in range(n):
-        choices[i] = 0
-    for g in range(shape.group):
-        count += _add_choices(shape, head, g, n, k)
-    return count
-
-
-@kernel
-def _add_choices(shape, head, g, n, k):
-    """Have query head g choose the k of n items that it scores highest. Returns how many no other has chosen."""
-    listed, choices, n_new = list_address(shape, head), choices_of(head), 0
-    n_chosen = list_top(scores_address(head, g), n, k, listed)
-    items = array_at(listed, (n_chosen,), np.int32)
-    for i in range(n_chosen):
-        n_new += choices[items[i]] == 0
-        choices[items[i]] |= int64(1) << g
-    return n_new
 
 
 @kernel

@@ -15,9 +15,9 @@ from ...cpu_kernels.numba_support.compile import Shape
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.select.scores import padded
 from ..document.index import Index
-from . import DEFAULT_BUDGET
-from .method import Heads, Keeps, Method
+from .method import Heads
 from .parameters import parameter
+from .scorer import ScorerMethod
 
 #: Rows that are selected at least, whatever the budget.
 LEAST_ROWS = 16
@@ -30,7 +30,7 @@ GROUP, HEAD = "group", "head"
 
 
 @dataclass(frozen=True)
-class SparQ(Method):
+class SparQ(ScorerMethod):
     """Select rows by partial scores; a batch of more than one token attends to everything.
 
     Parameters
@@ -61,7 +61,6 @@ class SparQ(Method):
         what any of them reads.
     """
 
-    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
     r: int = parameter(0, least=0)
     k: int = parameter(0, least=0)
     recent: float = parameter(0.25, least=0, most=1)
@@ -73,7 +72,6 @@ class SparQ(Method):
 
     name = "sparq"
     state = STATE
-    keeps = Keeps.ORDER
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {"r": 32, "k": 128, "components": QUERY, "temperature": L1, "reallocate": AUTO},
     }
@@ -103,15 +101,19 @@ class SparQ(Method):
         """Return whether the shader part has these rules."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 
-    def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return what r components of a key take, or the fewest that a budget pays for, and the chunks' sums.
+    def item_bytes(self, heads: Heads) -> np.ndarray:
+        """Return what r components of a key take, or the fewest that a budget pays for.
 
         With one copy, these are all: so many are spread over all lines of a key.
         """
         fewest = heads.head_dim if self.layout == ONE and not self.k else 1
         n_components = self.r * self._selectors(heads) if self.r else fewest
-        components = self._lookup(heads, np.minimum(n_components, heads.head_dim))
-        share: np.ndarray = (components + self._sums(heads, n_tokens) / n_tokens) / (2 * heads.row_bytes)
+        return self._lookup(heads, np.minimum(n_components, heads.head_dim))
+
+    def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
+        """Return the share that the components and the chunks' sums take."""
+        n_bytes = self.item_bytes(heads) + self._sums(heads, n_tokens) / n_tokens
+        share: np.ndarray = n_bytes / (2 * heads.row_bytes)
         return share
 
     def extras_bytes(self, shape: Shape) -> int:
@@ -120,7 +122,7 @@ class SparQ(Method):
 
     def n_items(self, heads: Heads) -> int:
         """Return the rows that are scored in one head. `reallocate` needs room for head_dim and group numbers."""
-        return max(heads.n_chunks * CHUNK_ROWS, padded(int((heads.head_dim + heads.group).max())))
+        return max(super().n_items(heads), padded(int((heads.head_dim + heads.group).max())))
 
     def start(self, heads: Heads, index: Index | None) -> None:
         """Choose the rules."""

@@ -14,6 +14,7 @@ from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
 from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
+from octavo.cpu_kernels.select.select_top import SELECTION
 from octavo.runtime.document.stored_rows import as_floats
 
 
@@ -117,7 +118,7 @@ class Head:
         self._tail(*(rows[n_document:] for rows in stored))
         self.record = np.zeros(1, HEAD)
         self.address = address(self.record)
-        self.state = np.zeros(1, getattr(method, "STATE", np.dtype([("unused", "i8")])))
+        self.state = np.zeros(1, getattr(method, "STATE", SELECTION))
         self.n_items = len(self.chunks) * CHUNK_ROWS if n_items is None else padded(n_items)
         self.scratch = Room(selection_scratch_bytes(shape.group, self.n_items))
         self.set(
@@ -132,6 +133,8 @@ class Head:
             scratch=self.scratch.address,
             scratch_items=self.n_items,
         )
+        if method is quest:
+            self.set(n_recent=1, item_rows=PAGE_ROWS, item_bytes=4 * shape.head_dim)
         self.set(**fields)
 
     def set(self, **fields):

@@ -143,6 +143,14 @@ def partial_scores(queries, keys, n_components, spread, components="spread", tem
     return queries[:, chosen] @ keys[:, chosen].T / np.sqrt(head_dim * share)[:, None]
 
 
+#: What each method that only scores gives the items of a head, by the method's name: a function of the queries,
+#: (n_heads, head_dim), of the keys, (n_rows, head_dim), and of the head's state, that gives (n_heads, n_items).
+ITEM_SCORES = {
+    "quest": lambda queries, keys, state: page_scores(queries, page_bounds(keys, 16).astype(np.float16)),
+    "sparq": lambda queries, keys, state: partial_scores(queries, keys, state["n_components"], spread(keys, 256, 8)),
+}
+
+
 def attention_got(queries, keys, softcap=0.0):
     """The attention that each row gets from all query heads of a batch, whose tokens are the last rows: (n_rows,).
 

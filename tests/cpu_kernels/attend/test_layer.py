@@ -36,7 +36,7 @@ METHODS = {
     squeezed: {},
     squeezed2: {},
     # These know no document: all rows are in the tail.
-    quest: {"n_pages": 30},
+    quest: {"n_selected": 30},
     sparq: {"n_rows": 30, "n_recent": 5, "n_components": 16},
     streaming: {"n_sinks": 3, "n_recent": 5},
     h2o: {"n_rows": 30, "n_recent": 5},

@@ -15,7 +15,7 @@ from helpers.kernel_inputs import SAME, address, relative_error
 
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest, sparq, squeezed2
-from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages, select_pages
+from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.methods.squeezed import (
     BATCH_MEAN,
@@ -28,6 +28,7 @@ from octavo.cpu_kernels.methods.squeezed import (
 )
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.select.select_top import select_top
 from octavo.cpu_kernels.select.tail_clusters import RECENT
 
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")
@@ -69,9 +70,9 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize("n_pages", [1, 6, 20])
 def test_quest(shape, kind, n_pages):
     keys, values, queries = inputs(kind, shape.group)
-    head = Head(shape, keys, values, method=quest, n_pages=n_pages)
+    head = Head(shape, keys, values, method=quest, n_selected=n_pages)
     for query in queries:
-        actual = select_and_attend(head, score_pages, select_pages, query, n_pages)
+        actual = select_and_attend(head, score_pages, select_top, query, n_pages)
         assert_same(actual, papers.quest(query * SCALE, keys, values, PAGE_ROWS, n_pages))
 
 
@@ -80,9 +81,9 @@ def test_quest(shape, kind, n_pages):
 @pytest.mark.parametrize("n_pages", [1, 6])
 def test_quest_by_query_head(shape, kind, n_pages):
     keys, values, queries = inputs(kind, shape.group)
-    head = Head(shape, keys, values, method=quest, n_pages=len(keys), n_own=n_pages)
+    head = Head(shape, keys, values, method=quest, n_selected=len(keys), n_own=n_pages)
     for query in queries:
-        actual = select_and_attend(head, score_pages, select_pages, query, n_pages * shape.group)
+        actual = select_and_attend(head, score_pages, select_top, query, n_pages * shape.group)
         assert_same(actual, papers.quest_by_head(query * SCALE, keys, values, PAGE_ROWS, n_pages))
 
 

@@ -20,10 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.attend.spans import ALL_HEADS
 from octavo.cpu_kernels.methods import quest
 from octavo.cpu_kernels.methods.dense import select_all
-from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_pages, score_pages, select_pages
+from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_pages, score_pages
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.select.select_top import select_top
 
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
@@ -41,8 +43,8 @@ def oracle_scores(head, query):
 
 def select(head, queries, n_selected):
     """The pages that are selected, by their number; checks that all their rows are, in order."""
-    head.set(n_pages=n_selected)
-    spans = head.score_and_select(score_pages, select_pages, queries, max(n_selected, 1))
+    head.set(n_selected=n_selected)
+    spans = head.score_and_select(score_pages, select_top, queries, max(n_selected, 1))
     assert (spans["position"] == ANY_ORDER).all()
     rows, pages = head.rows(spans), head.pages()
     chosen = [i for i, page in enumerate(pages) if page[0] in rows]
@@ -226,18 +228,18 @@ def test_query_heads_select_their_own_pages(shape, softcap):
     scores = np.exp(oracle.capped(oracle_scores(head, queries[0]), softcap))
     scores[:, -1] = np.inf  # the newest
     for n_own, n_selected in ((1, 40), (5, 1000), (1000, 12), (20, 20), (1000, 1000)):
-        head.set(n_pages=n_selected, n_own=n_own)
-        spans = head.score_and_select(score_pages, select_pages, queries, 63)
+        head.set(n_selected=n_selected, n_own=n_own)
+        spans = head.score_and_select(score_pages, select_top, queries, 63)
         expected = oracle.choices_apart(scores, n_own, n_selected)
         for g, own in enumerate(expected):
-            rows = head.rows(spans[spans["heads"] >> g & 1 == 1])
+            rows = head.rows(spans[(spans["heads"] == ALL_HEADS) | (spans["heads"] >> g & 1 == 1)])
             assert rows == [row for i in np.flatnonzero(own) for row in head.pages()[i]], (n_own, n_selected, g)
 
 
 def test_neighbouring_pages_are_one_span():
     rng = np.random.default_rng(5)
-    head = paged_head(rng, SHAPE, 700, n_pages=99)
-    spans = head.score_and_select(score_pages, select_pages, queries_of(rng, SHAPE), 99)
+    head = paged_head(rng, SHAPE, 700, n_selected=99)
+    spans = head.score_and_select(score_pages, select_top, queries_of(rng, SHAPE), 99)
     assert spans["n_rows"].tolist() == [CHUNK_ROWS, CHUNK_ROWS, 700 - 2 * CHUNK_ROWS]
 
 
@@ -261,9 +263,9 @@ def test_hostile_scores_select_the_best_page(scores, best):
 @pytest.mark.parametrize("n_tokens", [2, 300])
 def test_a_batch_attends_everything(n_tokens):
     rng = np.random.default_rng(6)
-    head = paged_head(rng, SHAPE, 700, n_pages=1, window=0)
+    head = paged_head(rng, SHAPE, 700, n_selected=1, window=0)
     queries = queries_of(rng, SHAPE, n_tokens)
-    spans = head.select(select_pages, queries, 5)
+    spans = head.select(select_top, queries, 5)
     np.testing.assert_array_equal(spans, head.select(select_all, queries, 5))
     assert head.rows(spans) == list(range(700))
 
@@ -272,10 +274,10 @@ def test_a_batch_attends_everything(n_tokens):
 def test_a_query_of_nan_attends_everything(shape):
     """Where the NaN shows."""
     rng = np.random.default_rng(7)
-    head = paged_head(rng, shape, 400, n_pages=3)
+    head = paged_head(rng, shape, 400, n_selected=3)
     queries = queries_of(rng, shape)
     queries[0, 1, 5] = np.nan
-    assert head.rows(head.score_and_select(score_pages, select_pages, queries, 3)) == list(range(400))
+    assert head.rows(head.score_and_select(score_pages, select_top, queries, 3)) == list(range(400))
 
 
 @pytest.mark.parametrize("shape", EACH)
@@ -296,6 +298,6 @@ def test_bounds_of_nan_attend_everything(shape, chunk):
     head = paged_head(np.random.default_rng(9), shape, 400)
     bounds = head.chunks[chunk].view(np.float16, 16, 2, 64, at=head._extras_offset)
     bounds[3, :, 7] = np.nan
-    head.set(n_pages=4)
-    spans = head.score_and_select(score_pages, select_pages, queries_of(np.random.default_rng(9), shape), 4)
+    head.set(n_selected=4)
+    spans = head.score_and_select(score_pages, select_top, queries_of(np.random.default_rng(9), shape), 4)
     assert head.rows(spans) == list(range(400))

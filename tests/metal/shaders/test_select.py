@@ -134,7 +134,7 @@ def test_the_best_pages_are_selected(shape, softcap):
         importance = oracle.shares(oracle.capped(oracle.page_scores(queries[0], bounds), softcap))
         importance[-1] = np.inf
         for n_selected in (1, 2, 7, 68, 69, 70):
-            head.set(n_pages=n_selected)
+            head.set(n_selected=n_selected)
             rows, n_bytes = selected(head, "quest", queries, schedule=i)
             chosen = sorted({row // PAGE_ROWS for row in rows})
             assert rows == [row for page in chosen for row in head.pages()[page]]
@@ -187,7 +187,7 @@ def test_what_is_left_out_goes_to_the_mean_value(shape):
 def test_of_equal_ones_the_first_are_selected(method):
     """A hundred rows or pages of a zero query score the same."""
     n_tail = 1600 if method == "quest" else 100
-    fields = {"n_pages": 9} if method == "quest" else {"n_components": 4, "n_recent": 2, "n_rows": 9}
+    fields = {"n_selected": 9} if method == "quest" else {"n_components": 4, "n_recent": 2, "n_rows": 9}
     kernels = {"quest": quest, "sparq": sparq}[method]
     head = random_head(np.random.default_rng(5), Shape(64, 3), 0, n_tail, method=kernels, **fields)
     rows, _ = selected(head, method, np.zeros((1, 3, 64), np.float32))
@@ -250,7 +250,7 @@ def test_rows_on_both_sides_of_a_border_are_found(high):
 def test_a_nan_attends_everything(shape, method):
     rng = np.random.default_rng(6)
     if method == "quest":
-        head = random_head(rng, shape, 0, 700, method=quest, n_pages=3)
+        head = random_head(rng, shape, 0, 700, method=quest, n_selected=3)
     elif method == "sparq":
         head = random_head(rng, shape, 0, 700, method=sparq, n_components=5, n_recent=2, n_rows=3)
     else:
@@ -351,7 +351,7 @@ def heads_of_all_methods(rng, shape):
     heads = [
         random_head(rng, shape, 40, 300),
         random_head(rng, shape, 0, 270, method=streaming, n_sinks=4, n_recent=33),
-        random_head(rng, shape, 0, 500, method=quest, n_pages=5),
+        random_head(rng, shape, 0, 500, method=quest, n_selected=5),
         random_head(rng, shape, 0, 333, method=sparq, n_rows=31, n_recent=5, n_components=7),
         Clustered(rng, shape, SIZES, 4, CHUNK_ROWS + RECENT + 1, COARSE, n_bytes=280 * 2 * shape.row_bytes),
         Clustered(rng, shape, SIZES, 0, 1, COARSE, n_bytes=30 * 2 * shape.row_bytes),

@@ -1,136 +1,83 @@
-"""A method that is defined in this file alone runs everywhere: no generic code has to know it.
-
-`sixteenth` attends to every sixteenth row of the tail and to the newest ones. Its budget says how many are newest. It
-keeps a number beside each chunk, so that all hooks have something to do.
-"""
+"""The method that docs/architecture.md shows runs everywhere as it stands there: no generic code has to know it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from dataclasses import dataclass
+import re
+import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from numba import float32, int64
+from helpers import oracle, scorers
+from helpers.product import ROOT
 
 import octavo
 from octavo.cli.main import cli
-from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at
-from octavo.cpu_kernels.attend.hooks import Hooks
-from octavo.cpu_kernels.attend.spans import add_tail_rows, spans_to_fill
-from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support import machine
-from octavo.cpu_kernels.numba_support.compile import kernel
-from octavo.cpu_kernels.numba_support.views import array_at, record_at
-from octavo.cpu_kernels.select.scores import importance_of, scores_of, share_of
+from octavo.cpu_kernels.numba_support.compile import Shape
 from octavo.evaluation import kernel_bench
-from octavo.runtime.methods import METHODS, words
-from octavo.runtime.methods.method import Keeps, Method
+from octavo.runtime import methods
+from octavo.runtime.methods import METHODS, method_class, words
 
-STATE = np.dtype([("n_recent", "i8"), ("n_steps", "i8")])
-
-
-@kernel
-def score_rows(shape, head_address, query, part, n_parts):
-    head = head_at(head_address)
-    start, stop = share_of(head.n_tail, part, n_parts)
-    for g in range(shape.group):
-        scores = scores_of(head, g)
-        for row in range(start, stop):
-            scores[row] = float32(row % 16 == 0)
-    return 0
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+#: What the page shows, block by block: the two files, the line in the table of methods, that in the table of twins.
+KERNEL, PARAMETERS, LINE, TWIN = re.findall(r"```python\n(.*?)```", PAGE.partition("## Add a method")[2], re.S)[:4]
+FILES = {"cpu_kernels/methods/knorm.py": KERNEL, "runtime/methods/knorm.py": PARAMETERS}
 
 
-@kernel
-def select_rows(shape, head_address, query, n_tokens, spans_address):
-    if n_tokens > 1:
-        return select_all(shape, head_address, query, n_tokens, spans_address)
-    head, spans = head_at(head_address), spans_to_fill(spans_address)
-    state, scores, n_spans = record_at(head.state, STATE), scores_of(head, 0), 0
-    for row in range(head.n_tail):
-        if scores[row] > 0 or row >= head.n_tail - state.n_recent:
-            n_spans = add_tail_rows(shape, head, row, row + 1, ANY_ORDER, 0, spans, n_spans)
-    head.bytes_read += head.n_tail
-    importance_of(head)[0] = float32(n_spans)
-    return n_spans
-
-
-@kernel
-def append_rows(shape, head_address, start, stop):
-    head = head_at(head_address)
-    for row in range(start, stop):
-        count = array_at(chunk_extras(shape, chunk_at(head, row // CHUNK_ROWS)), (1,), np.int64)
-        count[0] = row % CHUNK_ROWS + 1
-    return 0
-
-
-@kernel
-def count_step(shape, head_address, n_tokens):
-    record_at(head_at(head_address).state, STATE).n_steps += int64(1)
-    return 0
-
-
-@kernel
-def leave_output(shape, head_address, out, out_stride):
-    return 0
-
-
-@dataclass(frozen=True)
-class Sixteenth(Method):
-    """Attend to every sixteenth row and to the newest ones."""
-
-    budget: float = 0.5
-
-    name = "sixteenth"
-    hooks = Hooks(select_rows, score_rows, leave_output, append_rows, count_step)
-    state = STATE
-    keeps = Keeps.ORDER
-
-    def extras_bytes(self, shape):
-        return 8
-
-    def n_items(self, heads):
-        return heads.n_chunks * CHUNK_ROWS
-
-    def before_step(self, heads, index, n_tokens):
-        rows = np.rint(np.minimum(self.budget * heads.scale, 1) * n_tokens).astype(int)
-        heads.state["n_recent"] = np.maximum(16 * rows - n_tokens, 15) // 15  # a sixteenth of the others is read, too
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory):
+    """The files that the page shows, as if they stood where it says."""
+    with pytest.MonkeyPatch.context() as patch:
+        for path, code in FILES.items():
+            assert f"`{path}`:\n\n```python\n{code}" in PAGE
+            file = tmp_path_factory.mktemp("shown") / "knorm.py"
+            file.write_text(code, "utf-8")
+            name = "octavo." + path.removesuffix(".py").replace("/", ".")
+            spec = importlib.util.spec_from_file_location(name, file)
+            module = importlib.util.module_from_spec(spec)
+            patch.setitem(sys.modules, name, module)
+            spec.loader.exec_module(module)
+        yield
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
-    monkeypatch.setitem(METHODS, "sixteenth", lambda: Sixteenth)
+def registered(modules, monkeypatch):
+    """The method, by the line that the page shows."""
+    monkeypatch.setitem(METHODS, "knorm", eval(f"{{{LINE}}}", vars(methods))["knorm"])
+
+
+@pytest.mark.parametrize("kind", scorers.KEYS)
+def test_it_selects_as_its_twin(kind):
+    twin = eval(f"{{{TWIN}}}", vars(oracle))["knorm"]
+    scorers.check(method_class("knorm"), twin, Shape(64, 2), kind)
 
 
 def test_it_is_one_of_the_words_of_attention():
-    assert "sixteenth" in words()
-    shown = CliRunner().invoke(cli, ["ask", "x.txt", "?", "--attention", "fift"]).output
-    assert "sixteenth" in shown
+    assert "knorm" in words()
+    shown = CliRunner().invoke(cli, ["ask", "x.txt", "?", "--attention", "knor"]).output
+    assert "knorm" in shown
 
 
 def test_it_runs_a_model_and_reads_what_its_budget_says(tiny_model):
     tokens = np.random.default_rng(0).integers(97, 123, 700).tolist()
-    dense, own = (octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=0.5) for name in ("dense", "sixteenth"))
+    dense, own = (octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=0.5) for name in ("dense", "knorm"))
     for llama in (dense, own):
         llama.read(tokens)
         llama.context.bytes_read = 0
         llama.eval([65])
     share = own.context.bytes_read / dense.context.bytes_read
-    assert share == pytest.approx(0.5, abs=0.02), "counted, with a byte a row for the lookup"
+    assert share == pytest.approx(0.5, abs=0.02), "counted, with 4 bytes a row for the norms"
     assert np.isfinite(own.logits()).all()
     assert not np.array_equal(own.logits(), dense.logits())
-    tail = own.context.cache.tails[0]
-    assert tail.state["n_steps"] == 700 // 512 + 2
-    assert tail.chunk(0)[-64:].view(np.int64)[0] == CHUNK_ROWS
-    own.rewind(300)
-    assert own.context.cache.tails[0].chunk(1)[-64:].view(np.int64)[0] == 300 - CHUNK_ROWS
 
 
 def test_everything_is_read_with_a_budget_of_1(tiny_model):
     tokens = np.random.default_rng(1).integers(97, 123, 300).tolist()
     logits = []
-    for name in ("dense", "sixteenth"):
+    for name in ("dense", "knorm"):
         llama = octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=1.0)
         llama.eval(tokens)
         llama.eval([65])
@@ -141,7 +88,7 @@ def test_everything_is_read_with_a_budget_of_1(tiny_model):
 def test_it_answers_from_an_index_and_composes(tiny_model, tmp_path):
     document = tmp_path / "document.txt"
     document.write_text("Some words about nothing. " * 40)
-    for attention in ("sixteenth", "sixteenth+duo"):
+    for attention in ("knorm", "knorm+duo"):
         options = [
             "-m",
             str(tiny_model),
@@ -155,9 +102,9 @@ def test_it_answers_from_an_index_and_composes(tiny_model, tmp_path):
             "0",
         ]
         outcome = CliRunner().invoke(cli, ["ask", str(document), "What?", "-o", "json", *options])
-        if attention == "sixteenth":
+        if attention == "knorm":
             assert outcome.exit_code == 0, outcome.output
-            assert json.loads(outcome.stdout)["attention"] == "sixteenth"
+            assert json.loads(outcome.stdout)["attention"] == "knorm"
         else:
             assert "There is no plan" in outcome.output
 
@@ -172,34 +119,32 @@ def test_it_is_benchmarked(tiny_model, monkeypatch):
         "-n",
         "2",
         "--attention",
-        "dense,sixteenth",
+        "dense,knorm",
         "-o",
         "json",
     ]
     outcome = CliRunner().invoke(cli, command)
     assert outcome.exit_code == 0, outcome.output
     rows = {row["attention"]: row for row in json.loads(outcome.stdout)["results"]}
-    assert rows["sixteenth"]["bytes_read_per_token"] < rows["dense"]["bytes_read_per_token"]
+    assert rows["knorm"]["bytes_read_per_token"] < rows["dense"]["bytes_read_per_token"]
 
     monkeypatch.setattr(kernel_bench, "_BYTES", 1 << 24)
     monkeypatch.setattr(machine, "_BYTES", 1 << 20)
     for name, value in {"LENGTHS": (1024, 1024), "DENSE_SHAPES": ((64, 1),), "SPARSE_SHAPES": ((64, 1),)}.items():
         monkeypatch.setattr(kernel_bench, name, value)
-    own = [
-        case for case in kernel_bench.cases() if case.method in ("dense", "sixteenth") and case.shape.kv_type == "f16"
-    ]
+    own = [case for case in kernel_bench.cases() if case.method in ("dense", "knorm") and case.shape.kv_type == "f16"]
     monkeypatch.setattr(kernel_bench, "cases", lambda: iter(own))
     outcome = CliRunner().invoke(cli, ["bench", "--kernels", "-t", "1", "-o", "json"])
     assert outcome.exit_code == 0, outcome.output
-    assert "sixteenth" in {row["kernel"] for row in json.loads(outcome.stdout)["kernels"]}
+    assert "knorm" in {row["kernel"] for row in json.loads(outcome.stdout)["kernels"]}
 
 
 def test_it_is_evaluated_and_drawn(tiny_model, tmp_path):
     path = tmp_path / "eval.png"
-    what = ["--attention", "sixteenth", "--budgets", "0.5", "--depths", "300", "--samples", "2", "--plot", str(path)]
+    what = ["--attention", "knorm", "--budgets", "0.5", "--depths", "300", "--samples", "2", "--plot", str(path)]
     command = ["eval", "agreement", "-m", str(tiny_model), "--index-dir", str(tmp_path), *what, "-o", "json"]
     outcome = CliRunner().invoke(cli, command)
     assert outcome.exit_code == 0, outcome.output
-    [row] = [row for row in json.loads(outcome.stdout)["results"] if row["attention"] == "sixteenth"]
+    [row] = [row for row in json.loads(outcome.stdout)["results"] if row["attention"] == "knorm"]
     assert row["bytes_read_share"] == pytest.approx(0.5, rel=0.1), "the budget was matched"
     assert path.stat().st_size > 10_000

@@ -1,0 +1,174 @@
+"""Select the items that score highest: what follows from scores, for methods that only score.
+
+An item is a row of the tail, or a page: `item_rows` neighbouring rows, a divisor of CHUNK_ROWS. A method's `score` hook
+writes a score of each item for each query head. Each query head's scores become shares by a softmax over all items, and
+the sums of the shares count, so that no head's scale outweighs another's. Or each query head selects items for itself,
+and attends to those.
+
+Where a query head's softmax is NaN, everything is attended, so that the NaN reaches the output. It is NaN where a score
+is NaN or inf, and where all are -inf.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import float32, int64
+
+from ..attend.head import ANY_ORDER, head_at
+from ..attend.spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
+from ..methods.dense import select_all
+from ..numba_support.compile import LANES, kernel
+from ..numba_support.memory import read_float
+from ..numba_support.views import array_at, record_at
+from .scores import choices_of, fill, importance_address, list_address, scores_address, sum_attention
+from .top_k import list_top
+
+#: What `select_top` reads: the first fields of the STATE of a method that has this hook.
+SELECTION = np.dtype(
+    [
+        ("n_selected", "i8"),  # items to select, for all query heads of the group
+        ("n_own", "i8"),  # most items that a query head selects for itself; 0 if the group selects together
+        ("n_recent", "i8"),  # newest items that are always among them
+        ("item_rows", "i8"),  # rows of an item
+        ("item_bytes", "i8"),  # bytes that the score of an item reads
+    ]
+)
+
+
+@kernel
+def select_top(shape, head_address, query, n_tokens, spans_address):
+    """Select the items that score highest: a `select` hook (see hooks.py).
+
+    A batch of more than one token attends to everything.
+    """
+    if n_tokens > 1:
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    head, spans = head_at(head_address), spans_to_fill(spans_address)
+    state = record_at(head.state, SELECTION)
+    n_items = -(-head.n_tail // state.item_rows)
+    sum_attention(shape, head, n_items)
+    if math.isnan(read_float(importance_address(head))):  # all are NaN
+        return select_all(shape, head_address, query, n_tokens, spans_address)
+    head.bytes_read += n_items * state.item_bytes
+    if state.n_own > 0:
+        choose_best(shape, head, n_items, state.n_recent, state.n_own, state.n_selected)
+        return add_choices(shape, head, n_items, state.item_rows, spans)
+    n_listed = list_best(shape, head, n_items, state.n_recent, state.n_selected)
+    if state.item_rows == 1:
+        return add_listed_rows(shape, head, list_address(shape, head), n_listed, spans, 0)
+    items, n_spans = array_at(list_address(shape, head), (n_listed,), np.int32), 0
+    for i in range(n_listed):
+        n_spans = _add_item(shape, head, int64(items[i]), state.item_rows, spans, n_spans, ALL_HEADS)
+    return n_spans
+
+
+@kernel
+def list_best(shape, head, n_items, n_recent, n_selected):
+    """List the items of most importance, rising: n_selected of them, the n_recent newest among them.
+
+    `sum_attention` has computed the importance. Returns how many items the head's list has.
+    """
+    importance = importance_address(head)
+    _take_recent(importance, n_items, n_recent)
+    return list_top(importance, -(-n_items // LANES) * LANES, max(n_selected, n_recent), list_address(shape, head))
+
+
+@kernel
+def choose_best(shape, head, n_items, n_recent, n_own, n_all):
+    """Have each query head choose the items that it scores highest, as `choose_apart`, the newest among them."""
+    for g in range(shape.group):
+        _take_recent(scores_address(head, g), n_items, n_recent)
+    choose_apart(shape, head, -(-n_items // LANES) * LANES, n_own, n_all)
+
+
+@kernel
+def _take_recent(numbers, n_items, n_recent):
+    """Make the newest of n_items f32 at an address the largest, and what fills up their last vector the smallest."""
+    fill(numbers, max(n_items - n_recent, 0), n_items, float32(np.inf))
+    fill(numbers, n_items, -(-n_items // LANES) * LANES, float32(-1))
+
+
+@kernel
+def add_choices(shape, head, n_items, item_rows, spans):
+    """Append the items that query heads chose, for these alone. Returns the number of spans."""
+    choices, n_spans = choices_of(head), 0
+    for item in range(n_items):
+        if choices[item] != 0:
+            is_all = choices[item] == (int64(1) << shape.group) - 1
+            heads = ALL_HEADS if is_all else choices[item]
+            n_spans = _add_item(shape, head, item, item_rows, spans, n_spans, heads)
+    return n_spans
+
+
+@kernel
+def _add_item(shape, head, item, item_rows, spans, n_spans, heads):
+    """Append the rows of an item, for some query heads. Returns the number of spans."""
+    first = item * item_rows
+    last = min(first + item_rows, head.n_tail)
+    return add_tail_rows(shape, head, first, last, ANY_ORDER, 0, spans, n_spans, heads)
+
+
+@kernel
+def choose_apart(shape, head, n, n_own, n_all):
+    """Have each query head choose the items that it scores highest: n_own of them, or fewer, so that n_all do for all.
+
+    If they have to choose fewer, all choose as many, or the first query heads one more. Each chooses one at least.
+
+    Parameters
+    ----------
+    shape : Shape
+        Sizes of the kernel.
+    head : HEAD record
+        The head. Its choices are written, in the place of importance and sizes, and its list.
+    n : int64
+        Items, a multiple of LANES. Those that are scored below 0, or NaN, are never chosen.
+    n_own : int64
+        Most items that a query head chooses.
+    n_all : int64
+        Most items that are chosen by any of them.
+
+    Returns
+    -------
+    int64
+        Items that are chosen by any of them.
+    """
+    count = _choose_top(shape, head, n, n_own)
+    if count <= n_all:
+        return count
+    low, high = max(n_all // shape.group, 1), n_own  # so many each are not too many, so many are
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _choose_top(shape, head, n, middle) <= n_all:
+            low = middle
+        else:
+            high = middle
+    count = _choose_top(shape, head, n, low)
+    for g in range(shape.group):
+        if count < n_all:
+            count += _add_choices(shape, head, g, n, low + 1)
+    return count
+
+
+@kernel
+def _choose_top(shape, head, n, k):
+    """Have each query head choose the k of n items that it scores highest. Returns how many items are chosen."""
+    choices, count = choices_of(head), 0
+    for i in range(n):
+        choices[i] = 0
+    for g in range(shape.group):
+        count += _add_choices(shape, head, g, n, k)
+    return count
+
+
+@kernel
+def _add_choices(shape, head, g, n, k):
+    """Have query head g choose the k of n items that it scores highest. Returns how many no other has chosen."""
+    listed, choices, n_new = list_address(shape, head), choices_of(head), 0
+    n_chosen = list_top(scores_address(head, g), n, k, listed)
+    items = array_at(listed, (n_chosen,), np.int32)
+    for i in range(n_chosen):
+        n_new += choices[items[i]] == 0
+        choices[items[i]] |= int64(1) << g
+    return n_new
