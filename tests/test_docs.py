@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 
-import numpy as np
 import pytest
 from helpers.product import ROOT
-
-import octavo
-from octavo.runtime.methods import METHODS
 
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -24,7 +18,7 @@ MAX_README_LINES = 150
 #: How the name of a file or folder of ours looks, in backticks: it has a slash, or an ending of ours.
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|metal))`")
 #: What looks like a path and is none of ours: placeholders, the files of an example, and what make installs.
-FOREIGN = re.compile(r"NAME|TASK|MODEL|strided|^\./|^\.venv/|^~")
+FOREIGN = re.compile(r"NAME|TASK|MODEL|knorm|^\./|^\.venv/|^~")
 
 
 def name(path):
@@ -75,32 +69,3 @@ def test_readme_is_short_and_links_every_page():
     text = README.read_text("utf-8")
     assert len(text.splitlines()) <= MAX_README_LINES
     assert [name(page) for page in DOCS if f"]({name(page)}" not in text] == []
-
-
-@pytest.fixture
-def strided(tmp_path, monkeypatch):
-    """Register the method that docs/architecture.md shows, as if its two files lay in their folders."""
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    for folder in ("cpu_kernels", "runtime"):
-        [code] = re.findall(rf"`{folder}/methods/strided\.py`:\n\n```python\n(.*?)^```", text, re.M | re.S)
-        path = tmp_path / folder / "strided.py"
-        path.parent.mkdir()
-        path.write_text(code, "utf-8")
-        spec = importlib.util.spec_from_file_location(f"octavo.{folder}.methods.strided", path)
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
-    monkeypatch.setitem(METHODS, "strided", lambda: module.Strided)
-
-
-def test_method_of_architecture_runs(strided, tiny_model):
-    tokens = np.random.default_rng(0).integers(97, 123, 700).tolist()
-    n_read = {}
-    for attention in ("dense", "strided"):
-        llama = octavo.Llama(tiny_model, n_ctx=1024, attention=attention, budget=0.25)
-        llama.eval(tokens)
-        llama.context.bytes_read = 0
-        llama.eval([65])
-        assert np.isfinite(llama.logits()).all()
-        n_read[attention] = llama.context.bytes_read
-    assert n_read["strided"] / n_read["dense"] == (64 + 64 + 701 - 512) / 701

@@ -34,7 +34,17 @@ ORDER = (
 MAX_LINES = 450
 
 #: Modules in a `methods` folder that belong to no single method.
-SHARED_METHOD_MODULES = {"__init__", "auto", "budgets", "method", "compose", "parameters", "layer_budgets", "scorer"}
+SHARED_METHOD_MODULES = {
+    "__init__",
+    "auto",
+    "budgets",
+    "method",
+    "compose",
+    "parameters",
+    "layer_budgets",
+    "scorer",
+    "select_top",
+}
 #: Generic modules that may name a method: DuoAttention finds retrieval heads by what streaming attention loses.
 NAMED_METHODS = {("convert/plan/heads.py", "streaming")}
 

@@ -30,7 +30,7 @@ from ..numba_support.views import array_at
 from ..rows.rotation import width
 from ..rows.rows import dot, load_row
 from ..select.scores import ITEMS_STEP, scores_address, share_of
-from ..select.select_top import select_top
+from .select_top import select_top
 
 #: Rows of a page (Quest, section 4.2).
 PAGE_ROWS = 16

@@ -57,8 +57,8 @@ from ..rows.rows import widen_row
 from ..select.components import choose_apart as choose_components_apart
 from ..select.components import choose_together, list_chosen, weigh
 from ..select.scores import choices_of, fill, importance_address, list_address, scores_address, scores_of, sum_attention
-from ..select.select_top import add_choices, choose_best, list_best
 from .dense import select_all
+from .select_top import add_choices, choose_best, list_best
 
 #: What a head keeps besides its rows and their extras.
 STATE = np.dtype(

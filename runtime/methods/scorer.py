@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.methods.select_top import SELECTION
 from ...cpu_kernels.select.scores import padded
-from ...cpu_kernels.select.select_top import SELECTION
 from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_READ, Heads, Keeps, Method

@@ -10,11 +10,11 @@ from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_by
 from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
+from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
 from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
-from octavo.cpu_kernels.select.select_top import SELECTION
 from octavo.runtime.document.stored_rows import as_floats
 
 

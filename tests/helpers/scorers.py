@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.attend.head import HEAD
-from octavo.cpu_kernels.select.select_top import select_top
+from octavo.cpu_kernels.methods.select_top import select_top
 from octavo.runtime.methods.method import Heads
 
 

@@ -16,6 +16,7 @@ from helpers.kernel_inputs import SAME, address, relative_error
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest, sparq, squeezed2
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages
+from octavo.cpu_kernels.methods.select_top import select_top
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.methods.squeezed import (
     BATCH_MEAN,
@@ -28,7 +29,6 @@ from octavo.cpu_kernels.methods.squeezed import (
 )
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.numba_support.compile import Shape
-from octavo.cpu_kernels.select.select_top import select_top
 from octavo.cpu_kernels.select.tail_clusters import RECENT
 
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")

@@ -18,12 +18,12 @@ from numba import float32, int64
 
 from ..attend.head import ANY_ORDER, head_at
 from ..attend.spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
-from ..methods.dense import select_all
 from ..numba_support.compile import LANES, kernel
 from ..numba_support.memory import read_float
 from ..numba_support.views import array_at, record_at
-from .scores import choices_of, fill, importance_address, list_address, scores_address, sum_attention
-from .top_k import list_top
+from ..select.scores import choices_of, fill, importance_address, list_address, scores_address, sum_attention
+from ..select.top_k import list_top
+from .dense import select_all
 
 #: What `select_top` reads: the first fields of the STATE of a method that has this hook.
 SELECTION = np.dtype(

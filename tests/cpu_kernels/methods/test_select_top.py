@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.attend.head import HEAD
+from octavo.cpu_kernels.methods.select_top import choose_apart
 from octavo.cpu_kernels.numba_support.compile import Shape
 from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
-from octavo.cpu_kernels.select.select_top import choose_apart
 
 
 @settings(max_examples=200, deadline=None)
