@@ -2,7 +2,7 @@
 
 import json
 import os
-import shutil
+import runpy
 import subprocess
 import sys
 
@@ -10,6 +10,8 @@ import pytest
 from helpers import talking_model
 from helpers.pdf_files import PdfWriter
 from helpers.product import ROOT
+
+import octavo
 
 EXAMPLES = ROOT / "examples"
 ISLAND = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel. "
@@ -43,10 +45,19 @@ def test_ask_a_pdf(pdf, model):
     assert run("ask_a_pdf.py", pdf, QUESTION, model) == f"{talking_model.ANSWER}\n"
 
 
-@pytest.mark.slow
-def test_ask_a_pdf_names_a_page(pdf, real_model, tmp_path):
-    model = shutil.copy(real_model, tmp_path)  # the index lands beside it
-    assert "\npage 2: " in run("ask_a_pdf.py", pdf, "Which ship does the second page name?", model)
+@pytest.mark.parametrize(
+    ("script", "function", "kind", "shown"),
+    [
+        ("ask_a_pdf.py", "ask", octavo.Document, "page 2: A ship."),
+        ("folder_with_sources.py", "ask_each", octavo.Collection, "- line 7, Island: A ship."),
+    ],
+)
+def test_scripts_show_sources(script, function, kind, shown, pdf, model, monkeypatch, capsys):
+    passage = octavo.Passage(quote="A ship.", share=0.5, start=0, stop=7, line=7, page="2", heading="Island")
+    monkeypatch.setattr(kind, "sources", lambda self: [passage])
+    first, second = (pdf, QUESTION) if function == "ask" else ([QUESTION], pdf.parent)
+    runpy.run_path(str(EXAMPLES / script))[function](first, second, model)
+    assert capsys.readouterr().out.endswith(f"\n{shown}\n")
 
 
 def test_folder_with_sources(tmp_path, model):
