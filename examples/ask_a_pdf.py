@@ -1,6 +1,6 @@
 """Ask a PDF a question, and print the passages that the answer comes from, with their pages.
 
-python ask_a_pdf.py report.pdf "What did the auditors object to?" [model.gguf]
+python ask_a_pdf.py encyclopedia.pdf "What is the name of the latest epoch?" [model.gguf]
 
 The first time, the model reads the PDF and octavo keeps an index beside the model. Later questions start at once.
 """
