@@ -34,7 +34,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """A progress that nobody sees."""
+    """A progress that shows nothing."""
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Ignore the task."""
@@ -74,7 +74,7 @@ class ProgressOfMany(Protocol):
         Returns
         -------
         DocumentProgress
-            Is told how far it is.
+            Receives how far it is.
         """
 
 
@@ -129,9 +129,9 @@ def of_many(progress: Progress | ProgressOfMany, n_at_once: int) -> ProgressOfMa
     Parameters
     ----------
     progress : Progress or ProgressOfMany
-        What is told in the end. A `ProgressOfMany` is returned as it is.
+        What receives the progress in the end. A `ProgressOfMany` is returned as it is.
     n_at_once : int
-        How many documents are read at once: of several, only their number is told.
+        How many documents are read at once: of several, it receives only their number.
     """
     if isinstance(progress, ProgressOfMany):
         return progress

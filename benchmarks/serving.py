@@ -214,7 +214,7 @@ def _call(port: int, method: str, path: str, body: bytes | None = None, kind: st
 
 def ask_all(server: Server, n_at_once: int, n_answer: int, number: int) -> list[Answer]:
     """Ask other questions than in other rounds, all at once."""
-    questions = [f"What is said of {_SUBJECTS[i % 16]} in chapter {number + 2}?" for i in range(n_at_once)]
+    questions = [f"What does the text say of {_SUBJECTS[i % 16]} in chapter {number + 2}?" for i in range(n_at_once)]
     with ThreadPoolExecutor(n_at_once) as pool:
         return list(pool.map(lambda question: ask(server, question, n_answer), questions))
 

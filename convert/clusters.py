@@ -38,7 +38,7 @@ class ClusterSettings:
         Coarse centroids per key; 1 % in the paper.
     keys : str
         "raw": K-means runs over keys as they are, segment by segment; "normalised": over keys of length 1, and over all
-        of them at once, as in the paper. Centroids are means of keys as they are in any case.
+        of them at once, as in the paper. Centroids are always means of the keys as they are.
     exact_last : int
         Number of last tokens that are always attended; thresholds are measured on their queries.
     exact_first : int

@@ -1,6 +1,6 @@
 """Build the index of a document in a folder: read, cluster, calibrate, write.
 
-Each part is written as soon as it is complete, so that an interrupted build goes on where it stopped: the keys and
+Each part is written as soon as it is complete, so that an interrupted build resumes where it stopped: the keys and
 values of what is read, in pieces; then each clustered layer; then what is measured on all layers. When all parts are
 there, the folder gets its manifest and its name. A part that is not as it was written is made again, and an index that
 is not becomes such a build.
@@ -236,7 +236,7 @@ class IndexBuilder:
         self._finish(layers, queries, start)
 
     def _is_there(self) -> bool:
-        """Return whether the index can be opened. What is whole of one that cannot, goes on as a build."""
+        """Return whether the index can be opened. If it cannot, a build resumes from its whole parts."""
         try:
             if self.path.exists():
                 open_index(self.path, self.library.model_hash)
@@ -420,7 +420,7 @@ class IndexBuilder:
 
 def _import_clustering() -> None:
     """Import scikit-learn while the model reads: it takes a second. At Ctrl-C, an import may fail half-way."""
-    with suppress(Exception):  # what is really wrong with it is said where it is used
+    with suppress(Exception):  # its use reports what is wrong
         importlib.import_module("sklearn.cluster")
 
 

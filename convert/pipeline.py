@@ -1,7 +1,7 @@
 """From text to index, step by step: tokens -> read -> cluster (or keep whole) -> calibrate.
 
 The steps work on the cache of a loaded model, in memory. index.py puts files between them, so that an interrupted build
-goes on; evaluation takes them as they are. The last step is `calibrate`, in calibrate.py.
+continues; evaluation takes them as they are. The last step is `calibrate`, in calibrate.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .clusters import ClusterSettings, cluster_layers, whole_layer
 #: Ways to read a document: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
-#: Characters for each token of the context that are tokenized in any case; and how many samples of how many characters
+#: Characters for each token of the context that are always tokenized; and how many samples of how many characters
 #: tell how long a longer text is.
 _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 
@@ -133,7 +133,7 @@ def covers_by(prefill: str, llama: Llama) -> float:
     Raises
     ------
     OctavoError
-        There is no such way.
+        The name is unknown.
     """
     if prefill not in PREFILLS:
         raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{prefill}'.")
@@ -152,7 +152,7 @@ def read(
     tokens : sequence of int
         Tokens to evaluate, in order.
     progress : Progress
-        Is told of each batch; its task has started.
+        Receives each batch; its task has started.
     n_queries : int
         Number of last tokens whose queries are captured, at most one batch; 0 for none.
     covers : float
@@ -195,7 +195,7 @@ def cluster(
     settings : ClusterSettings
         How to cluster.
     progress : Progress
-        Is told of each layer when the caller asks for the next one.
+        Receives each layer when the caller asks for the next one.
     n_jobs : int
         Number of threads.
     missing : sequence of int, optional

@@ -73,7 +73,7 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     Raises
     ------
     OctavoError
-        The file is no text, or its encoding cannot be told.
+        The file is not text, or its encoding cannot be determined.
     """
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
@@ -100,7 +100,7 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     try:
         return content.decode(guessed), (f"{name} is read as {guessed}: save it as UTF-8 if that is wrong.",)
     except UnicodeDecodeError as problem:
-        raise OctavoError(f"{where} It begins as {guessed}, but goes on otherwise: save it as UTF-8.") from problem
+        raise OctavoError(f"{where} It begins as {guessed}, but continues otherwise: save it as UTF-8.") from problem
 
 
 def looks_like_text(beginning: bytes) -> bool:
@@ -115,7 +115,7 @@ def looks_like_text(beginning: bytes) -> bool:
 
 def _no_text(name: str) -> OctavoError:
     """Return the error that says what octavo reads."""
-    return OctavoError(f"{name} is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")
+    return OctavoError(f"{name} is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")
 
 
 def is_damaged_utf_8(content: bytes) -> bool:

@@ -204,7 +204,7 @@ def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tu
         for position, block in enumerate(page):
             written = _block(block, words, levels.get(id(block)))
             joins = position == 0 and block.kind == "text" and parts and _is_open(parts[-1]) and written[:1].islower()
-            if joins:  # a paragraph goes on over the page
+            if joins:  # a paragraph continues on the next page
                 before = parts.pop()
                 length -= len(before)
                 start = _joined([before.rstrip("\n")], words)

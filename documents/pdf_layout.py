@@ -185,7 +185,7 @@ def _runs_on(line: Line, after: Line, leading: float) -> bool:
 
 
 def _in_text(made: Sequence[Block], line: Line, after: Line | None, leading: float) -> bool:
-    """Return whether a line is bold amid a paragraph, or begins one or a caption, so that it is no heading."""
+    """Return whether a line is bold amid a paragraph, or begins one or a caption, so that it is not a heading."""
     if line.text.endswith("-") or _CAPTION.match(line.text):
         return True
     before = made[-1].lines[-1] if made and made[-1].kind == "text" else None

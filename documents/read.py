@@ -43,7 +43,7 @@ _OTHER_ARCHIVES = {
     "content.xml": "an OpenDocument file: save it as DOCX or PDF",
 }
 
-#: How files begin that are no text, and what to do with them.
+#: How files begin that are not text, and what to do with them.
 _OTHER_KINDS = {
     b"\xd0\xcf\x11\xe0": "an old Word, Excel or PowerPoint file: save it as DOCX or PDF",
     b"{\\rtf1": "RTF: save it as DOCX or PDF",
@@ -153,7 +153,7 @@ def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> 
         beginning = pipe.read(1)
     if beginning == b"":
         pipe.close()
-        raise OctavoError(f"{name} is a pipe that nobody writes to: start what writes first.")
+        raise OctavoError(f"{name} is a pipe without a writer: start the writer first.")
     os.set_blocking(descriptor, True)
     return _Rest(beginning or b"", pipe)
 

@@ -20,7 +20,7 @@ def read_text(content: bytes, name: str) -> Document:
     Raises
     ------
     OctavoError
-        The file is no text, or its encoding cannot be told.
+        The file is not text, or its encoding cannot be determined.
     """
     text, notices = decode(content, name)
     return document_of(text, notices=notices)

@@ -36,7 +36,7 @@ def read_bandwidth(gpu: Gpu, n_bytes: int) -> float:
     """
     memory = SharedMemory(gpu)
     data, out = memory.allocate(n_bytes), memory.new((_GROUPS * _THREADS,), np.uint32)
-    data[:] = 0  # the system maps pages that nobody wrote to one page of zeros
+    data[:] = 0  # the system maps pages that were not written one page of zeros
     count = np.uint32(n_bytes // 16).tobytes()
 
     def encode(encoder: Any) -> None:

@@ -180,7 +180,7 @@ def test_wrong_files_are_told(path, how, tmp_path):
     with pytest.raises(octavo.OctavoError, match="is not a GGUF model"):
         octavo.open_document(path, **how | {"model": path})
     (tmp_path / "binary.txt").write_bytes(b"\xfa\x81\0\x9c")
-    with pytest.raises(octavo.OctavoError, match=r"^binary\.txt is no text: octavo reads"):
+    with pytest.raises(octavo.OctavoError, match=r"^binary\.txt is not text: octavo reads"):
         octavo.index_documents([tmp_path / "binary.txt"], how["model"], index_dir=how["index_dir"])
     assert not how["index_dir"].exists()  # refused before the model is loaded
 
@@ -192,7 +192,7 @@ def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
         octavo.index_documents(named, how["model"], index_dir=how["index_dir"])
     assert str(raised.value).splitlines() == [
         "2 of 3 documents could not be indexed, the others are:",
-        "- binary.txt is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.",
+        "- binary.txt is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.",
         f"- The document {tmp_path}/missing.txt cannot be opened: No such file or directory.",
     ]
     assert [outcome.name for outcome in raised.value.outcomes] == ["binary.txt", "island.txt", "missing.txt"]

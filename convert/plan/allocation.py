@@ -3,7 +3,7 @@
 The sensitivity of a layer is the change of the model's last hidden states when this layer alone sees an eighth of the
 text: sinks and a recent window. Budgets in proportion to a power of it are tried on texts that it was not measured on,
 with each method as it is used: over an index, a token at a time. A method gets those that are better than equal budgets
-both where the text is repeated and where it goes on as prose; else its layers get equal budgets.
+both where the text is repeated and where it continues as prose; else its layers get equal budgets.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Kept:
     path : Path, optional
         JSON file of the numbers by name; None to keep them in memory.
     progress : Progress
-        Is told of each measured number.
+        Receives each measured number.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Kept:
 
 
 def prose_text(haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
-    """Make a text that goes on as it began: its last tokens are compared, and none of them was there before.
+    """Make a text that continues as it began: its last tokens are compared, and none of them was there before.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Try heads, layers and budgets on a Dask cluster: each trial is a task, and so are all checks of one method.
 
-The client makes the texts and sends them, and keeps the figures that workers return, from which it goes on as if it had
-measured them itself.
+The client makes the texts and sends them, and keeps the figures that workers return, from which it continues as if it
+had measured them itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def trial_workers(
     n_threads : int, optional
         Threads of a trial; by default the trials on a machine share its cores.
     notice : callable
-        Is told how many workers there are.
+        Receives the number of workers.
 
     Yields
     ------
@@ -165,7 +165,7 @@ class TrialWorkers:
 
 
 def _ignore(name: str, message: Message) -> None:
-    """Pass over what is said of a trial."""
+    """Ignore the messages of a trial."""
 
 
 class MeasureTrials(ModelWork):

@@ -54,7 +54,7 @@ LEAST_ACCURACY = 0.5
 #: Streaming heads see so many times the recent tokens that they were found with. Texts are longer in use.
 RECENT = 2
 
-#: The name of the text that goes on as it began, beside PASSKEYS and REPETITION.
+#: The name of the text that continues as it began, beside PASSKEYS and REPETITION.
 PROSE = "prose"
 
 
@@ -172,7 +172,7 @@ class Profiler:
         Parameters
         ----------
         workers : TrialWorkers, optional
-            What tries heads, layers and budgets in place of this process, which reads the texts in any case.
+            What tries heads, layers and budgets in place of this process, which always reads the texts.
 
         Returns
         -------

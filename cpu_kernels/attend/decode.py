@@ -86,7 +86,7 @@ def decode_scratch_bytes(shape: Shape) -> int:
 def list_rows(shape, spans, at, row, count, keys, values):
     """Write the addresses of the next rows into a list of keys and a list of values.
 
-    If the rows do not fill the lists, the list of keys goes on with values, which are needed next, and the list of
+    If the rows do not fill the lists, the list of keys continues with values, which are needed next, and the list of
     values with copies of its last address.
 
     Parameters
@@ -131,7 +131,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
         row += taken
         if row == span.n_rows:
             at, row = at + 1, 0
-    if 0 < n < BLOCK:  # a full list goes on in the next list, which lies behind it
+    if 0 < n < BLOCK:  # a full list continues in the next list, which lies behind it
         fill_list(values, n, BLOCK)
         copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
     return at, row, heads

@@ -132,7 +132,7 @@ def score_codes(shape, head_address, query, part, n_parts):
         start, end = number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, head.n_tail)
         n_own = min(max(n_blocks - number * BLOCKS, 0), BLOCKS)
         _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blocks)
-        if number == 0:  # what is attended in any case counts by its exact scores
+        if number == 0:  # rows that are always attended count by their exact scores
             dot(shape, exact, tail_key(shape, head, 0), SINKS, scores_address(head, 0), head.scratch_items)
         row = max(n_blocks * BLOCK_ROWS, start)
         if row < end:

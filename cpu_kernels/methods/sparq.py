@@ -63,7 +63,7 @@ from .select_top import add_choices, choose_best, list_best
 #: What a head keeps besides its rows and their extras.
 STATE = np.dtype(
     [
-        ("n_rows", "i8"),  # rows to select; all, and nothing is scored, if there are no more
+        ("n_rows", "i8"),  # rows to select; if there are no more, all, without scoring
         ("n_recent", "i8"),  # newest rows that are always among them
         ("n_components", "i8"),  # of a query that score rows
         ("reallocates", "i8"),  # whether the attention of the other rows goes to the mean value

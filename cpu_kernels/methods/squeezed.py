@@ -20,7 +20,7 @@ looked up with the document's; or, by the rule EXACT_TAIL, all of the tail is at
 may be clustered chunks that are not due yet in a sequence of that length: all of their rows are attended.
 
 One rule says what the denominator runs over: the keys that the lookup chooses from, those in clusters, wherever they
-lie. Keys that are attended in any case take no part. So with EXACT_TAIL it runs over the document's clusters alone, as
+lie. Keys that are always attended take no part. So with EXACT_TAIL it runs over the document's clusters alone, as
 in the paper, and a cluster's S_i does not depend on whether it lies in the document or in the tail.
 
 The items of the head's scratch are clusters (see cluster_items.py).

@@ -36,7 +36,9 @@ def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
     sizes = sorted({(shape.head_dim, shape.group, shape.kv_type) for shape in shapes})
     job = json.dumps([names, sizes])
     done = cache_folder() / f"compiled-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
-    if not keeps_kernels() or done.exists() or getattr(sys, "frozen", False):  # a frozen application is no interpreter
+    if (
+        not keeps_kernels() or done.exists() or getattr(sys, "frozen", False)
+    ):  # a frozen application is not an interpreter
         return
     command = [sys.executable, "-P", "-m", __name__, job, str(done)]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)

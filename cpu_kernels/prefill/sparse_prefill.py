@@ -5,7 +5,7 @@ sampled tokens take turns in two halves, and each half chooses for the other: a 
 certain share of the attention of either half, and that share is the largest with which the blocks that one half chose
 hold the share that is asked for of the other half's attention. So where tokens attend to places of their own, which no
 sample foresees, the halves disagree, and the group reads more, if need be everything. The first block, which holds the
-sink tokens, and those nearest to a group are read in any case.
+sink tokens, and those nearest to a group are always read.
 
 MInference (Jiang et al. 2024, arXiv 2407.02490) and XAttention (Xu et al. 2025, arXiv 2503.16428) choose blocks by a
 sample of the scores, too: of the last queries for all others, and of scores along antidiagonals. That the choice is

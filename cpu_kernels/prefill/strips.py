@@ -126,7 +126,7 @@ def load_values(shape, base, listed, row, n, rough, room):
 
 @kernel
 def score_strip_of(shape, strip, n, rough, room):
-    """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which nobody reads."""
+    """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which are not read."""
     if shape.on_words and rough:
         for row in range(0, n, TILE_ROWS):
             keys, scores = room.keys + row * shape.head_dim * 2, room.scores + row * TILE * 4
@@ -140,7 +140,7 @@ def score_strip_of(shape, strip, n, rough, room):
 def score_block(shape, keys, queries, n, rough, scores):
     """Compute scores[r] = keys[r] . queries for n rows of keys and the queries of a strip, all at addresses.
 
-    It may compute some rows more, which nobody reads.
+    It may compute some rows more, which are not read.
     """
     if shape.on_amx:
         score_strip(shape, keys, queries, scores, rough)

@@ -15,7 +15,7 @@ The sums are written in vector IR and unrolled over `Shape`, so that accumulator
 
 A list of rows is an array of their addresses, so that scattered rows cost what neighbours cost. While a sum computes,
 it prefetches the rows that come AHEAD bytes later in its list: a core that requests only what it needs next waits for
-memory most of the time (see README.md). A list therefore goes on, after the rows to sum, with rows needed after them.
+memory most of the time (see README.md). A list therefore continues, after the rows to sum, with rows needed after them.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def dot_listed(shape, query, listed, n_rows, scores, stride):
     query : int64
         Address that `load_query` returned.
     listed : int64
-        Address of the addresses of the rows, int64. The list goes on for `rows_ahead` rows.
+        Address of the addresses of the rows, int64. The list continues for `rows_ahead` rows.
     n_rows : int64
         Number of rows.
     scores : int64
@@ -246,7 +246,7 @@ def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any
     stride : int64
         Elements from the weights of one query head to those of the next.
     listed : int64
-        Address of the addresses of the rows, int64. The list goes on for `rows_ahead` rows.
+        Address of the addresses of the rows, int64. The list continues for `rows_ahead` rows.
     n_rows : int64
         Number of rows.
     out : int64

@@ -1,8 +1,8 @@
 """What lookups in clusters share, in one level and in two: a head's state, its items, what it leaves to an estimate.
 
 The items of the head's scratch are the document's clusters, up to a multiple of ITEMS_STEP, and then ITEMS_STEP items
-for each clustered chunk of the tail. Items that are no cluster have no keys, and take no part. methods/squeezed.py says
-what is selected.
+for each clustered chunk of the tail. Items that are not clusters have no keys, and take no part. methods/squeezed.py
+says what is selected.
 """
 
 from __future__ import annotations

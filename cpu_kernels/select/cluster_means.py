@@ -3,9 +3,9 @@
 A cluster of N rows whose mean key is C is expected to weigh N exp(q . C) (1 + v / 2), where v is the variance of q . k
 among them. A centroid's score alone says too little, because the mean of exp is above exp of the mean. 1 + v / 2 is the
 mean of exp(q . (k - C)) to second order; exp(v / 2), the mean if scores were normal, is far too much where v is large.
-The output takes half of the correction, 1 + v / 4: more of a mean value is no gain where few of its rows matter. v is
-a sum over columns, of q^2 times the variance of keys within clusters: one spread for all clusters of a document, of its
-coarse level, or of a chunk. To know each cluster's own makes no difference (docs/methods.md).
+The output takes half of the correction, 1 + v / 4: more of a mean value gains nothing where few of its rows matter. v
+is a sum over columns, of q^2 times the variance of keys within clusters: one spread for all clusters of a document, of
+its coarse level, or of a chunk. To know each cluster's own makes no difference (docs/methods.md).
 
 Mean values are q8_0 rows (see rows.py), whatever the stored values are, and spreads f32.
 """

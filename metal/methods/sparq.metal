@@ -19,7 +19,7 @@ inline device const SparqState &sparq_state(device const Head &head) {
 }
 
 // A chunk's extras: the sums of its keys and of their squares, (2, HEAD_DIM) f32; the sum of its values, (HEAD_DIM) f32;
-// and a copy of its keys: of q8_0 the scales of the rows, (CHUNK_ROWS) f16, and in any case the keys transposed,
+// and a copy of its keys: of q8_0 the scales of the rows, (CHUNK_ROWS) f16, and always the keys transposed,
 // (HEAD_DIM, CHUNK_ROWS) f16 or int8 (see cpu_kernels/rows/columns.py).
 inline device float *moments_of(device uchar *chunk) {
     return reinterpret_cast<device float *>(extras_of(chunk));

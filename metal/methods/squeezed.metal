@@ -1,7 +1,7 @@
 // Squeezed: the clusters of keys that matter. See cpu_kernels/methods/squeezed.py. A batch attends to everything.
 //
 // The document's clusters are the first items of a head's scratch. The clusters of the tail's chunks begin at the next
-// multiple of ITEMS_STEP, and each chunk's take ITEMS_STEP items. Items that are no cluster have no size.
+// multiple of ITEMS_STEP, and each chunk's take ITEMS_STEP items. Items that are not clusters have no size.
 
 constant constexpr uint ITEMS_STEP = 16;      // as in cpu_kernels/select/scores.py
 constant constexpr uint CHUNK_CLUSTERS = 13;  // as in cpu_kernels/select/tail_clusters.py

@@ -108,7 +108,7 @@ def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spa
 
 
 def private_bytes() -> int:
-    """Return the memory of this process that is no file's."""
+    """Return the memory of this process that belongs to no file."""
     used = psutil.Process().memory_info()
     return int(used.rss - getattr(used, "shared", 0))
 
@@ -144,7 +144,7 @@ def _of_cgroup(own: Path, mount: str, limit: str, usage: str, of_files: tuple[st
     root = _CGROUPS / mount
     for group in [root / own, *(root / parent for parent in own.parents)]:
         with suppress(OSError, ValueError):
-            most = int((group / limit).read_text())  # "max" is no number
+            most = int((group / limit).read_text())  # "max" is not a number
             statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
             taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
             left = most - int((group / usage).read_text()) + taken_back

@@ -2,7 +2,7 @@
 
 By itself the system reads ahead around each page that is touched. For a batch, which reads all of a document, that is
 right. For a token, which selects rows all over it, most of that is never used, and drives what is used out of memory
-where that does not hold the whole document. So for a token it is told not to, and the step asks for what it selects
+where that does not hold the whole document. So for a token octavo turns that off, and the step asks for what it selects
 (cpu_kernels/attend/read_ahead.py).
 
 That costs a step some hundredths of its time. So it is done only after a step that had to wait for the disk.

@@ -50,7 +50,7 @@ def cluster_means(
     heads = []
     for own_keys, own_values, starts, own_coarse in zip(keys, values, cluster_starts, coarse_starts, strict=True):
         floats = as_floats(own_keys[: starts[-1]]), as_floats(own_values[: starts[-1]])
-        with np.errstate(invalid="ignore", over="ignore"):  # rows may hold what is no number
+        with np.errstate(invalid="ignore", over="ignore"):  # rows may hold NaN
             squares = np.square(floats[0]).sum(axis=0, dtype=np.float64)
             levels = [_of_level(*floats, squares, each, head_dim) for each in (starts, starts[own_coarse])]
         heads.append([array for level in levels for array in level])

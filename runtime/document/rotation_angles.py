@@ -16,7 +16,8 @@ class Rope:
     Parameters
     ----------
     frequencies : float64 array, shape (n_pairs,)
-        Radians by which a pair turns for each position. Elements that are in no pair stay; no pairs are no RoPE.
+        Radians by which a pair turns for each position. Elements that are in no pair stay; without pairs there is no
+        RoPE.
     interleaved : bool
         Whether pair j is the elements 2 j and 2 j + 1 (llama.cpp's NORM). Else it is j and n_pairs + j (NEOX).
     """

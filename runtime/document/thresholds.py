@@ -108,7 +108,7 @@ class _AllHeads:
 
 
 def measured_curve(index: Index, calibration: Calibration) -> ThresholdCurve | None:
-    """Return a document's thresholds; measure them if nobody has asked for them before.
+    """Return a document's thresholds; measure them the first time.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Read off a model's graph which attention it computes.
 
-llama.cpp builds the graph of a tiny batch, shows each node to a callback, and is told to abort the computation.
+llama.cpp builds the graph of a tiny batch, shows each node to a callback, which aborts the computation.
 """
 
 from __future__ import annotations

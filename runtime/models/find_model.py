@@ -104,7 +104,7 @@ def load_model(
     Raises
     ------
     OctavoError
-        The file is no model that octavo can run, or a setting does not exist.
+        The file is not a model that octavo can run, or a setting does not exist.
     """
     from ...cpu_kernels.numba_support.compile import cache_folder, compiled_before, keeps_kernels
     from ..llama import Llama

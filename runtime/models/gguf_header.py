@@ -82,13 +82,13 @@ def header_values(path: Path) -> dict[str, Any]:
     Raises
     ------
     OctavoError
-        It is no GGUF file, or is damaged.
+        It is not a GGUF file, or is damaged.
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return dict(_Reader(content).values())
     except (_Bad, OSError, ValueError) as problem:
-        raise OctavoError(f"{path} is no whole GGUF file: {problem}.") from problem
+        raise OctavoError(f"{path} is not a whole GGUF file: {problem}.") from problem
 
 
 class _Reader:
@@ -148,7 +148,7 @@ class _Reader:
             else:
                 self._skip_value(kind, key)
         if alignment < 8 or alignment & (alignment - 1) or alignment > 1 << 20:
-            raise _Bad(f"its tensors are aligned to {alignment}, which is no power of two that makes sense")
+            raise _Bad(f"its tensors are aligned to {alignment}, which is not a sensible power of two")
         if not architecture:
             raise _Bad("its header does not name an architecture")
         return alignment
@@ -181,10 +181,10 @@ class _Reader:
         length_at: Callable[[mmap.mmap, int], tuple[int]] = struct.Struct("<Q").unpack_from
         for _ in range(count):
             if at + 8 > size:
-                raise _Bad(f"the array '{key}' goes on beyond the file's end")
+                raise _Bad(f"the array '{key}' continues beyond the file's end")
             at += 8 + length_at(content, at)[0]
         if at > size:
-            raise _Bad(f"the array '{key}' goes on beyond the file's end")
+            raise _Bad(f"the array '{key}' continues beyond the file's end")
         self._at = at
 
     def _check_tensors(self, n_tensors: int, alignment: int) -> None:
@@ -209,7 +209,7 @@ class _Reader:
             if n_elements == 0 or n_elements >= _MOST_ELEMENTS:
                 raise _Bad(f"the tensor '{name}' has the shape {' x '.join(map(str, shape))}")
             if offset % alignment:
-                raise _Bad(f"the tensor '{name}' begins at {offset}, which is no multiple of {alignment}")
+                raise _Bad(f"the tensor '{name}' begins at {offset}, which is not a multiple of {alignment}")
             ends = max(ends, offset + _n_bytes(name, kind, shape[0], n_elements))
         first = -(-self._at // alignment) * alignment
         if n_tensors and first + ends > self._size:
@@ -218,7 +218,7 @@ class _Reader:
     def _integer(self, kind: int, key: str) -> int:
         """Read an integer of any type."""
         if kind not in _INTEGERS:
-            raise _Bad(f"the value of '{key}' is no whole number")
+            raise _Bad(f"the value of '{key}' is not a whole number")
         return self._number(_INTEGERS[kind])
 
     def _number(self, form: str) -> int:
@@ -245,7 +245,7 @@ class _Reader:
     def _skip(self, n_bytes: int, what: str) -> None:
         """Go past bytes."""
         if n_bytes > self._size - self._at:
-            raise _Bad(f"{what} goes on beyond the file's end")
+            raise _Bad(f"{what} continues beyond the file's end")
         self._at += n_bytes
 
 

@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub: `hf:owner/repo[:quant]`, as llama.cpp names them.
 
-huggingface_hub fetches them, with its cache and its tokens, and goes on where a connection broke. A model that is in
-its cache is taken from there, and nobody is asked.
+huggingface_hub fetches them, with its cache and its tokens, and resumes where a connection broke. A model that is in
+its cache is taken from there, without the network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "hf:"
 #: Quantisations that are taken if none is named, as in llama.cpp; else the first file.
 _PREFERRED = ("Q4_K_M", "Q4_0")
 
-#: Files that are no language models of their own.
+#: Files that are not language models of their own.
 _OTHERS = re.compile(r"mmproj|imatrix|^mtp-", re.IGNORECASE)
 
 #: How long to wait for the list of a repository's files.

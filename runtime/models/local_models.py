@@ -77,7 +77,7 @@ def describe(path: Path) -> Described:
     try:
         values = header_values(path)
     except OctavoError:
-        return Described("", 0, "it is no whole GGUF file")
+        return Described("", 0, "it is not a whole GGUF file")
     architecture = str(values.get("general.architecture", ""))
     n_ctx = values.get(f"{architecture}.context_length", 0)
     return Described(architecture, n_ctx if isinstance(n_ctx, int) else 0, _problem(architecture, values))
@@ -85,7 +85,7 @@ def describe(path: Path) -> Described:
 
 def _problem(architecture: str, values: dict[str, Any]) -> str:
     if values.get("general.type", "model") != "model" or architecture in ("clip", ""):
-        return "it is no language model"
+        return "it is not a language model"
     for part, problem in _NOT_RUN.items():
         if values.get(f"{architecture}.{part}"):
             return problem

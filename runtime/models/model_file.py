@@ -50,7 +50,7 @@ def check(path: str, only_words: bool = False) -> str:
     Raises
     ------
     OctavoError
-        The file is no model, is damaged, or cannot be loaded within the limits of this process.
+        The file is not a model, is damaged, or cannot be loaded within the limits of this process.
     """
     from ..cache.free_memory import check_limits
     from .gguf_header import check_gguf
@@ -72,7 +72,7 @@ def check(path: str, only_words: bool = False) -> str:
 
 
 def _check_kind(path: str) -> None:
-    """Raise OctavoError if a path is no file that can be read, or plainly no model."""
+    """Raise OctavoError if a path is not a readable file, or plainly not a model."""
     if os.path.isdir(path):
         raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
     try:
@@ -86,7 +86,7 @@ def _check_kind(path: str) -> None:
 
 def load_apart(path: str, n_bytes: int) -> str:
     """Load a model in another process; as `check`, of a file of n_bytes bytes."""
-    if getattr(sys, "frozen", False):  # a frozen application is no interpreter
+    if getattr(sys, "frozen", False):  # a frozen application is not an interpreter
         return ""
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-m", __name__, path]

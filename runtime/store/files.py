@@ -82,7 +82,7 @@ def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OctavoError(
-                f"The disk of {path} is full. Free some space and run the same command again: it goes on where it "
+                f"The disk of {path} is full. Free some space and run the same command again: it resumes where it "
                 "stopped. Or give another folder with --index-dir."
             ) from problem
         if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -214,7 +214,7 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
     Raises
     ------
     DamagedError
-        The file is no such file, or is not as it was written.
+        The file is of another kind, or is not as it was written.
     OctavoError
         The disk refuses the file.
     """
@@ -311,7 +311,7 @@ def open_regular(path: Path) -> io.FileIO:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamagedError(f"{path} is no plain file.")
+        raise DamagedError(f"{path} is not a plain file.")
     return io.FileIO(descriptor)
 
 

@@ -1,7 +1,7 @@
 """Check that what an index's files hold can be an index, before a kernel reads it: whatever the bytes are.
 
 Kernels trust what arrays say of where clusters begin, and of which rows there are. So these are checked each time.
-Stored numbers are not: a key that is no number makes an answer that is none.
+Stored numbers are not: a key that is NaN makes an answer of NaN.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     DamagedError
         The index is not as it was written.
     OctavoError
-        The folder is no index, has another format, was made with another model, or cannot be read.
+        The folder is not an index, has another format, was made with another model, or cannot be read.
     """
     if not (path / MANIFEST).exists():
         raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.")

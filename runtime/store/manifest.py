@@ -165,7 +165,7 @@ def _check_file(path: Path, described: dict[str, Any], marks: CheckMarks, thorou
     except OSError as problem:
         raise DamagedError(_damaged(path, "is missing")) from problem
     if not stat.S_ISREG(status.st_mode):
-        raise DamagedError(_damaged(path, "is no plain file"))
+        raise DamagedError(_damaged(path, "is not a plain file"))
     if status.st_size != described["size"]:
         raise DamagedError(_damaged(path, "has another size than when it was written"))
     if marks.holds(path.name, status) and not thorough:

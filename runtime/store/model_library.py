@@ -93,7 +93,7 @@ class Library:
         Raises
         ------
         OctavoError
-            There is no such file, it is no plan, or it was measured on another model.
+            The file does not exist, is not a plan, or it was measured on another model.
         """
         path = Path(path) if path is not None else self.plan_path
         plan = read_plan(path)
@@ -170,7 +170,7 @@ def folder_name(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
-    """The manifest of an index, which is read once as long as its file stays as it is: nobody changes what it says."""
+    """The manifest of an index, which is read once as long as its file stays as it is; callers do not change it."""
     return read_manifest(folder)
 
 

@@ -155,7 +155,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     Raises
     ------
     OctavoError
-        There is no such file, it has another format, or it is no plan.
+        The file does not exist, has another format, or is not a plan.
     """
     path = Path(path)
     if not path.exists():

@@ -72,7 +72,7 @@ def test_closed_standard_input_is_refused(monkeypatch):
         reading.read_document("-")
 
 
-NO_TEXT = r"^x is no text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX\.$"
+NO_TEXT = r"^x is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX\.$"
 REFUSED = {
     "folder": (None, r"is a folder: give a file\."),
     "missing": ("", r"cannot be opened: No such file or directory\."),
@@ -109,7 +109,7 @@ def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     start = time.perf_counter()
-    with pytest.raises(OctavoError, match=r"^pipe is a pipe that nobody writes to: start what writes first\.$"):
+    with pytest.raises(OctavoError, match=r"^pipe is a pipe without a writer: start the writer first\.$"):
         reading.read_document(path)
     assert time.perf_counter() - start < 5
 

@@ -122,7 +122,7 @@ class Load:
 
 
 def measures(most_files=0):
-    """Return memory of this process that is no file's, and open files, once connections are closed."""
+    """Return memory of this process that belongs to no file, and open files, once connections are closed."""
     process, late = psutil.Process(), time.monotonic() + 10
     while process.num_fds() > most_files and time.monotonic() < late:
         time.sleep(0.1)

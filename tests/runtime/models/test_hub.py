@@ -239,9 +239,9 @@ def test_models_are_listed_with_what_their_headers_say(kept):
     tiny = listed["lmstudio:me/tiny/tiny-Q8_0.gguf"]
     assert (tiny["runs"], tiny["architecture"], tiny["indexes"]) == (True, "llama", 0)
     assert tiny["context"] > 0
-    assert listed["lmstudio:me/broken.gguf"]["problem"] == "it is no whole GGUF file"
+    assert listed["lmstudio:me/broken.gguf"]["problem"] == "it is not a whole GGUF file"
     shown = octavo("models").stdout
-    assert "no: it is no whole GGUF file" in shown
+    assert "no: it is not a whole GGUF file" in shown
     assert "ollama:" in shown
 
 

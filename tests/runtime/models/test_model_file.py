@@ -73,12 +73,12 @@ BAD = {
     "strings": (gguf([ARCHITECTURE, pair("a", ARRAY, struct.pack("<IQ", STRING, 1 << 50))]), "more than the file can"),
     "a string": (
         gguf([ARCHITECTURE, pair("a", ARRAY, struct.pack("<IQQ", STRING, 1, 1 << 40))]),
-        "the array 'a' goes on beyond the file's end",
+        "the array 'a' continues beyond the file's end",
     ),
     "arrays of arrays": (gguf([ARCHITECTURE, pair("a", ARRAY, struct.pack("<IQ", ARRAY, 1))]), "unknown type, 9"),
     "an odd alignment": (
         gguf([ARCHITECTURE, pair("general.alignment", UINT32, struct.pack("<I", 33))]),
-        "no power of two",
+        "not a sensible power of two",
     ),
     "a tensor twice": (gguf(tensors=[tensor(), tensor()]), "the tensor 'a' twice"),
     "a long name": (gguf(tensors=[tensor("a" * 64)]), "a tensor's name has 64 bytes"),
@@ -86,7 +86,7 @@ BAD = {
     "no dimensions": (gguf(tensors=[tensor(shape=())]), "has 0 dimensions"),
     "an empty tensor": (gguf(tensors=[tensor(shape=(0,))]), "has the shape 0"),
     "a shape that overflows": (gguf(tensors=[tensor(shape=(1 << 40, 1 << 40))]), "has the shape"),
-    "an odd offset": (gguf(tensors=[tensor(offset=1)]), "no multiple of 32"),
+    "an odd offset": (gguf(tensors=[tensor(offset=1)]), "not a multiple of 32"),
     "rows of no blocks": (gguf(tensors=[tensor(shape=(33,), kind=8)]), "do not fill blocks of 32"),
     "a cut file": (gguf(tensors=[tensor(shape=(2000,))]), "its tensors end at"),
     "a cut header": (gguf()[:30], "beyond the file's end"),

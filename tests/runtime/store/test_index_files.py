@@ -199,7 +199,7 @@ def test_rule_4_marks_that_are_damaged_say_nothing(copied_index, model_hash, com
 def test_rule_4_links_and_pipes_are_refused(copied_index, model_hash, make):
     (copied_index / "layer-001.safetensors").unlink()
     make(copied_index / "layer-001.safetensors")
-    with pytest.raises(DamagedError, match=r"layer-001\.safetensors of the index .* is no plain file"):
+    with pytest.raises(DamagedError, match=r"layer-001\.safetensors of the index .* is not a plain file"):
         open_index(copied_index, model_hash)
 
 
