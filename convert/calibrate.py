@@ -20,8 +20,6 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
 
     Parameters
     ----------
-    llama : Llama
-        The model, for its attention nodes and the layers of its cache.
     layers : sequence of IndexLayer
         The document's layers, clustered or whole. Their mass is measured anew.
     queries : list of float32 arrays, shape (n_kv_head, n_queries, group, head_dim)
@@ -63,8 +61,6 @@ def attention_mass(layer: IndexLayer, queries: np.ndarray, softcap: float) -> np
 
     Parameters
     ----------
-    layer : IndexLayer
-        The rows.
     queries : float32 array, shape (n_kv_head, n_queries, group, head_dim)
         Queries of the last tokens, already scaled, of the KV heads that the layer's arrays hold.
     softcap : float

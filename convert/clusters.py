@@ -62,44 +62,20 @@ class ClusterSettings:
     keys: str = "raw"
 
     def n_clustered(self, n_tokens: int) -> int:
-        """Return how many keys are clustered; 0 for a short document, which stays exact.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Length of the document.
-        """
+        """Return how many keys are clustered; 0 for a short document, which stays exact."""
         return n_tokens - self.exact_first - self.exact_last if n_tokens >= self.shortest else 0
 
     def n_clusters(self, n_tokens: int) -> int:
-        """Return the number of centroids of each KV head.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Length of the document.
-        """
+        """Return the number of centroids of each KV head."""
         n_keys = self.n_clustered(n_tokens)
         return max(1, round(self.centroid_share * n_keys)) if n_keys else 0
 
     def n_coarse(self, n_tokens: int) -> int:
-        """Return the number of coarse centroids of each KV head.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Length of the document.
-        """
+        """Return the number of coarse centroids of each KV head."""
         return min(max(1, round(self.coarse_share * self.n_clustered(n_tokens))), self.n_clusters(n_tokens))
 
     def n_queries(self, n_tokens: int) -> int:
-        """Return how many last tokens' queries thresholds and mass are measured on.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Length of the document.
-        """
+        """Return how many last tokens' queries thresholds and mass are measured on."""
         return max(1, min(self.exact_last, n_tokens - 1))
 
     def n_segments(self, n_keys: int) -> int:
@@ -126,8 +102,6 @@ def settings_for(kv_type: str, clustering: Mapping[str, Any] | None = None) -> C
 
     Parameters
     ----------
-    kv_type : str
-        How keys and values are stored: F16, Q8_0 or Q4_0.
     clustering : mapping, optional
         Settings that the attention wants otherwise, by name (`Method.clustering`).
     """
@@ -165,15 +139,6 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
     ----------
     keys : array, shape (n_keys, ...)
         Stored rows.
-    n_clusters, n_coarse : int
-        Clusters in the fine and in the coarse level.
-    settings : ClusterSettings
-        Seed and iterations of K-means, and what it runs over.
-
-    Returns
-    -------
-    HeadClusters
-        The keys in the order of their clusters.
     """
     floats, n_segments = as_floats(keys), min(settings.n_segments(len(keys)), n_coarse)
     totals = np.array([len(keys), n_clusters, n_coarse])
@@ -234,14 +199,6 @@ def cluster_layers(
 
     Parameters
     ----------
-    cache : KVCache
-        The model's cache.
-    layers : sequence of int
-        Which layers.
-    settings : ClusterSettings
-        How to cluster.
-    n_jobs : int
-        Number of threads.
     rows : callable, optional
         Takes the number of a layer, and returns its keys and values; if its window slides, at least those that it
         shows. By default they are what the cache has read, which has to be the document and nothing else.
@@ -325,15 +282,6 @@ def sort_head(keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, sett
     ----------
     keys, values : array, shape (n_tokens, ...)
         Stored rows, in the order of the document.
-    clusters : HeadClusters
-        The head's clusters.
-    settings : ClusterSettings
-        Which rows are always exact.
-
-    Returns
-    -------
-    SortedHead
-        The sorted rows, and the mean keys of clusters in both levels.
     """
     n_tokens = len(keys)
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(n_tokens - settings.exact_last, n_tokens)])
@@ -396,11 +344,5 @@ def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int
 
 
 def no_mass(keys: np.ndarray) -> np.ndarray:
-    """Return the mass of rows for which it is not measured: 0.
-
-    Parameters
-    ----------
-    keys : array, shape (n_kv_head, n_rows, ...)
-        Stored rows.
-    """
+    """Return the mass of rows for which it is not measured: 0."""
     return np.zeros(keys.shape[:2], np.float32)

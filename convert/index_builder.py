@@ -76,10 +76,6 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
 
     Parameters
     ----------
-    llama : Llama
-        The model as it was loaded: its prompt, positions, and type of keys and values.
-    settings : ClusterSettings
-        How documents are clustered.
     covers : float
         Share of its attention that a batch covers that is read; 0 if everything is.
 
@@ -104,11 +100,6 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
 def streaming_heads(llama: Llama) -> dict[str, Any]:
     """Return what an index depends on if heads stream while the document is read.
 
-    Parameters
-    ----------
-    llama : Llama
-        The model as it was loaded: its attention and its plan.
-
     Returns
     -------
     dict
@@ -122,11 +113,6 @@ def streaming_heads(llama: Llama) -> dict[str, Any]:
 
 def rope_settings(llama: Llama) -> list[float]:
     """Return what positions depend on besides the model file.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model as it was loaded.
 
     Returns
     -------
@@ -145,18 +131,6 @@ class IndexBuilder:
     ----------
     llama : Llama
         The model that reads the text; it has to attend densely, or by `duo`. What it held is forgotten.
-    library : Library
-        Where the model's indexes live.
-    path : Path
-        Folder of the index.
-    document : Document
-        The document.
-    settings : ClusterSettings
-        How to cluster.
-    progress : Progress
-        Is told how far the work is.
-    n_jobs : int
-        Threads that cluster.
     covers : float
         Share of its attention that a batch must cover; 0 to read everything.
 

@@ -39,8 +39,6 @@ class TooLongError(OctavoError):
     ----------
     n_tokens : int
         About how many tokens it has.
-    message : str
-        The same as a sentence.
     """
 
     def __init__(self, n_tokens: int, message: str) -> None:
@@ -50,20 +48,6 @@ class TooLongError(OctavoError):
 
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
     """Tokenize a document, with the prompt's head before it.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model that is to read it.
-    name : str
-        What the message calls the document.
-    text : str
-        The document.
-
-    Returns
-    -------
-    list of int
-        The tokens.
 
     Raises
     ------
@@ -102,17 +86,8 @@ def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[ra
 
     Parameters
     ----------
-    start, stop : int
-        The first position, and the one after the last.
-    n_batch : int
-        Most tokens of a batch.
     n_last : int
         Number of last tokens that share no batch with earlier ones; 0 for no such border.
-
-    Yields
-    ------
-    range
-        The positions of each batch.
     """
     border = max(start, stop - n_last)
     for begin, end in ((start, border), (border, stop)):
@@ -125,8 +100,6 @@ def covers_by(prefill: str, llama: Llama) -> float:
 
     Parameters
     ----------
-    prefill : str
-        How documents are read, one of PREFILLS.
     llama : Llama
         The model that reads. Metal always reads everything.
 
@@ -147,10 +120,6 @@ def read(
 
     Parameters
     ----------
-    llama : Llama
-        The model.
-    tokens : sequence of int
-        Tokens to evaluate, in order.
     progress : Progress
         Receives each batch; its task has started.
     n_queries : int
@@ -192,23 +161,8 @@ def cluster(
     ----------
     cache : KVCache
         The cache that has read the document, and nothing else.
-    settings : ClusterSettings
-        How to cluster.
-    progress : Progress
-        Receives each layer when the caller asks for the next one.
-    n_jobs : int
-        Number of threads.
     missing : sequence of int, optional
         Layers that are not clustered yet; by default all of them.
-    task : str
-        What the progress calls it.
-    rows, n_tokens
-        As in `cluster_layers`.
-
-    Yields
-    ------
-    IndexLayer
-        Each missing layer, as soon as it is clustered.
     """
     n_layers = len(cache.layers)
     missing = range(n_layers) if missing is None else missing
@@ -222,11 +176,5 @@ def cluster(
 
 
 def keep_whole(cache: KVCache) -> list[IndexLayer]:
-    """Return the layers of a document that the model has read, without clusters.
-
-    Parameters
-    ----------
-    cache : KVCache
-        The cache that has read the document, and nothing else.
-    """
+    """Return the layers of a document that the model has read, without clusters."""
     return [whole_layer(*cache.rows(i), layer.window) for i, layer in enumerate(cache.layers)]

@@ -68,14 +68,10 @@ def known_rows(
 
     Parameters
     ----------
-    library : Library
-        The model's indexes.
     tokens : sequence of int
         The text, with the prompt's head before it.
     settings : dict
         What its index depends on (`index.identity`).
-    kv_type : str
-        How keys and values are stored.
     n_last : int
         Last tokens of a text that share no batch with earlier ones.
     step : int

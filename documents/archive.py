@@ -16,13 +16,6 @@ _MOST_FILES, _MOST_BYTES, _MOST_RATIO = 20_000, 256 << 20, 200
 class Archive:
     """A zip archive, whose files are read into memory.
 
-    Parameters
-    ----------
-    content : bytes
-        The archive.
-    name : str
-        What errors call it.
-
     Raises
     ------
     OctavoError

@@ -29,13 +29,6 @@ p[style-name='Intense Quote'] => blockquote > p:fresh
 def read_docx(archive: Archive, content: bytes) -> Document:
     """Read a document of Word.
 
-    Parameters
-    ----------
-    archive : Archive
-        The file.
-    content : bytes
-        The same, as it is.
-
     Raises
     ------
     OctavoError

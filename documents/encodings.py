@@ -58,8 +58,6 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
 
     Parameters
     ----------
-    content : bytes
-        The file.
     name : str
         What errors call it.
 

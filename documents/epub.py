@@ -21,11 +21,6 @@ _OF_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#
 def read_epub(archive: Archive) -> Document:
     """Read a book.
 
-    Parameters
-    ----------
-    archive : Archive
-        The file.
-
     Raises
     ------
     OctavoError

@@ -51,8 +51,6 @@ def read_html(content: bytes, name: str) -> Document:
     ----------
     content : bytes
         The file, in the encoding that it names, or that can be told.
-    name : str
-        What errors call it.
 
     Raises
     ------

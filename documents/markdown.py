@@ -21,12 +21,8 @@ def document_of(text: str, pages: Sequence[tuple[int, str]] = (), notices: Seque
 
     Parameters
     ----------
-    text : str
-        The text.
     pages : sequence of (int, str)
         Where pages begin, by rising offset, and their labels.
-    notices : sequence of str
-        The document's notices.
     """
     path: list[tuple[int, str]] = []
     places: list[Place] = []

@@ -44,10 +44,6 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
 
     Parameters
     ----------
-    content : bytes
-        The file.
-    name : str
-        What errors call it.
     password : str, optional
         Opens an encrypted file.
 

@@ -17,12 +17,8 @@ class Piece:
 
     Parameters
     ----------
-    text : str
-        The words.
     left, right, y : float
         Where they begin and end, and their baseline.
-    size : float
-        Size of the font.
     bold : bool
         Whether most of it is bold.
     fixed : bool
@@ -87,8 +83,6 @@ class Block:
 
     Parameters
     ----------
-    lines : list of Line
-        Its lines.
     kind : str
         "text", "heading", "item", "table", "rows" (of a table whose columns are not clear), "code" or "entry".
     columns : tuple of Span

@@ -75,11 +75,6 @@ def page_pieces(page: Any) -> tuple[float, list[list[Piece]]]:
 
     Other text at right angles follows in lists of its own. Less of it than three pieces, such as a stamp in a margin,
     is left out, and so is text across the page, such as a watermark.
-
-    Parameters
-    ----------
-    page : pypdfium2.PdfPage
-        The page.
     """
     turned: dict[int, list[Piece]] = {}
     for angle, piece in _pieces(page):

@@ -38,13 +38,7 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.)]\s+(?=\S)")
 
 
 def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
-    """Return a page's lines in the order in which they are read: column after column, between lines across them.
-
-    Parameters
-    ----------
-    pieces : sequence of Piece
-        What stands on the page.
-    """
+    """Return a page's lines in the order in which they are read: column after column, between lines across them."""
     if not pieces:
         return []
     left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
@@ -133,10 +127,6 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
 
     Parameters
     ----------
-    lines : sequence of Line
-        A page's lines in order.
-    body_size : float
-        Size of the text's font.
     titles : set of str
         What the outline says that stands on the page, made plain.
     """

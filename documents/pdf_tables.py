@@ -17,8 +17,6 @@ def find_table(lines: Sequence[Line], n_cells: Sequence[int]) -> tuple[int, tupl
 
     Parameters
     ----------
-    lines : sequence of Line
-        The lines.
     n_cells : sequence of int
         How many cells each has; 0 for one that belongs to no table.
     """

@@ -17,11 +17,6 @@ SHIPPED_NOVEL = EXAMPLES / "emma.txt"
 def read_utf8(path: str | os.PathLike[str]) -> str:
     """Read a UTF-8 text file.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-
     Returns
     -------
     str

@@ -93,13 +93,7 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
 
 
 def may_be_document(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is of a kind that octavo reads, by its beginning. One that cannot be opened may be.
-
-    Parameters
-    ----------
-    path : path
-        A plain file.
-    """
+    """Return whether a file is of a kind that octavo reads, by its beginning. One that cannot be opened may be."""
     try:
         with open(path, "rb") as file:
             beginning = file.read(_BEGINNING)

@@ -10,13 +10,6 @@ from .markdown import document_of
 def read_text(content: bytes, name: str) -> Document:
     """Read a text. One in UTF-8 stays as it is, but for a byte order mark.
 
-    Parameters
-    ----------
-    content : bytes
-        The file.
-    name : str
-        What errors call it.
-
     Raises
     ------
     OctavoError

@@ -37,12 +37,8 @@ class LayerStep:
 
     Parameters
     ----------
-    shape : Shape
-        What the kernels are compiled for.
     heads : HEAD array, shape (n_kv_head,)
         The layer's records: a slice of those that the GPU sees.
-    n_tokens : int
-        Tokens of the step.
     n_pieces : int
         Most chunks that a head's new rows lie in; 0 if the layer appends none.
     n_rows : int
@@ -51,8 +47,6 @@ class LayerStep:
         Whether a head's method scores items, and whether one then narrows them down.
     softcap : float
         Soft-cap of the scores; 0 for none.
-    has_sinks : bool
-        Whether the query heads have sinks.
     """
 
     shape: Shape
@@ -68,17 +62,6 @@ class LayerStep:
 
 class Work:
     """Shared memory that all layers of a context work in, one after another: arrays with the names of _ARGUMENTS.
-
-    Parameters
-    ----------
-    memory : SharedMemory
-        Where the arrays lie.
-    shapes : list of Shape
-        Shape of each layer.
-    kv_heads : list of int
-        Number of KV heads of each layer.
-    n_ubatch : int
-        Most tokens of a step.
 
     Attributes
     ----------
@@ -149,14 +132,8 @@ def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None
 
     Parameters
     ----------
-    gpu : Gpu
-        The GPU.
-    memory : SharedMemory
-        All memory that the kernels reach.
     work : Work
         The queries and new rows; receives the output.
-    layer : LayerStep
-        What is computed.
 
     Raises
     ------
@@ -169,13 +146,6 @@ def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None
 
 def seconds_of(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, chosen: Sequence[Dispatch]) -> float:
     """Measure some kernels of a step that was computed before.
-
-    Parameters
-    ----------
-    gpu, memory, work, layer
-        As in `attend`.
-    chosen : sequence of Dispatch
-        The kernels.
 
     Returns
     -------

@@ -17,13 +17,6 @@ _KERNEL, _GROUPS, _THREADS = "read_memory", 1024, 256
 def read_bandwidth(gpu: Gpu, n_bytes: int) -> float:
     """Measure how fast the GPU reads memory.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        The GPU.
-    n_bytes : int
-        Bytes to read.
-
     Returns
     -------
     float

@@ -37,20 +37,6 @@ def frameworks() -> Frameworks:
 class Gpu:
     """A Mac's GPU, and the command queue that all contexts of a process share.
 
-    Parameters
-    ----------
-    frameworks : Frameworks
-        What pyobjc offers.
-
-    Attributes
-    ----------
-    device : MTLDevice
-        The GPU.
-    queue : MTLCommandQueue
-        Its command queue.
-    libraries : dict
-        Compiled kernels by shape (see library.py).
-
     Raises
     ------
     OctavoError

@@ -53,13 +53,6 @@ class GpuHeads:
 
     The fields of compiled hooks mean nothing there, but for two that hold numbers of methods: `select` has that of the
     method that selects, and `append` that of the method that the chunks' extras belong to.
-
-    Parameters
-    ----------
-    memory : SharedMemory
-        Where the copies lie.
-    n_heads, table_size : int
-        Number of heads, and of chunks in a head's table.
     """
 
     def __init__(self, memory: SharedMemory, n_heads: int, table_size: int) -> None:
@@ -81,8 +74,6 @@ class GpuHeads:
 
         Parameters
         ----------
-        heads : HEAD array, shape (n_heads,)
-            The CPU's records.
         tables : int64 array, shape (n_heads, table_size)
             Addresses of chunks, 0 for none.
         selecting, appending : int64 arrays, shape (n_heads,)
@@ -114,13 +105,7 @@ class GpuHeads:
             records["state"][state.numbers] = memory.on_gpu(places)
 
     def take_back(self, heads: np.ndarray) -> None:
-        """Take back what the GPU wrote in a step: bytes_read, and the numbers in the methods' records.
-
-        Parameters
-        ----------
-        heads : HEAD array, shape (n_heads,)
-            The CPU's records.
-        """
+        """Take back what the GPU wrote in a step: bytes_read, and the numbers in the methods' records."""
         heads["bytes_read"] = self.records["bytes_read"]
         for state, copy in self._states:
             for name in state.records.dtype.names or ():

@@ -39,8 +39,6 @@ class Pipeline:
 
     Parameters
     ----------
-    state : MTLComputePipelineState
-        The compiled kernel.
     threads : int
         Threads of a threadgroup.
     """
@@ -69,13 +67,6 @@ def source(shape: Shape) -> str:
 def library(gpu: Gpu, shape: Shape) -> dict[str, Pipeline]:
     """Return the kernels of a shape by their names, compiled once in a process.
 
-    Parameters
-    ----------
-    gpu : Gpu
-        The GPU.
-    shape : Shape
-        What the kernels are compiled for.
-
     Returns
     -------
     dict of Pipeline
@@ -96,22 +87,6 @@ def library(gpu: Gpu, shape: Shape) -> dict[str, Pipeline]:
 
 def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[str, Any]:
     """Compile kernels. Needs an autorelease pool.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        The GPU.
-    text : str
-        Source text.
-    names : list of str
-        The kernels.
-    what : str
-        What the source is, for an error message.
-
-    Returns
-    -------
-    dict of MTLComputePipelineState
-        The kernels by their names.
 
     Raises
     ------

@@ -79,15 +79,8 @@ class _Arena:
 class SharedMemory:
     """All memory of one context that the GPU sees: a `Memory` (see runtime/cache/cache_memory.py).
 
-    Parameters
-    ----------
-    gpu : Gpu
-        The GPU.
-
     Attributes
     ----------
-    gpu : Gpu
-        As given.
     generation : int
         Goes up when the GPU's addresses change.
     is_common : bool
@@ -106,11 +99,6 @@ class SharedMemory:
 
     def allocate(self, n_bytes: int) -> np.ndarray:
         """Allocate uninitialised bytes.
-
-        Parameters
-        ----------
-        n_bytes : int
-            How many.
 
         Returns
         -------
@@ -149,11 +137,6 @@ class SharedMemory:
 
     def share(self, array: np.ndarray) -> np.ndarray:
         """Have the GPU see an array.
-
-        Parameters
-        ----------
-        array : array
-            Any array.
 
         Returns
         -------

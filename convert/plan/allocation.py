@@ -73,13 +73,6 @@ class Kept:
     ----------
     path : Path, optional
         JSON file of the numbers by name; None to keep them in memory.
-    progress : Progress
-        Receives each measured number.
-
-    Attributes
-    ----------
-    values : dict
-        The numbers by name.
     """
 
     def __init__(self, path: Path | None, progress: Progress) -> None:
@@ -108,21 +101,7 @@ class Kept:
 
 
 def prose_text(haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
-    """Make a text that continues as it began: its last tokens are compared, and none of them was there before.
-
-    Parameters
-    ----------
-    haystack : Haystack
-        Text to make it of.
-    n_tokens : int
-        Tokens of the result.
-    seed : int
-        Seed of what is drawn.
-
-    Returns
-    -------
-    RecallText
-    """
+    """Make a text that continues as it began: its last tokens are compared, and none of them was there before."""
     head = haystack.head()
     tokens = head + haystack.tokens(n_tokens - len(head), np.random.default_rng(seed))
     last = np.arange(n_tokens - min(_CONTINUED, n_tokens // 4), n_tokens)
@@ -136,12 +115,8 @@ def layer_change(llama: Llama, text: RecallText, hidden: np.ndarray, layer: int)
     ----------
     llama : Llama
         The model, with the first part of the text in its cache.
-    text : RecallText
-        The text.
     hidden : float32 array, shape (n, n_embd)
         Hidden states with full attention.
-    layer : int
-        Number of the cached layer.
 
     Returns
     -------
@@ -162,8 +137,6 @@ def factors(sensitivity: Sequence[float | None], power: float, n_dense: int = 0)
     ----------
     sensitivity : sequence of float or None
         Sensitivity of each layer; None for a layer that slides.
-    power : float
-        The power.
     n_dense : int
         First layers that attend to everything. They and layers that slide have no part in it.
 
@@ -181,15 +154,7 @@ def factors(sensitivity: Sequence[float | None], power: float, n_dense: int = 0)
 
 
 class CheckedText:
-    """A text that methods are checked on: its index in memory, and what dense attention predicts after it.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model.
-    text : RecallText
-        The text.
-    """
+    """A text that methods are checked on: its index in memory, and what dense attention predicts after it."""
 
     def __init__(self, llama: Llama, text: RecallText) -> None:
         self.llama, self.tokens = llama, text.tokens[text.n_read : text.n_read + _CHECKED]
@@ -234,12 +199,8 @@ class Checker:
         The model. Its plan and attention change.
     texts : sequence of RecallText
         Texts that sensitivity was not measured on.
-    sensitivity : sequence of float or None
-        Sensitivity of each cached layer.
     plan : Plan
         A plan of this model, for all but the layers' budgets.
-    kept : Kept
-        Keeps the figures.
     """
 
     def __init__(
@@ -255,11 +216,6 @@ class Checker:
 
     def best(self, method: str) -> list[Check]:
         """Check a method with budgets by each power.
-
-        Parameters
-        ----------
-        method : str
-            Name of the method.
 
         Returns
         -------
@@ -303,10 +259,6 @@ def plan_of_heads(heads: Iterable[Head], n_sinks: int, n_recent: int, n_layers: 
     ----------
     heads : iterable of Head
         The heads in the order of their elimination.
-    n_sinks, n_recent : int
-        First and newest rows that streaming heads see.
-    n_layers : int
-        Number of cached layers.
     """
     return Plan("", "", 1.0, n_sinks, n_recent, {}, tuple(heads), (None,) * n_layers)
 
@@ -318,8 +270,6 @@ def layer_budgets(checks: Mapping[str, Sequence[Check]], sensitivity: Sequence[f
     ----------
     checks : mapping of str to sequence of Check
         What `Checker.best` returned for each method.
-    sensitivity : sequence of float or None
-        Sensitivity of each cached layer.
 
     Returns
     -------

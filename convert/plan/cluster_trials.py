@@ -42,23 +42,10 @@ def trial_workers(
     ----------
     scheduler : str
         Address of the scheduler, such as "tcp://10.0.0.5:8786".
-    llama : Llama
-        The model.
-    library : Library
-        Its library.
-    device : str
-        Where workers attend, in the words of `--device`.
     named : path, optional
         The model as the user named it: workers may have it at another path.
     n_threads : int, optional
         Threads of a trial; by default the trials on a machine share its cores.
-    notice : callable
-        Receives the number of workers.
-
-    Yields
-    ------
-    TrialWorkers
-        The workers.
 
     Raises
     ------
@@ -74,13 +61,7 @@ def trial_workers(
 
 
 class TrialWorkers:
-    """The workers of a cluster, which do trials.
-
-    Parameters
-    ----------
-    workers : Workers
-        The workers.
-    """
+    """The workers of a cluster, which do trials."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -92,14 +73,8 @@ class TrialWorkers:
 
         Parameters
         ----------
-        text : RecallText
-            The text.
         trials : mapping
             For each name, the heads that stream.
-        n_sinks, n_recent : int
-            First and newest rows that they see.
-        kept : Kept
-            What is known. What is measured is added.
 
         Raises
         ------
@@ -114,12 +89,8 @@ class TrialWorkers:
 
         Parameters
         ----------
-        text : RecallText
-            The text.
         layers : mapping
             For each name, the number of the layer.
-        kept : Kept
-            What is known. What is measured is added.
         """
         self._fill(kept, {"text": text_as_json(text)}, "layer", layers)
 
@@ -132,13 +103,6 @@ class TrialWorkers:
 
     def check(self, checker: Checker, methods: Sequence[str]) -> Iterator[str]:
         """Measure what a checker needs (see `measure_losses`).
-
-        Parameters
-        ----------
-        checker : Checker
-            The checker.
-        methods : sequence of str
-            Names of the methods.
 
         Yields
         ------

@@ -19,8 +19,6 @@ class Reading:
 
     Parameters
     ----------
-    text : RecallText
-        The text.
     rows : list of (float16 array, float16 array)
         Keys and values of each layer, for the first part of the text.
     hidden : float32 array, shape (n, n_embd)
@@ -45,12 +43,6 @@ def read_text(llama: Llama, text: RecallText, task: str, progress: Progress) -> 
     ----------
     llama : Llama
         The model. Its cache has the first part of the text afterwards.
-    text : RecallText
-        The text.
-    task : str
-        What the progress calls it.
-    progress : Progress
-        Receives the progress.
 
     Returns
     -------

@@ -32,10 +32,6 @@ class Elimination:
 
     Parameters
     ----------
-    head : Head
-        The head.
-    round : int
-        Number of the round.
     loss : float
         Loss of the model when it streams with all heads that were eliminated in earlier rounds.
     """
@@ -46,17 +42,7 @@ class Elimination:
 
 
 def full_heads(cache: KVCache) -> list[Head]:
-    """List the heads whose window does not slide.
-
-    Parameters
-    ----------
-    cache : KVCache
-        Cache of the model.
-
-    Returns
-    -------
-    list of Head
-    """
+    """List the heads whose window does not slide."""
     return [(i, head) for i, layer in enumerate(cache.layers) if not layer.window for head in range(layer.n_kv_head)]
 
 
@@ -65,13 +51,6 @@ def round_sizes(n_heads: int, rounds: int) -> list[int]:
 
     The number shrinks by the same factor in each round. Each round eliminates at least one head, and the last round all
     remaining ones.
-
-    Parameters
-    ----------
-    n_heads : int
-        Number of heads before the first round.
-    rounds : int
-        Largest number of rounds.
 
     Returns
     -------
@@ -96,8 +75,6 @@ def eliminate(
     ----------
     heads : sequence of Head
         Heads that see everything.
-    rounds : int
-        Largest number of rounds.
     measure : callable
         Takes the number of the round, the heads that stream already, and candidates. Returns for each candidate the
         loss when it streams as well.
@@ -138,10 +115,6 @@ def evaluate(
 
     Parameters
     ----------
-    llama : Llama
-        The model.
-    tokens : sequence of int
-        Tokens to run, in batches.
     outputs : bool array, shape (n_tokens,)
         For which tokens the last layer computes hidden states.
     wants : callable
@@ -174,10 +147,6 @@ def recall(llama: Llama, text: RecallText, logits: bool = False) -> dict[str, np
     ----------
     llama : Llama
         The model, after the first part of the text.
-    text : RecallText
-        The text.
-    logits : bool
-        Whether to compute logits too.
 
     Returns
     -------
@@ -206,12 +175,6 @@ def streaming_loss(llama: Llama, text: RecallText, heads: Collection[Head], n_si
     ----------
     llama : Llama
         The model, which attends densely. It forgets what it holds.
-    text : RecallText
-        The text.
-    heads : collection of Head
-        The heads.
-    n_sinks, n_recent : int
-        First and newest rows that they see.
 
     Returns
     -------
@@ -232,10 +195,6 @@ def change(hidden: np.ndarray, full: np.ndarray) -> float:
     ----------
     hidden, full : float32 arrays, shape (n, n_embd)
         Hidden states with some heads streaming, and with full attention.
-
-    Returns
-    -------
-    float
     """
     return float(np.square(hidden.astype(np.float64) - full).mean())
 
@@ -249,10 +208,6 @@ def cross_entropy(logits: np.ndarray, tokens: np.ndarray) -> float:
         What the model predicts each token with.
     tokens : int array, shape (n,)
         The tokens.
-
-    Returns
-    -------
-    float
     """
     pairs = zip(logits.astype(np.float64), tokens, strict=True)
     return float(np.mean([np.logaddexp.reduce(own) - own[token] for own, token in pairs]))

@@ -22,11 +22,6 @@ class ResidualChange:
 
     The arguments of `Context.observed` are `wants` and, wrapped, `take`. The cosine is the same for models that scale
     their embeddings.
-
-    Parameters
-    ----------
-    n_layers : int
-        Number of layers of the model.
     """
 
     def __init__(self, n_layers: int) -> None:
@@ -36,17 +31,7 @@ class ResidualChange:
         self._sums, self._counts = np.zeros(n_layers), np.zeros(n_layers)
 
     def wants(self, name: str) -> bool:
-        """Return whether a tensor is compared.
-
-        Parameters
-        ----------
-        name : str
-            Name of the tensor in llama.cpp's graph.
-
-        Returns
-        -------
-        bool
-        """
+        """Return whether a tensor is compared."""
         return name in self._layer_of or name in self._before_name
 
     def take(self, name: str, values: np.ndarray) -> None:
@@ -54,8 +39,6 @@ class ResidualChange:
 
         Parameters
         ----------
-        name : str
-            Name of the tensor.
         values : float32 array, shape (n_tokens, n_embd)
             Its content.
         """
@@ -98,14 +81,7 @@ def group_name(group: int, last: int) -> str:
 
     Parameters
     ----------
-    group : int
-        Number of the group.
     last : int
         Number of the plan's last group. A plan of few layers has fewer groups than there are names.
-
-    Returns
-    -------
-    str
-        One of `GROUP_NAMES`.
     """
     return GROUP_NAMES[-1] if group == last > 0 else GROUP_NAMES[group]

@@ -24,8 +24,6 @@ class Measurements:
     ----------
     settings : dict
         Settings of the profile and the texts; a plan with the same ones is not measured again.
-    n_sinks, n_recent : int
-        First and newest rows that a streaming head sees.
     slides : sequence of bool
         Whether the window of each cached layer slides.
     similarity : sequence of float, optional
@@ -61,19 +59,7 @@ class Measurements:
 
 
 def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
-    """Return the content of a plan file.
-
-    Parameters
-    ----------
-    library : Library
-        Names the model.
-    measured : Measurements
-        What was measured of it.
-
-    Returns
-    -------
-    dict
-    """
+    """Return the content of a plan file."""
     importance = {"slides": measured.slides, "similarity": measured.similarity, "group": measured.groups}
     return {
         "format_version": PLAN_VERSION,
@@ -99,20 +85,7 @@ def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
 
 
 def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Read the plan that is there, if it was measured on this model with these settings.
-
-    Parameters
-    ----------
-    library : Library
-        Names the model and its plan file.
-    settings : dict
-        Settings of the profile and the texts.
-
-    Returns
-    -------
-    dict or None
-        Content of the file.
-    """
+    """Read the plan that is there, if it was measured on this model with these settings."""
     try:
         plan: dict[str, Any] = json.loads(library.plan_path.read_text("utf-8"))
         same = plan["model"]["sha256"] == library.model_hash and plan["format_version"] == PLAN_VERSION
@@ -123,13 +96,6 @@ def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] 
 
 def write_plan(library: Library, plan: dict[str, Any]) -> None:
     """Write a plan file that people can read and edit: each list of numbers is on one line.
-
-    Parameters
-    ----------
-    library : Library
-        Names the file.
-    plan : dict
-        Its content.
 
     Raises
     ------

@@ -64,16 +64,12 @@ class ProfileSettings:
 
     Parameters
     ----------
-    texts : int
-        Number of texts.
     tokens : int
         Tokens of a text.
     rounds : int
         Rounds of elimination, each on one of the texts in turn. More rounds take longer and are more exact.
     sinks, recent : int
         First and newest rows that a streaming head sees.
-    seed : int
-        Seed of the texts.
     """
 
     texts: int = 2
@@ -90,15 +86,6 @@ class ProfileSettings:
 
     def fitted(self, n_ctx: int) -> ProfileSettings:
         """Shorten the texts to a model's context.
-
-        Parameters
-        ----------
-        n_ctx : int
-            Tokens of the context.
-
-        Returns
-        -------
-        ProfileSettings
 
         Raises
         ------
@@ -122,14 +109,8 @@ class Profiler:
     ----------
     llama : Llama
         The model, with dense attention and float16 keys and values.
-    library : Library
-        Where measurements and the plan are kept.
     settings : ProfileSettings
         What to measure with. Texts are shortened to the model's context.
-    progress : Progress
-        Receives the progress.
-    notice : callable
-        Receives sentences for the user.
 
     Raises
     ------
@@ -173,11 +154,6 @@ class Profiler:
         ----------
         workers : TrialWorkers, optional
             What tries heads, layers and budgets in place of this process, which always reads the texts.
-
-        Returns
-        -------
-        dict
-            Content of the plan file.
 
         Raises
         ------
@@ -347,21 +323,8 @@ def profile(
     ----------
     llama : Llama
         The model, with dense attention and float16 keys and values.
-    library : Library
-        Where the plan is kept.
-    settings : ProfileSettings
-        What to measure with.
-    progress : Progress
-        Receives the progress.
-    notice : callable
-        Receives sentences for the user.
     workers : context manager, optional
         Connects to the workers of a cluster (`trial_workers`), if a new one is measured on them.
-
-    Returns
-    -------
-    dict
-        Content of the plan file.
 
     Raises
     ------

@@ -43,8 +43,6 @@ class RecallText:
 
     Parameters
     ----------
-    tokens : list of int
-        Tokens of both parts.
     n_read : int
         Tokens of the first part.
     recalled : int64 array, shape (n,)
@@ -73,8 +71,6 @@ class Haystack:
 
     Parameters
     ----------
-    llama : llama_cpp.Llama
-        Model whose tokens are used.
     text : str
         Prose with empty lines between paragraphs.
     """
@@ -83,56 +79,23 @@ class Haystack:
     text: str
 
     def pieces(self, text: str) -> list[int]:
-        """Tokenize a piece of text.
-
-        Parameters
-        ----------
-        text : str
-            Any text.
-
-        Returns
-        -------
-        list of int
-        """
+        """Tokenize a piece of text."""
         tokens: list[int] = self.llama.tokenize(text.encode(), add_bos=False, special=False)
         return tokens
 
     def head(self) -> list[int]:
-        """Return the tokens that this model's texts begin with.
-
-        Returns
-        -------
-        list of int
-        """
+        """Return the tokens that this model's texts begin with."""
         return [self.llama.token_bos()] if self.llama._model.add_bos_token() else []
 
     def tokens(self, n_tokens: int, rng: np.random.Generator) -> list[int]:
         """Take consecutive tokens, from the beginning of a random paragraph on.
 
         After the end of the text follows its beginning.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Number of tokens.
-        rng : numpy.random.Generator
-            Draws the paragraph.
-
-        Returns
-        -------
-        list of int
         """
         return [token for paragraph in self.passage(n_tokens, rng) for token in paragraph]
 
     def passage(self, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
         """Take consecutive tokens as `tokens` does, paragraph by paragraph.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Number of tokens.
-        rng : numpy.random.Generator
-            Draws the first paragraph.
 
         Returns
         -------
@@ -177,16 +140,6 @@ def recall_text(task: str, haystack: Haystack, n_tokens: int, seed: int) -> Reca
     ----------
     task : str
         PASSKEYS or REPETITION.
-    haystack : Haystack
-        Text to make it of.
-    n_tokens : int
-        Tokens of the result.
-    seed : int
-        Seed of what is drawn.
-
-    Returns
-    -------
-    RecallText
 
     Raises
     ------
@@ -205,23 +158,6 @@ def passkey_text(
     """Hide ten passkeys at random depths of a text, and repeat them in order at its end.
 
     No word occurs twice in the passkeys. They are shortened if they leave too little room for the text around them.
-
-    Parameters
-    ----------
-    haystack : Haystack
-        Text to hide them in.
-    n_tokens : int
-        Tokens of the result.
-    rng : numpy.random.Generator
-        Source of randomness.
-    words : sequence of str
-        Words to draw from.
-    n_words : int
-        Largest number of words of a passkey.
-
-    Returns
-    -------
-    RecallText
 
     Raises
     ------
@@ -262,19 +198,6 @@ def repetition_text(haystack: Haystack, n_tokens: int, rng: np.random.Generator)
     """Repeat passages of a text at its end.
 
     The first tokens of a passage identify it, and do not count as recalled.
-
-    Parameters
-    ----------
-    haystack : Haystack
-        Text to make it of.
-    n_tokens : int
-        Tokens of the result.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    RecallText
     """
     length = min(_PASSAGE, n_tokens // (3 * _PASSAGES))
     cue, head = min(_CUE, length // 2), haystack.head()

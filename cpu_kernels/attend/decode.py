@@ -66,18 +66,7 @@ def _scratch_parts(shape, scratch):
 
 
 def decode_scratch_bytes(shape: Shape) -> int:
-    """Return the scratch that a thread needs to decode.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return the scratch that a thread needs to decode."""
     lists_and_scores: int = _scratch_parts(shape, 0).query
     return lists_and_scores + query_bytes(shape)
 
@@ -91,8 +80,6 @@ def list_rows(shape, spans, at, row, count, keys, values):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     spans : SPAN array
         Spans to take rows from.
     at, row : int64
@@ -160,14 +147,8 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (group, head_dim) f32, scaled.
-    spans_address : int64
-        Address of the SPAN records.
-    n_spans : int64
-        Number of spans.
     first, n_rows : int64
         First row to add, counted through all spans, and number of rows, at least 1.
     softcap : float32
@@ -271,12 +252,8 @@ def attend_share(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (n_kv_head * group, head_dim) f32, scaled.
-    n_kv_head : int64
-        Number of KV heads.
     spans : int64
         Address of (n_kv_head, span_capacity) SPAN records.
     span_capacity : int64
@@ -289,8 +266,6 @@ def attend_share(
         Address of this thread's `decode_scratch_bytes` bytes.
     partials : int64
         Address of (n_threads, n_kv_head) partial results.
-    ith, n_threads : int64
-        Number of this thread, and of all threads.
     """
     counts = array_at(n_spans, (n_kv_head,), np.int64)
     all_rows = array_at(n_rows, (n_kv_head,), np.int64)
@@ -325,12 +300,8 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
     ----------
     shape : Shape
         Sizes of the kernel.
-    head, n_kv_head : int64
-        Number of the KV head, and of all KV heads.
     partials : int64
         Address of (n_threads, n_kv_head) partial results.
-    n_threads : int64
-        Number of threads.
     sinks : int64
         Address of a score for each query head, f32, or 0. It takes part in the softmax, but has no value.
     out : int64

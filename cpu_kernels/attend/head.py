@@ -53,15 +53,7 @@ HEAD = np.dtype(
 
 
 def chunk_bytes(shape: Shape, extras_bytes: int) -> int:
-    """Return the size of a chunk, a multiple of 64 bytes.
-
-    Parameters
-    ----------
-    shape : Shape
-        What the head's kernels are compiled for.
-    extras_bytes : int
-        Size of the method's extras.
-    """
+    """Return the size of a chunk, a multiple of 64 bytes."""
     return -(-(2 * CHUNK_ROWS * shape.row_bytes + extras_bytes) // 64) * 64
 
 

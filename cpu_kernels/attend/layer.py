@@ -104,12 +104,8 @@ def attend_layer(
 
     Parameters
     ----------
-    shape : Shape
-        What the layer's kernels are compiled for.
     heads : int64
         Address of n_kv_head HEAD records.
-    n_kv_head, n_tokens : int64
-        KV heads of the layer, and tokens of the step.
     softcap : float32
         Of the scores; 0 for none.
     work_address : int64
@@ -120,8 +116,6 @@ def attend_layer(
         Address of the first query head's output for the first token, head_dim f32.
     token_step, head_step : int64
         Bytes to the next token's and to the next query head's output.
-    ith, n_threads : int64
-        Which thread this is, and how many there are.
     """
     if n_tokens == 1:
         attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
@@ -155,8 +149,6 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
 
     Parameters
     ----------
-    shape, heads, n_kv_head, n_tokens, softcap, work_address, sinks, out, ith, n_threads
-        As in `attend_layer`.
     choose : int64
         Address of the native `choose_in_layer`, by which the batch reads the blocks of keys that hold most of its
         attention; or 0 to read everything.
@@ -246,16 +238,6 @@ def choose_in_layer(shape, heads, work_address, ith, n_threads):
     """Choose the blocks that a batch reads, in every head that has enough of them. All threads call it together.
 
     It is called by address, because a document is read for some time before it is needed: it may compile meanwhile.
-
-    Parameters
-    ----------
-    shape, heads, work_address, ith, n_threads
-        As in `attend_layer`.
-
-    Returns
-    -------
-    int64
-        0.
     """
     work = record_at(work_address, WORK)
     n_kv_head, n_tokens, softcap = work.n_kv_head, work.n_tokens, work.softcap
@@ -354,8 +336,6 @@ def after_step(heads, n_heads, n_tokens):
     ----------
     heads : int64
         Address of n_heads HEAD records.
-    n_heads, n_tokens : int64
-        Numbers of heads and of tokens.
     """
     for i in range(n_heads):
         head_address = heads + i * _HEAD_BYTES
@@ -370,8 +350,6 @@ def step_alone(shape, heads, n_kv_head, n_tokens, keys, values, softcap, work_ad
 
     Parameters
     ----------
-    shape, heads, n_kv_head, n_tokens, softcap, work_address
-        As in `attend_layer`.
     keys, values : int64
         Addresses of the new rows, (n_kv_head, n_tokens, head_dim) f16.
     out : int64

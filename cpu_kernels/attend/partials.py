@@ -23,11 +23,6 @@ LOWEST_SCORE = -1e30
 def partial_size(shape):
     """Return the size of a partial result: weighted values, largest score and sum of weights for each query head.
 
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-
     Returns
     -------
     int
@@ -62,15 +57,7 @@ def weight_sums(shape, partial):
 
 @kernel
 def clear_partial(shape, partial):
-    """Make a partial result empty: no row attended yet.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    partial : int64
-        Address of the partial result.
-    """
+    """Make a partial result empty: no row attended yet."""
     values = array_at(partial, (partial_size(shape),), np.float32)
     for i in range(partial_size(shape)):
         values[i] = float32(0)
@@ -85,10 +72,6 @@ def add_to_partial(shape, partial, g, largest, total, values):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
-    partial : int64
-        Address of the partial result.
     g : int64
         Query head of the group.
     largest : float32

@@ -44,14 +44,8 @@ def ask_for_rows(shape, pages_address, spans_address, n_spans):
 
     Parameters
     ----------
-    shape : Shape
-        What the head's kernels are compiled for.
     pages_address : int64
         Address of the PAGES record of the file that the document's rows lie in. Rows elsewhere are passed over.
-    spans_address : int64
-        Address of the SPAN records.
-    n_spans : int64
-        Number of spans.
     """
     pages, spans = record_at(pages_address, PAGES), spans_at(spans_address, n_spans)
     for i in range(n_spans):

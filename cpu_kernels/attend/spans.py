@@ -52,8 +52,6 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
 
     Parameters
     ----------
-    shape : Shape
-        What the head's kernels are compiled for.
     keys, values : int64
         Addresses of the first key and value.
     n_rows : int64
@@ -62,8 +60,6 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
         As in SPAN. Only runs in ANY_ORDER are joined.
     spans : SPAN array
         Receives the span at index n_spans.
-    n_spans : int64
-        Spans that are there.
     heads : int64
         As in SPAN. Only runs of the same heads are joined.
 
@@ -159,8 +155,6 @@ def first_visible_row(head, n_tokens, window):
     ----------
     head : HEAD record
         The head, this step's rows included.
-    n_tokens : int64
-        Tokens of the step.
     window : int64
         Newest rows that a token sees; 0 for all.
     """

@@ -43,13 +43,6 @@ def extras_bytes(shape: Shape) -> int:
 def positions_and_attention(shape: Shape, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """View a chunk's positions and attention.
 
-    Parameters
-    ----------
-    shape : Shape
-        What the head's kernels are compiled for.
-    chunk : uint8 array
-        The chunk's bytes.
-
     Returns
     -------
     positions : int32 array, shape (CHUNK_ROWS,)

@@ -118,8 +118,6 @@ def choose_apart(shape, head, n, n_own, n_all):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     head : HEAD record
         The head. Its choices are written, in the place of importance and sizes, and its list.
     n : int64

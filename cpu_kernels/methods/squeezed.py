@@ -186,10 +186,6 @@ def take_token(shape, head, n_tokens, n, threshold, wanted):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
-    head : HEAD record
-        The head.
     n_tokens, n : int64
         Tokens of the step, and items, a multiple of LANES.
     threshold, wanted : float32

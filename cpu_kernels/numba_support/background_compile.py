@@ -29,8 +29,6 @@ def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
     functions : iterable
         Module-level kernels that are called by address (hooks.py), or functions that compile for a shape: those that
         are needed first come first.
-    shapes : iterable of Shape
-        What they are compiled for.
     """
     names = list(dict.fromkeys((each.__module__, each.__name__) for each in functions))
     sizes = sorted({(shape.head_dim, shape.group, shape.kv_type) for shape in shapes})

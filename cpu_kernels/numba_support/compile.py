@@ -51,13 +51,7 @@ FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
 @cache
 def cache_folder() -> Path:
-    """Return the folder of the kernels that were compiled from exactly these sources, for what this process may use.
-
-    Returns
-    -------
-    Path
-        A folder inside the user's cache folder.
-    """
+    """Return the folder of the kernels that were compiled from exactly these sources, for what this process may use."""
     return folder_for(str(HAS_AMX))
 
 
@@ -84,22 +78,12 @@ def kernel(function: Callable[..., Any]) -> Any:
     ----------
     function : callable
         A function in the subset of Python that Numba compiles. It is compiled for each combination of argument types.
-
-    Returns
-    -------
-    Numba dispatcher
-        The compiled function, for Python and for other kernels.
     """
     return numba.njit(nogil=True, cache=keeps_kernels(), error_model="numpy", fastmath=FAST_MATH)(function)
 
 
 def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function that C code can call.
-
-    Parameters
-    ----------
-    signature : Numba signature
-        Types of the result and of the arguments.
 
     Returns
     -------

@@ -61,11 +61,6 @@ def folder_for(feature: str) -> Path:
 def code_of(source: str) -> str:
     """Return a text that is the same for two sources if they differ only in comments, docstrings and layout.
 
-    Parameters
-    ----------
-    source : str
-        A module in Python.
-
     Returns
     -------
     str

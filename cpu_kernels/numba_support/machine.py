@@ -46,10 +46,6 @@ def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[i
 
     Parameters
     ----------
-    pool : ThreadPoolExecutor
-        Pool of at least n_threads threads.
-    n_threads : int
-        Number of threads.
     work : callable
         Called as work(0) to work(n_threads - 1), one call a thread. It starts with a barrier.
 
@@ -69,15 +65,7 @@ def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[i
 
 
 class ReadTest:
-    """Read 1 GiB of memory, in equal parts, on all threads of a pool.
-
-    Parameters
-    ----------
-    pool : ThreadPoolExecutor
-        Pool of at least n_threads threads.
-    n_threads : int
-        Number of threads.
-    """
+    """Read 1 GiB of memory, in equal parts, on all threads of a pool."""
 
     def __init__(self, pool: ThreadPoolExecutor, n_threads: int) -> None:
         self._pool, self._n_threads = pool, n_threads
@@ -106,8 +94,6 @@ def read_bandwidth(n_threads: int, repeats: int = 5) -> float:
 
     Parameters
     ----------
-    n_threads : int
-        Threads that read together.
     repeats : int
         Passes to take the median of, after one that warms up.
 

@@ -87,15 +87,7 @@ def address_of(typing: Any, pointer: Any) -> Any:
 
 @intrinsic
 def copy_bytes(typing: Any, target: Any, source: Any, n_bytes: Any) -> Any:
-    """Copy bytes from one address to another. The two ranges must not overlap.
-
-    Parameters
-    ----------
-    target, source : int64
-        Addresses of the first byte.
-    n_bytes : int64
-        Number of bytes.
-    """
+    """Copy bytes from one address to another. The two ranges must not overlap."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, source = (builder.inttoptr(address, cgutils.voidptr_t) for address in args[:2])
@@ -113,8 +105,6 @@ def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
     ----------
     address : int64
         Address of an int64, a multiple of 8.
-    amount : int64
-        What to add.
 
     Returns
     -------
@@ -174,8 +164,6 @@ def barrier(counter, n_threads):
     ----------
     counter : int64
         Address of an int64 that was 0 before the first barrier. It counts arrivals over all barriers.
-    n_threads : int
-        Number of threads.
     """
     if n_threads == 1:
         return
@@ -197,13 +185,6 @@ def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> A
     ----------
     function : int64
         Address of a function of four int64 that returns an int64.
-    a, b, c, d : int64
-        Its arguments.
-
-    Returns
-    -------
-    int64
-        Its result.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -217,11 +198,6 @@ def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> A
 @intrinsic
 def stack_floats(typing: Any, shape: Any) -> Any:
     """Allocate f32 on the stack of the calling function, which last until it returns.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
 
     Returns
     -------

@@ -66,13 +66,6 @@ class Emit:
 
     Methods take and return LLVM values. An `address` is an int64, and an `offset` counts elements from there: a Python
     int or an int64.
-
-    Parameters
-    ----------
-    builder : llvmlite IRBuilder
-        Builder of the function.
-    lanes : int
-        Elements of a vector.
     """
 
     def __init__(self, builder: Any, lanes: int = LANES) -> None:
@@ -211,38 +204,12 @@ class Emit:
 
 
 def constant(value: int) -> Any:
-    """Return an int64 constant in IR.
-
-    Parameters
-    ----------
-    value : int
-        Its value.
-
-    Returns
-    -------
-    LLVM int64
-        The constant.
-    """
+    """Return an int64 constant in IR."""
     return ir.Constant(INT64, value)
 
 
 def accumulators(builder: Any, emit: Emit, count: int) -> list[Any]:
-    """Allocate vectors of zeros to sum into. LLVM turns these stack slots into registers.
-
-    Parameters
-    ----------
-    builder : llvmlite IRBuilder
-        Builder of the function.
-    emit : Emit
-        Writer of vectors of the wanted width.
-    count : int
-        Number of vectors.
-
-    Returns
-    -------
-    list of LLVM pointers
-        The slots.
-    """
+    """Allocate vectors of zeros to sum into. LLVM turns these stack slots into registers."""
     slots = [cgutils.alloca_once(builder, emit.vector) for _ in range(count)]
     for slot in slots:
         builder.store(emit.constant(0.0), slot)
@@ -250,20 +217,7 @@ def accumulators(builder: Any, emit: Emit, count: int) -> list[Any]:
 
 
 def parts(total: int, most: int) -> list[range]:
-    """Split range(total) into as few parts as possible, of nearly equal length.
-
-    Parameters
-    ----------
-    total : int
-        Length of the whole.
-    most : int
-        Length that no part exceeds.
-
-    Returns
-    -------
-    list of range
-        The parts.
-    """
+    """Split range(total) into as few parts as possible, of nearly equal length."""
     count = -(-total // most)
     bounds = [total * i // max(count, 1) for i in range(count + 1)]
     return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
@@ -355,17 +309,10 @@ def keep_at_most(typing: Any, x: Any, index: Any, limit: Any) -> Any:
 
     Parameters
     ----------
-    x : vector
-        Scores.
     index : float32
         Position of the key of all these scores.
     limit : vector
         Newest position that the query of each lane sees.
-
-    Returns
-    -------
-    vector
-        The masked scores.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -16,8 +16,6 @@ def array_at(address, shape, dtype):
     ----------
     address : int64
         Address of the first element.
-    shape : tuple of int
-        Elements along each axis.
     dtype : NumPy dtype
         Type of the elements, a constant of the calling kernel.
 
@@ -35,14 +33,7 @@ def record_at(address, dtype):
 
     Parameters
     ----------
-    address : int64
-        Address of the record.
     dtype : NumPy structured dtype
         Type of the record, a constant of the calling kernel.
-
-    Returns
-    -------
-    record
-        A view of the record.
     """
     return array_at(address, (1,), dtype)[0]

@@ -40,11 +40,6 @@ from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
 def tile_scratch_size(shape: Shape) -> int:
     """Return the scratch that a thread needs for a tile.
 
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-
     Returns
     -------
     int
@@ -77,20 +72,14 @@ def attend_tile(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     first_row, n_rows : int64
         The tile's first query, and how many it has: at most `most_queries` (strips.py). It begins with a strip.
-    n_tokens : int64
-        Tokens of the batch.
     query : int64
         Address of (n_tokens * group, head_dim) f32, scaled. Rows of a token lie together.
     position : int64
         Position of the first token of the batch.
     spans : SPAN array
         What the KV head attends. Spans with positions are sorted by position.
-    n_spans : int64
-        Number of spans.
     chosen : int64
         Address of n_blocks bytes for each group of tokens: whether it reads a block (sparse_prefill.py). 0 if all are
         read.

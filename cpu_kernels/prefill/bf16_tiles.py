@@ -75,8 +75,6 @@ def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right:
 
     Parameters
     ----------
-    builder : llvmlite IRBuilder
-        Builder of the function.
     n : int
         Sums, at most _SUMS.
     left : list of (LLVM int64, int, int)
@@ -139,8 +137,6 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any, r
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     keys : int64
         Address of (2, rows of a block, head_dim) bf16, highs and lows (see `split_keys`).
     queries : int64
@@ -175,8 +171,6 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     values : int64
         Address of (2, head_dim, rows of a block) bf16, highs and lows (see `split_values`).
     weights : int64
@@ -306,8 +300,6 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     floats : int64
         Address of (rows of a block, head_dim) f32.
     values : int64

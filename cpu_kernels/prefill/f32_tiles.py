@@ -37,10 +37,6 @@ def products(
 
     Parameters
     ----------
-    builder : llvmlite IRBuilder
-        Builder of the function.
-    emit : Emit
-        Writer of vectors of the wanted width.
     left, right : LLVM int64
         Addresses of matrices of elements of four bytes.
     steps : tuple of two LLVM int64
@@ -92,8 +88,6 @@ def score_tile(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) ->
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     keys : int64
         Address of (TILE_ROWS, head_dim) f32.
     queries : int64
@@ -118,14 +112,10 @@ def value_tile(typing: Any, shape: Any, weights: Any, values: Any, n_rows: Any, 
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     weights : int64
         Address of the first of these queries in the first row of (n_rows, TILE) f32.
     values : int64
         Address of (n_rows, head_dim) f32.
-    n_rows : int64
-        Number of rows.
     out : int64
         Address of (TILE_ROWS, head_dim) f32.
     """

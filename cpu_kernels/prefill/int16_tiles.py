@@ -116,8 +116,6 @@ def score_words(typing: Any, shape: Any, keys: Any, scales: Any, queries: Any, q
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     keys : int64
         Address of (TILE_ROWS, head_dim) int16.
     scales : int64
@@ -151,8 +149,6 @@ def value_words(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     weights : int64
         Address of the first of these queries in the first pair of rows of (n_pairs, TILE, 2) int16.
     factors : int64
@@ -161,8 +157,6 @@ def value_words(
         Address of (n_pairs, head_dim, 2) int16.
     scales : int64
         Address of the scale of each column, (head_dim,) f32.
-    n_pairs : int64
-        Pairs of rows.
     out : int64
         Address of (TILE_ROWS, head_dim) f32.
     """

@@ -52,17 +52,7 @@ def most_groups(n_tokens: int) -> int:
 
 
 def sample_bytes(shape: Shape, n_tokens: int, n_blocks: int) -> int:
-    """Return the memory of the sample of a KV head.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    n_tokens : int
-        Most tokens of the batch.
-    n_blocks : int
-        Most blocks of keys.
-    """
+    """Return the memory of the sample of a KV head."""
     return 2 * 4 * n_blocks * int(sample_width(shape, most_groups(n_tokens)))
 
 
@@ -122,16 +112,10 @@ def sample_tile(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     first_row, n_rows : int64
         The tile's first query among those sampled, and how many it has: at most `most_queries`. It begins with a strip.
-    n_tokens, query, position, spans, n_spans, softcap, scratch
-        As in `attend_tile` (attend_batch.py).
     sample : int64
         Address of (2, n_blocks, `sample_width`) f32. Receives the shares in its first half.
-    n_blocks : int64
-        What `count_blocks` returns for the spans.
     """
     room, head_dim, group = scratch_parts(shape, scratch), shape.head_dim, shape.group
     step = sample_width(shape, count_groups(position, n_tokens)) * 4
@@ -203,12 +187,8 @@ def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, cover
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     group_number : int64
         Which group of the batch.
-    n_tokens, position, spans, n_spans, sample, n_blocks
-        As in `sample_tile`, which has sampled all tiles.
     covers : float64
         Share of the sampled attention that the blocks must hold.
     chosen_address : int64

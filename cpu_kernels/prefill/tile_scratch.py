@@ -32,17 +32,7 @@ def most_queries(shape):
 
 @kernel
 def tile_queries(shape, n_rows, n_kv_head, n_threads):
-    """Return how many queries a tile has, so that threads that take tiles in turn end soonest.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    n_rows : int64
-        Queries of a KV head.
-    n_kv_head, n_threads : int64
-        KV heads of the layer, and threads.
-    """
+    """Return how many queries a tile has, so that threads that take tiles in turn end soonest."""
     width = strip_queries(shape)
     n_strips, most = -(-n_rows // width), most_queries(shape) // width
     best, least = most, np.iinfo(np.int64).max

@@ -14,16 +14,10 @@ def append_rows(shape, head_address, keys, key_stride, values, value_stride, n_t
 
     Parameters
     ----------
-    shape : Shape
-        What the head's kernels are compiled for.
-    head_address : int64
-        Address of its HEAD record.
     keys, values : int64
         Addresses of the first row's head_dim f16, as llama.cpp computes them.
     key_stride, value_stride : int64
         Bytes from one row to the next.
-    n_tokens : int64
-        Number of rows.
     """
     head = head_at(head_address)
     first = head.n_tail - n_tokens

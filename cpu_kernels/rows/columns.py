@@ -195,14 +195,10 @@ def dot_columns(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the keys.
     query : int64
         Address of (group, head_dim) f32, whose first n columns are used.
     offsets : int64
         Address of n int64: where in a chunk's copy each component's column is.
-    n : int64
-        Number of components.
     copy, wanted : int64
         Addresses of a chunk's transposed copy, and of one to prefetch meanwhile.
     scores : int64
@@ -246,8 +242,6 @@ def count_lines(shape, offsets, n, n_rows):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the keys.
     offsets : int64
         Address of n int64, rising: where in a row each component is.
     n, n_rows : int64

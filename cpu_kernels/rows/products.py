@@ -143,8 +143,6 @@ def score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: An
     ----------
     emit : Emit
         Writer of the function, of vectors that divide a row.
-    shape : Shape
-        Sizes of the kernel, and the format of the rows.
     query : LLVM int64
         Address of the query, from `load_query`.
     rows : list of LLVM int64

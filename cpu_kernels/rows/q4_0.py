@@ -70,12 +70,6 @@ def load_codes(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function.
-    shape : Shape
-        Length of the row.
-    row : LLVM int64
-        Address of the row.
     column : int
         First column of these blocks.
 
@@ -101,21 +95,10 @@ def load_scales(emit: Emit, shape: Shape, rows: list[Any], column: int, lanes: l
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function.
-    shape : Shape
-        Length of the rows.
-    rows : list of LLVM int64
-        Addresses of the rows.
     column : int
         First column of these blocks.
     lanes : list of int
         For each lane of the result, which scale it gets: that of block b of row r is number r * blocks + b.
-
-    Returns
-    -------
-    LLVM f32 vector
-        The scales.
     """
     builder, n_blocks = emit.builder, blocks_at_once(shape.head_dim)
     element = INT32 if n_blocks == 2 else INT16
@@ -146,17 +129,8 @@ def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict
     ----------
     emit : Emit
         Writer of the function, of vectors that divide a row.
-    shape : Shape
-        Length of the row.
-    row : LLVM int64
-        Address of the row.
     columns : list of int
         Columns at which a vector starts.
-
-    Returns
-    -------
-    dict of int to LLVM vector
-        The vector for each column.
     """
     builder, scales = emit.builder, _row_scales(emit, shape, row)
     loaded: dict[int, Any] = {}
@@ -204,8 +178,6 @@ def multiply_codes(emit: Emit, codes: Any, query: Any, start: Any) -> Any:
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function.
     codes, query : LLVM int8 vectors
         Codes from 0 to 15, and the query's elements.
     start : LLVM int32 vector
@@ -261,8 +233,6 @@ def load_nibble_query(shape, query, room):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (group, head_dim) f32.
     room : int64
@@ -299,8 +269,6 @@ def pack_row(shape, floats, row):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     floats : int64
         Address of head_dim f32.
     row : int64

@@ -45,22 +45,7 @@ def quantised_query(shape, address):
 
 
 def load_scale(emit: Emit, shape: Shape, row: Any) -> Any:
-    """Load the scale of a q8_0 row, which lies after its int8.
-
-    Parameters
-    ----------
-    emit : Emit
-        Writer of the function.
-    shape : Shape
-        Sizes of the kernel.
-    row : LLVM int64
-        Address of the row.
-
-    Returns
-    -------
-    LLVM f32
-        The scale.
-    """
+    """Load the scale of a q8_0 row, which lies after its int8."""
     return emit.load_scalar(emit.builder.add(row, constant(shape.head_dim)))
 
 
@@ -96,8 +81,6 @@ def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function.
     key, query : LLVM int8 vectors
         The blocks, of one length.
     total : LLVM int32 vector or None
@@ -145,10 +128,6 @@ def scores_of_products(emit: Emit, shape: Shape, query: Any, g: int, products: A
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function.
-    shape : Shape
-        Sizes of the kernel.
     query : LLVM int64
         Address of the group's quantised query.
     g : int
@@ -157,11 +136,6 @@ def scores_of_products(emit: Emit, shape: Shape, query: Any, g: int, products: A
         Products with one key, or with several.
     scales : LLVM f32, or a vector of them
         Scales of these keys.
-
-    Returns
-    -------
-    LLVM f32, or a vector of them
-        The scores.
     """
     builder, parts = emit.builder, quantised_query(shape, 0)
     scale = emit.load_scalar(builder.add(query, constant(parts.scales)), g)
@@ -191,8 +165,6 @@ def quantise(shape, floats, target):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     floats : int64
         Address of head_dim f32.
     target : int64
@@ -221,8 +193,6 @@ def quantise_query(shape, query, room):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (group, head_dim) f32.
     room : int64

@@ -26,11 +26,6 @@ def rotation_block(head_dim: int) -> int:
 def width(shape: Shape) -> int:
     """Return the number of f32 in the widest vector that divides a row.
 
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-
     Returns
     -------
     int
@@ -46,15 +41,8 @@ def rotate_vectors(emit: Emit, head_dim: int, vectors: list[Any]) -> list[Any]:
     ----------
     emit : Emit
         Writer of the function, of vectors that divide a row.
-    head_dim : int
-        Elements of the row.
     vectors : list of LLVM vectors
         The row, f32.
-
-    Returns
-    -------
-    list of LLVM vectors
-        The rotated row.
     """
     builder, lanes, block, distance = emit.builder, emit.lanes, rotation_block(head_dim), 1
     while distance < block:
@@ -78,8 +66,6 @@ def rotate_row(typing: Any, shape: Any, source: Any, target: Any) -> Any:
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     source, target : int64
         Addresses of head_dim f32. They may be the same.
     """

@@ -43,15 +43,6 @@ AHEAD = 3072
 def load_row(emit: Emit, shape: Shape, row: Any) -> dict[int, Any]:
     """Load a row that was stored, as f32.
 
-    Parameters
-    ----------
-    emit : Emit
-        Writer of the function.
-    shape : Shape
-        Format and length of the row.
-    row : LLVM int64
-        Address of the row.
-
     Returns
     -------
     dict of int to LLVM vector
@@ -67,17 +58,6 @@ def load_row(emit: Emit, shape: Shape, row: Any) -> dict[int, Any]:
 
 def load_stored_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict[int, Any]:
     """Load vectors of a row, as f32, as they are stored: those of q4_0 are rotated.
-
-    Parameters
-    ----------
-    emit : Emit
-        Writer of the function.
-    shape : Shape
-        Format and length of the row.
-    row : LLVM int64
-        Address of the row.
-    columns : iterable of int
-        Columns at which a vector starts.
 
     Returns
     -------
@@ -95,11 +75,6 @@ def load_stored_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) 
 def rows_at_once(shape: Shape) -> int:
     """Return how many rows `dot_listed` takes at once. A list must be filled up to a multiple of that.
 
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-
     Returns
     -------
     int
@@ -110,11 +85,6 @@ def rows_at_once(shape: Shape) -> int:
 
 def rows_ahead(shape: Shape) -> int:
     """Return for how many rows a list must go on after those that are summed: they are prefetched.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
 
     Returns
     -------
@@ -156,14 +126,10 @@ def dot_listed(shape, query, listed, n_rows, scores, stride):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the rows.
     query : int64
         Address that `load_query` returned.
     listed : int64
         Address of the addresses of the rows, int64. The list continues for `rows_ahead` rows.
-    n_rows : int64
-        Number of rows.
     scores : int64
         Address of the scores, f32.
     stride : int64
@@ -208,14 +174,8 @@ def dot(shape, query, rows, n_rows, scores, stride):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the rows.
     query : int64
         Address that `load_query` returned.
-    rows : int64
-        Address of the first row.
-    n_rows : int64
-        Number of rows.
     scores : int64
         Address of the scores, f32.
     stride : int64
@@ -239,16 +199,12 @@ def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the rows.
     weights : int64
         Address of the weights, f32.
     stride : int64
         Elements from the weights of one query head to those of the next.
     listed : int64
         Address of the addresses of the rows, int64. The list continues for `rows_ahead` rows.
-    n_rows : int64
-        Number of rows.
     out : int64
         Address of (group, head_dim) f32.
     """
@@ -287,8 +243,6 @@ def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
 
     Parameters
     ----------
-    shape : Shape
-        Length and format of the row.
     row : int64
         Address of the row.
     floats : int64
@@ -326,8 +280,6 @@ def narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
 
     Parameters
     ----------
-    shape : Shape
-        Length of the row.
     floats : int64
         Address of head_dim f32.
     row : int64
@@ -349,11 +301,6 @@ def narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
 def query_bytes(shape: Shape) -> int:
     """Return the bytes of room that `load_query` needs.
 
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the keys.
-
     Returns
     -------
     int
@@ -371,8 +318,6 @@ def load_query(shape, query, room):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel, and the format of the keys.
     query : int64
         Address of (group, head_dim) f32.
     room : int64

@@ -123,19 +123,7 @@ def clustered_rows(state):
 
 @kernel
 def wanted_rows(shape, head, n_chunks, lookup_bytes):
-    """Return how many rows of clusters a step should select, f32, by the head's n_bytes.
-
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the kernel.
-    head : HEAD record
-        The head.
-    n_chunks : int64
-        Chunks of the tail that are looked up.
-    lookup_bytes : int64
-        What the lookup reads.
-    """
+    """Return how many rows of clusters a step should select, f32, by the head's n_bytes."""
     state = state_of(head)
     n_clustered = clustered_rows(state)
     for chunk in range(n_chunks):

@@ -48,8 +48,6 @@ def leave_items(shape, head, query, first, n_own, n, values, spread):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     head : HEAD record
         The head. Its scores are the weights without the variance, relative to the largest score in `rest_of`; 0 for an
         item that is attended exactly. Its list receives an address for each item.
@@ -153,14 +151,10 @@ def write_mean_values(shape, rows, starts, n_clusters, values, room):
 
     Parameters
     ----------
-    shape : Shape
-        Length and format of the rows.
     rows : int64
         Address of the values, sorted by cluster.
     starts : int32 array, shape (n_clusters + 1,)
         Rows where clusters start and stop.
-    n_clusters : int64
-        Number of clusters.
     values : int64
         Address of the mean values.
     room : int64
@@ -187,8 +181,6 @@ def write_spread(shape, rows, starts, n_clusters, centroids, spread, room):
 
     Parameters
     ----------
-    shape, rows, starts, n_clusters, room
-        As in `write_mean_values`, but of keys.
     centroids : int64
         Address of the clusters' mean keys, f16.
     spread : int64

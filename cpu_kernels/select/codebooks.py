@@ -70,8 +70,6 @@ def nearest(point, size, weights, codebook):
     ----------
     point, weights : int64
         Addresses of `size` f32: the point, and the weight of each column's squared distance.
-    size : int64
-        Columns of the point.
     codebook : int64
         Address of (size, CODES) f32.
     """

@@ -23,14 +23,10 @@ def choose_together(shape, query, weights, n, room, flags):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (group, head_dim) f32.
     weights : float32 array, shape (head_dim,)
         By which |q| is multiplied.
-    n : int64
-        Number of components.
     room : int64
         Address of twice head_dim f32, each up to a multiple of LANES.
     flags : float32 array, shape (group, head_dim)
@@ -64,8 +60,6 @@ def choose_apart(shape, query, weights, n_own, n_all, flags):
 
     Parameters
     ----------
-    shape, query, weights, flags
-        As in `choose_together`.
     n_own, n_all : int64
         Most components that a query head chooses, and that are chosen by any.
     """
@@ -112,8 +106,6 @@ def weigh(shape, query, deviations, by_coverage, components, n, weights):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (group, head_dim) f32.
     deviations : float32 array, shape (head_dim,)
@@ -122,8 +114,6 @@ def weigh(shape, query, deviations, by_coverage, components, n, weights):
         Whether the factor is of |q|, as in equation 9 of SparQ; else of the squares of |q| times the spread.
     components : int64 array
         The n components that any query head chose, rising.
-    n : int64
-        Number of components.
     weights : float32 array, shape (group, head_dim)
         Flags. Receives, in the first n columns, the elements times the factor; 0 for those that a head did not choose.
     """

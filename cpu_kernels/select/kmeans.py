@@ -30,8 +30,6 @@ def improve_centroids(rows: np.ndarray, centroids: np.ndarray, n_iterations: int
         What is clustered. Its mean should be near 0: rounding costs least there.
     centroids : float32 array, shape (n_clusters, head_dim)
         Where the centroids begin, and end. One that no row is nearest to stays where it is.
-    n_iterations : int
-        How often.
     """
     n_rows, head_dim = rows.shape
     shape = Shape(head_dim, 1)

@@ -81,12 +81,8 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     query : int64
         Address of (group, head_dim) f32, scaled.
-    n_codes : int64
-        Parts.
     order : int64
         Address of head_dim int32 (see `deal_columns`).
     codebooks : int64
@@ -161,12 +157,8 @@ def look_up(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     room : int64
         What `fill_tables` filled.
-    n_codes : int64
-        Parts.
     codes : int64
         Address of the block's codes.
     offsets : int64
@@ -224,8 +216,6 @@ def add_by_code(
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     weights : int64
         Address of the first query head's weights, BLOCK_ROWS f32 a block.
     stride : int64
@@ -236,8 +226,6 @@ def add_by_code(
         Address of one code of the first block's rows, HALF_BLOCK bytes.
     step : int64
         Bytes from there to that of the next block.
-    n_blocks : int64
-        Blocks.
     sums : int64
         Address of (group, CODES, LANES) f32.
     """

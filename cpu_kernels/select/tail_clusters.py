@@ -57,13 +57,6 @@ def extras_bytes(shape: Shape) -> int:
 def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
     """View where a clustered chunk's rows were before.
 
-    Parameters
-    ----------
-    shape : Shape
-        What the head's kernels are compiled for.
-    chunk : uint8 array
-        The chunk's bytes.
-
     Returns
     -------
     uint8 array, shape (CHUNK_ROWS,)
@@ -126,12 +119,6 @@ def cluster_chunk(shape, head, number, with_means):
 
     Parameters
     ----------
-    shape : Shape
-        What the head's kernels are compiled for.
-    head : HEAD record
-        The head.
-    number : int64
-        Which of its chunks.
     with_means : bool
         Whether its extras have mean values and a spread.
     """

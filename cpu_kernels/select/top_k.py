@@ -225,8 +225,6 @@ def list_from(values, n, bits, listed):
 
     Parameters
     ----------
-    values, n, listed
-        As in `list_top`.
     bits : int64
         As `find_covering` gives them.
 

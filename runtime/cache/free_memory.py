@@ -35,8 +35,6 @@ class FreeMemory:
 
     Parameters
     ----------
-    n_bytes : int
-        How much.
     where : str
         The end of a sentence: "are free", or "are left of ..." what limits it.
     """
@@ -59,13 +57,6 @@ def limited_memory() -> FreeMemory | None:
 def check_limits(model: str, n_bytes: int) -> None:
     """Check that a model can be loaded within the limits of this process. One that is larger than memory can be mapped.
 
-    Parameters
-    ----------
-    model : str
-        What the message calls it.
-    n_bytes : int
-        Size of its file.
-
     Raises
     ------
     OctavoError
@@ -86,8 +77,6 @@ def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spa
     ----------
     what : str
         What the message calls it, and begins with.
-    n_bytes : int
-        What it needs.
     others : mapping of str to int
         What else takes memory then, and how many bytes.
     spare : int

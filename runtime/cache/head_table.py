@@ -24,8 +24,6 @@ class HeadTable:
 
     Parameters
     ----------
-    layers : list of CacheLayer
-        The model's caches.
     n_ctx : int
         Most tokens that a token may see, and most tokens of a step.
 
@@ -109,8 +107,6 @@ class HeadTable:
         ----------
         method : Method
             A method that needs no extras and no document.
-        numbers : sequence of int
-            The heads.
         """
         self.connect()
         before = {name: self.heads[name].copy() for name in OF_THE_METHOD}

@@ -39,17 +39,12 @@ class KVCache(Tails):
 
     Parameters
     ----------
-    layers : list of CacheLayer
-        The model's caches.
     n_ctx : int
         Most tokens that a token may see, and most tokens of a step.
     assignments : sequence of Assignment
         Which methods serve which heads: each head is served by one.
     memory : Memory, optional
         Memory of the device that attends; plain memory by default.
-
-    Attributes
-    ----------
     """
 
     def __init__(
@@ -104,8 +99,6 @@ class KVCache(Tails):
 
         Parameters
         ----------
-        n_tail : int
-            Rows.
         others : mapping of str to int
             What else takes memory then, and how many bytes.
 

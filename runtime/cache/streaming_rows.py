@@ -21,12 +21,6 @@ def kept_rows(
 
     Parameters
     ----------
-    layer : CacheLayer
-        The layer.
-    tails : sequence of Tail
-        Its heads.
-    n_tokens : int
-        Length of the sequence.
     window, n_sinks : int64 arrays, shape (n_kv_head,)
         Newest rows that a token sees, and sinks, of each head that streams.
 
@@ -57,12 +51,6 @@ def copy_streaming_rows(tail: Tail, stored: StreamingRows, head: int, n_tokens: 
     ----------
     tail : Tail
         The head, empty.
-    stored : StreamingRows
-        What the index has.
-    head : int
-        Number of the head in its layer.
-    n_tokens : int
-        Length of the document.
     window, n_sinks : int
         Newest rows that a token sees, its own included, and sinks.
 

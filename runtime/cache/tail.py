@@ -20,18 +20,12 @@ class Tail:
 
     Parameters
     ----------
-    layer : CacheLayer
-        The head's layer.
-    method : Method
-        The method that serves the head.
     record : HEAD array, shape (1,)
         View of the head's record.
     state : STATE record
         View of the method's record of the head.
     table : int64 array
         Receives the addresses of the chunks.
-    memory : Memory
-        Where chunks are allocated.
     """
 
     def __init__(
@@ -180,10 +174,6 @@ def joined_rows(layer: CacheLayer, tails: Sequence[Tail], parts: Sequence[tuple[
 
     Parameters
     ----------
-    layer : CacheLayer
-        The heads' layer.
-    tails : sequence of Tail
-        The heads.
     parts : sequence of (int, int)
         Where each part starts and stops, counted from the newest row on: (-3, 0) are the newest three rows.
 

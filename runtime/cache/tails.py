@@ -37,19 +37,11 @@ class Tails(HeadTable):
 
     Parameters
     ----------
-    layers : list of CacheLayer
-        The model's caches.
     n_ctx : int
         Most tokens that a token may see, and most tokens of a step.
-    memory : Memory
-        Memory of the device that attends.
 
     Attributes
     ----------
-    document : Index or None
-        The attached document.
-    tails : list of Tail
-        The tail of each head.
     n_tail : int
         Tokens after the document.
     origin : int

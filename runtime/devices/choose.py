@@ -20,12 +20,6 @@ def choose(name: str, attention: str, plan: Plan | None, kv_type: str = F16) -> 
     ----------
     name : str
         One of DEVICES. "auto" is Metal on Apple silicon, for an attention and rows that Metal has, and else the CPU.
-    attention : str
-        What `--attention` says.
-    plan : Plan or None
-        The model's plan.
-    kv_type : str
-        How keys and values are stored.
 
     Raises
     ------

@@ -107,25 +107,11 @@ class MetalExecutor:
 
     Parameters
     ----------
-    gpu : Gpu
-        The GPU.
     cache : KVCache
         The context's cache, in `memory`.
-    memory : SharedMemory
-        Memory that CPU and GPU share.
-    nodes : sequence of AttentionNode
-        The attention nodes of the model's graph.
-    kv_type : str
-        How the cache stores rows.
-    n_ubatch : int
-        Most tokens of a batch.
-    interruption : Interruption
-        Whether a Ctrl-C came.
 
     Attributes
     ----------
-    memory : SharedMemory
-        The cache's.
     work : Work
         Memory that all layers work in.
 
@@ -259,17 +245,7 @@ class MetalExecutor:
         return self.work.view("out", (n_tokens, own.n_head, own.head_dim)).copy()
 
     def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
-        """Describe what a node computes in the step that `start` began.
-
-        Parameters
-        ----------
-        number : int
-            The node.
-        n_tokens : int
-            Tokens of the step.
-        has_sinks : bool
-            Whether the node has sinks.
-        """
+        """Describe what a node computes in the step that `start` began."""
         own = self._nodes[number]
         first = self._cache.first_heads[own.kv_layer]
         return LayerStep(

@@ -55,8 +55,6 @@ class Executor(Protocol):
 
         Parameters
         ----------
-        number : int
-            Which node.
         queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
             Scaled queries.
         keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)

@@ -18,13 +18,6 @@ _ALIGNMENT = 64
 class Scratch:
     """Scratch of each KV head of a layer, at which the HEAD records of one cache point.
 
-    Parameters
-    ----------
-    memory : Memory
-        Where the scratch lies.
-    nodes : sequence of AttentionNode
-        The attentions that work in it.
-
     Attributes
     ----------
     n_spans : int

@@ -20,14 +20,10 @@ class CacheLayer:
 
     Parameters
     ----------
-    n_kv_head, head_dim : int
-        Number of KV heads, and length of their keys and values.
     window : int
         Newest rows that a token sees; 0 for all.
     kv_type : str
         How keys and values are stored, F16, Q8_0 or Q4_0.
-    group : int
-        Query heads of a KV head.
     softcap : float
         Of the scores; 0 for none. Like `group` it is that of the first attention that reads this cache.
     rope : Rope, optional

@@ -168,8 +168,6 @@ class ThresholdCurve:
         ----------
         own : float64 array, shape (n,)
             Share of the document's KV bytes that a step reads of each head. None reads less than `least`.
-        heads : int64 array, shape (n,)
-            Numbers of the heads.
 
         Returns
         -------
@@ -202,8 +200,6 @@ class LastQueries:
 
     Parameters
     ----------
-    layer : int
-        Number of the cached layer that the node attends to.
     softcap : float
         Soft cap of the node's scores; 0 for none.
     queries : float16 array, shape (n_kv_head, n_queries, group, head_dim)
@@ -227,8 +223,6 @@ class Index:
     ----------
     tokens : int32 array, shape (n_tokens,)
         The document's tokens, the prompt's head included.
-    layers : list of IndexLayer
-        One for each layer that owns a cache.
     queries : sequence of LastQueries
         Queries of the last tokens in the layers that have clusters, to measure thresholds on.
     curves : dict

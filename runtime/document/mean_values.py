@@ -38,15 +38,7 @@ class ClusterMeans(NamedTuple):
 def cluster_means(
     keys: np.ndarray, values: np.ndarray, cluster_starts: np.ndarray, coarse_starts: np.ndarray, head_dim: int
 ) -> ClusterMeans:
-    """Compute the means of one layer's clusters.
-
-    Parameters
-    ----------
-    keys, values, cluster_starts, coarse_starts : arrays
-        As in `IndexLayer`.
-    head_dim : int
-        Elements of a row.
-    """
+    """Compute the means of one layer's clusters."""
     heads = []
     for own_keys, own_values, starts, own_coarse in zip(keys, values, cluster_starts, coarse_starts, strict=True):
         floats = as_floats(own_keys[: starts[-1]]), as_floats(own_values[: starts[-1]])

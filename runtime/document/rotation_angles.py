@@ -30,8 +30,6 @@ class Rope:
 
         Parameters
         ----------
-        rows : array, shape (..., elements of a row)
-            As they are stored (see rows.py).
         n_positions : int
             Positions; may be below 0.
         """

@@ -110,13 +110,6 @@ class _AllHeads:
 def measured_curve(index: Index, calibration: Calibration) -> ThresholdCurve | None:
     """Return a document's thresholds; measure them the first time.
 
-    Parameters
-    ----------
-    index : Index
-        The document.
-    calibration : Calibration
-        How they are measured.
-
     Returns
     -------
     ThresholdCurve or None
@@ -143,10 +136,6 @@ def one_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration
     ----------
     nodes : sequence of NodeQueries
         The attention nodes whose layers have clusters.
-    n_heads : int
-        Number of all KV heads of the cache.
-    how : Calibration
-        How to measure.
 
     Returns
     -------
@@ -167,11 +156,6 @@ def two_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration
     """Measure the thresholds of a lookup in two levels: coarse ones that keep COARSE_KEPT of the keys, then fine ones.
 
     A budget counts all coarse centroids and, on average, the centroids in the coarse clusters that are kept.
-
-    Parameters
-    ----------
-    nodes, n_heads, how
-        As in `one_level_curve`. The query heads of a group select together.
 
     Returns
     -------

@@ -37,10 +37,6 @@ class AttentionNode:
 
     Parameters
     ----------
-    head_dim : int
-        Elements of a key or value row.
-    n_head, n_kv_head : int
-        Number of query heads and of KV heads.
     window : int
         Newest rows that a token sees, its own included. 0 for all.
     scale : float
@@ -66,18 +62,7 @@ class AttentionNode:
     rope: Rope | None = None
 
     def shape(self, kv_type: str) -> Shape:
-        """Return the sizes that its kernels are compiled for.
-
-        Parameters
-        ----------
-        kv_type : str
-            Storage format of keys and values.
-
-        Returns
-        -------
-        Shape
-            The sizes.
-        """
+        """Return the sizes that its kernels are compiled for."""
         return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type)
 
 
@@ -86,8 +71,6 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
 
     Parameters
     ----------
-    model : LlamaModel
-        The model, loaded.
     params : llama_context_params
         Parameters of its context. They are not changed.
 
@@ -173,13 +156,6 @@ def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[Attentio
 
 def refuse_memory(model: Any, name: str) -> None:
     """Refuse a model whose memory is not a plain KV cache.
-
-    Parameters
-    ----------
-    model : llama_model pointer
-        The model.
-    name : str
-        Its architecture, for the message.
 
     Raises
     ------

@@ -105,11 +105,6 @@ def operation_name(operation: int) -> str:
 def check_layout() -> Operations:
     """Build a tiny graph, and check that it reads as expected through `Tensor`.
 
-    Returns
-    -------
-    Operations
-        Numbers of the operations of the graph.
-
     Raises
     ------
     OctavoError
@@ -164,13 +159,6 @@ def check_layout() -> Operations:
 def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
     """Read the first bytes of a tensor in the memory of any device.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        The tensor.
-    n_bytes : int
-        Number of bytes.
-
     Returns
     -------
     uint8 array, shape (n_bytes,)
@@ -188,12 +176,6 @@ def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[i
 
     Parameters
     ----------
-    tensor : Tensor
-        The tensor.
-    dtype : NumPy dtype
-        Type of its elements.
-    shape : tuple of int
-        Elements along each axis.
     strides : tuple of int
         Bytes from one element to the next along each axis.
 
@@ -207,15 +189,7 @@ def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[i
 
 
 def write(tensor: Tensor, values: np.ndarray) -> None:
-    """Overwrite the beginning of a tensor in the memory of any device.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        The tensor.
-    values : array, C-contiguous
-        What to write.
-    """
+    """Overwrite the beginning of a tensor in the memory of any device."""
     if _is_host(tensor):
         ctypes.memmove(tensor.data, values.ctypes.data, values.nbytes)
     else:
@@ -251,8 +225,6 @@ def row_size(tensor_type: int, n_elements: int) -> int:
     ----------
     tensor_type : int
         ggml's number of the type, which may store elements in blocks.
-    n_elements : int
-        Elements of the row.
 
     Returns
     -------

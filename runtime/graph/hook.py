@@ -85,11 +85,6 @@ Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 def new_step(n_layers: int) -> np.ndarray:
     """Make the record of a step.
 
-    Parameters
-    ----------
-    n_layers : int
-        Number of the graph's attention nodes.
-
     Returns
     -------
     STEP array, shape (1,)
@@ -152,11 +147,6 @@ def replace_attention(node_pointer, ask, step_pointer):
 def compiled_token(shape: Shape) -> Any:
     """Compile `run_token` for one shape.
 
-    Parameters
-    ----------
-    shape : Shape
-        Sizes of the layer.
-
     Returns
     -------
     Numba cfunc
@@ -187,12 +177,8 @@ def run_token(shape, node_address, ith, n_threads, layer_address):
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the layer.
     node_address : int64
         Address of the node, a ggml_tensor.
-    ith, n_threads : int64
-        Number of this thread, and of all threads.
     layer_address : int64
         Address of the LAYER record.
     """
@@ -227,11 +213,6 @@ def attend_together(shape, node_address, layer_address, ith, n_threads):
     """Compute one layer's attention for a token each of several sequences, one after another, on all threads.
 
     It is called by address, because most contexts have one sequence; the parameters are those of `run_token`.
-
-    Returns
-    -------
-    int64
-        0.
     """
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
     sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0

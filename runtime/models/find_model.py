@@ -37,8 +37,6 @@ def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], Non
     named : path or str, optional
         A GGUF file; or "hf:owner/repo[:quant]", which is fetched if it is not on this disk; or the name of a model that
         another program keeps, as `octavo models` lists it; by default the default model.
-    notice : callable
-        Receives a sentence if it is fetched.
 
     Raises
     ------
@@ -81,25 +79,14 @@ def load_model(
 
     Parameters
     ----------
-    path : path
-        The GGUF file.
     n_ctx : int
         Longest context in tokens; 0 is the model's own.
     n_threads : int
         Threads, for batches and for single tokens.
     cache_type : str
         How keys and values are stored: "f16", "q8_0" or "q4_0".
-    device, rope_scaling, rope_scale
-        As in `Llama`.
-    notice : callable
-        Receives a sentence if kernels are to be compiled first.
     **attention
         How tokens attend: more arguments of `Llama`.
-
-    Returns
-    -------
-    Llama
-        The model.
 
     Raises
     ------

@@ -45,11 +45,6 @@ class _Bad(Exception):
 def check_gguf(path: Path) -> None:
     """Check that a file is a whole GGUF file, as far as its header tells.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
     Raises
     ------
     OctavoError
@@ -68,16 +63,6 @@ def check_gguf(path: Path) -> None:
 
 def header_values(path: Path) -> dict[str, Any]:
     """Return the values of a GGUF file's header, but for arrays.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    dict
-        Numbers and texts by their keys.
 
     Raises
     ------

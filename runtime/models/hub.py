@@ -34,8 +34,6 @@ def fetch(name: str, notice: Callable[[str], None]) -> Path:
     ----------
     name : str
         "owner/repo", "owner/repo:quant" such as "owner/repo:Q8_0", or "owner/repo/file.gguf".
-    notice : callable
-        Receives a sentence if it is fetched.
 
     Returns
     -------

@@ -40,19 +40,8 @@ def load(
 
     Parameters
     ----------
-    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
-        As in `octavo.open_document`.
-    library : Library
-        The model's library.
-    notice : callable
-        Receives sentences about what happens.
     n_parallel : int
         Most sequences of which one step computes a token each.
-
-    Returns
-    -------
-    Llama
-        The model.
 
     Raises
     ------

@@ -39,8 +39,6 @@ class LocalModel:
     ----------
     name : str
         What `-m` takes.
-    path : Path
-        Its file.
     """
 
     name: str
@@ -53,8 +51,6 @@ class Described:
 
     Parameters
     ----------
-    architecture : str
-        Name of its architecture.
     n_ctx : int
         Longest context it was trained on, in tokens; 0 if the header does not say.
     problem : str
@@ -67,13 +63,7 @@ class Described:
 
 
 def describe(path: Path) -> Described:
-    """Read what a model's header says of it. The model is not loaded.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    """
+    """Read what a model's header says of it. The model is not loaded."""
     try:
         values = header_values(path)
     except OctavoError:
@@ -102,11 +92,6 @@ def local_models() -> list[LocalModel]:
 
 def find(name: str) -> Path:
     """Return the file of a model that another program keeps.
-
-    Parameters
-    ----------
-    name : str
-        Its name, as `octavo models` lists it.
 
     Raises
     ------

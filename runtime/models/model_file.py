@@ -37,8 +37,6 @@ def check(path: str, only_words: bool = False) -> str:
 
     Parameters
     ----------
-    path : str
-        The GGUF file.
     only_words : bool
         Its vocabulary alone is to be loaded: there may be nothing else in it.
 

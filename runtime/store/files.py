@@ -67,8 +67,6 @@ def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
 
     Parameters
     ----------
-    path : Path
-        File or folder that the message names.
     doing : {"written", "read"}
         What is done with it.
 
@@ -95,8 +93,6 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
     Parameters
     ----------
-    path : Path
-        File to write.
     arrays : dict of str to array
         Arrays by name, of the types in `_DTYPES`.
 
@@ -135,13 +131,6 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file; after a crash it is whole or not there.
 
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    value : JSON value
-        What to write.
-
     Raises
     ------
     OctavoError
@@ -152,13 +141,6 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
     """Write a file under another name, sync it, and give it its name.
-
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    *parts : bytes or memoryview
-        Its content, one part after another.
 
     Raises
     ------
@@ -180,13 +162,7 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make renames in a folder durable.
-
-    Parameters
-    ----------
-    path : Path
-        The folder.
-    """
+    """Make renames in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -199,8 +175,6 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
 
     Parameters
     ----------
-    path : Path
-        File that `write_arrays` or another writer of safetensors wrote.
     checked : bool
         Compare the file with its checksum, which only files of `write_arrays` have.
     in_place : bool
@@ -289,13 +263,7 @@ def checksum_of(path: Path) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits.
-
-    Parameters
-    ----------
-    path : Path
-        File to read.
-    """
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -317,16 +285,6 @@ def open_regular(path: Path) -> io.FileIO:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that octavo wrote.
-
-    Parameters
-    ----------
-    path : Path
-        File to read.
-
-    Returns
-    -------
-    dict
-        The object.
 
     Raises
     ------

@@ -48,11 +48,6 @@ class Gates:
 def read_gates(path: Path) -> Gates:
     """Read a file of gates, and what `config.json` beside it says.
 
-    Parameters
-    ----------
-    path : Path
-        The TSV file.
-
     Raises
     ------
     OctavoError
@@ -76,13 +71,6 @@ def read_gates(path: Path) -> Gates:
 def check_gates(path: Path, n_sinks: int, n_recent: int) -> None:
     """Check that gates can be written to a file, before they are known.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    n_sinks, n_recent : int
-        As in `Gates`.
-
     Raises
     ------
     OctavoError
@@ -102,13 +90,6 @@ def check_gates(path: Path, n_sinks: int, n_recent: int) -> None:
 
 def write_gates(path: Path, gates: Gates) -> None:
     """Write gates, and `config.json` beside them. One that says the same already stays as it is.
-
-    Parameters
-    ----------
-    path : Path
-        The TSV file. If it is there, it is replaced.
-    gates : Gates
-        What to write.
 
     Raises
     ------

@@ -26,11 +26,6 @@ class ImpossibleError(ValueError):
 def check_index(index: Index) -> None:
     """Check the arrays of an index.
 
-    Parameters
-    ----------
-    index : Index
-        The index, as it was read from its files.
-
     Raises
     ------
     ImpossibleError
@@ -59,15 +54,6 @@ def check_curve(curve: ThresholdCurve, index: Index) -> None:
 
 def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None:
     """Check that an index is one of a model.
-
-    Parameters
-    ----------
-    index : Index
-        The index.
-    layers : sequence of CacheLayer
-        The model's cached layers.
-    n_vocab : int
-        Size of its vocabulary.
 
     Raises
     ------

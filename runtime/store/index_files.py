@@ -69,8 +69,6 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
 
     Parameters
     ----------
-    path : Path
-        Folder of the index.
     model_hash : str
         SHA-256 of the model that is to attend it.
     thorough : bool
@@ -81,8 +79,6 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     index : Index
         Tokens, layers and queries; the arrays are read from disk when they are touched. Thresholds that are measured
         are kept in the folder.
-    manifest : dict
-        What `manifest.json` says.
 
     Raises
     ------
@@ -151,8 +147,6 @@ def layer_path(folder: Path, i: int) -> Path:
 
     Parameters
     ----------
-    folder : Path
-        Folder of the index.
     i : int
         Number of the layer among those that own a cache.
     """
@@ -160,17 +154,7 @@ def layer_path(folder: Path, i: int) -> Path:
 
 
 def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
-    """Write one layer, without its mass: that is measured when all layers are clustered.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-    i : int
-        Number of the layer among those that own a cache.
-    layer : IndexLayer
-        What to write.
-    """
+    """Write one layer, without its mass: that is measured when all layers are clustered."""
     names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED, _STREAMING, _MEANS)]
     arrays = {name: getattr(layer, name) for name in names}
     arrays |= streaming_arrays(layer.streaming)
@@ -182,8 +166,6 @@ def streaming_arrays(streaming: StreamingRows | None, suffix: str = "") -> dict[
 
     Parameters
     ----------
-    streaming : StreamingRows or None
-        Their rows.
     suffix : str
         What the names end with.
     """
@@ -211,10 +193,6 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
 
     Parameters
     ----------
-    folder : Path
-        Folder of the index.
-    i : int
-        Number of the layer among those that own a cache.
     mass : float32 array, shape (n_kv_head, n_rows), optional
         Its rows' mass, from the file of the document. Without it the mass is 0, as it was not measured yet.
 
@@ -252,8 +230,6 @@ def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] 
     ----------
     folder, i
         As in `read_layer`. The layer's window does not slide.
-    head : int
-        Number of the head in the layer.
 
     Returns
     -------
@@ -299,15 +275,7 @@ def _private(array: np.ndarray) -> np.ndarray:
 
 
 def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
-    """Open one layer of an index that is not finished, if it is there and as it was written.
-
-    Parameters
-    ----------
-    folder, i
-        As in `read_layer`.
-    n_tokens : int
-        Tokens of the document.
-    """
+    """Open one layer of an index that is not finished, if it is there and as it was written."""
     try:
         map_arrays(layer_path(folder, i), checked=True, in_place=True)
         check_layer(layer := read_layer(folder, i), n_tokens)
@@ -317,15 +285,7 @@ def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
 
 
 def write_document(folder: Path, index: Index) -> None:
-    """Write what an index holds besides its layers and thresholds: tokens, queries, and the layers' mass.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-    index : Index
-        What to write.
-    """
+    """Write what an index holds besides its layers and thresholds: tokens, queries, and the layers' mass."""
     arrays = {
         "tokens": index.tokens,
         "query_layers": np.array([each.layer for each in index.queries], np.int32),
@@ -337,15 +297,7 @@ def write_document(folder: Path, index: Index) -> None:
 
 
 def write_means(folder: Path, layers: Sequence[IndexLayer]) -> None:
-    """Write the means of all layers' clusters; nothing for a document without clusters.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-    layers : sequence of IndexLayer
-        All layers that own a cache.
-    """
+    """Write the means of all layers' clusters; nothing for a document without clusters."""
     clustered = [(i, layer.means) for i, layer in enumerate(layers) if layer.n_clusters]
     if clustered:
         arrays = {f"{name}.{i}": array for i, means in clustered for name, array in means._asdict().items()}
@@ -366,10 +318,6 @@ class _Curves(dict[Calibration, ThresholdCurve]):
 
     Parameters
     ----------
-    folder : Path
-        Folder of the index.
-    index : Index
-        The index.
     names : sequence of str
         Its files that are whole.
     """
@@ -402,10 +350,6 @@ def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None
 
     Parameters
     ----------
-    folder : Path
-        Folder of the index.
-    n_layers : int
-        Number of layers that own a cache.
     entries : dict
         All entries of the manifest but `files`.
     """

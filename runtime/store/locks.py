@@ -23,8 +23,6 @@ def locked(folder: Path, shared: bool = False, waiting: Callable[[], None] | Non
 
     Parameters
     ----------
-    folder : Path
-        The folder.
     shared : bool
         Share the lock with others that do so too: those that read.
     waiting : callable, optional

@@ -34,13 +34,6 @@ _CHECKSUM = "blake3"
 def save_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write a manifest, with its checksum.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-    manifest : dict
-        What it says.
-
     Raises
     ------
     OctavoError
@@ -62,11 +55,6 @@ def describe(path: Path) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of an index.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
 
     Returns
     -------
@@ -135,10 +123,6 @@ def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dic
 
     Parameters
     ----------
-    path : Path
-        Folder of the index.
-    manifest : dict
-        Its manifest.
     thorough : bool
         Compare the checksums of all files, not only of those that verified_checksums.py names.
 

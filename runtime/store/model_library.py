@@ -30,8 +30,6 @@ class Library:
 
     Parameters
     ----------
-    model_path : Path
-        The GGUF file.
     folder : Path
         `<model>.octavo`: in the model's folder, in the user's cache folder where that one cannot be written, or in
         the folder that the user gave.
@@ -46,8 +44,6 @@ class Library:
 
         Parameters
         ----------
-        model_path : path
-            The GGUF file.
         index_dir : path, optional
             Folder that the library is in; by default that of the model, or the user's cache folder.
         """
@@ -84,11 +80,6 @@ class Library:
         path : path, optional
             The plan file, or one of gates, which nothing but its shape can be checked of; by default the plan that
             `octavo profile` wrote for this model.
-
-        Returns
-        -------
-        Plan
-            The plan.
 
         Raises
         ------

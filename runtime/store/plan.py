@@ -79,13 +79,7 @@ class Plan:
         return list(self.elimination[: len(self.elimination) - n_retrieval])
 
     def of_layers(self, layers: Sequence[CacheLayer]) -> Plan:
-        """Return the plan without the heads of layers that slide: gates are of all layers.
-
-        Parameters
-        ----------
-        layers : sequence of CacheLayer
-            The model's cached layers.
-        """
+        """Return the plan without the heads of layers that slide: gates are of all layers."""
         slides = {i for i, layer in enumerate(layers) if layer.window}
         return replace(self, elimination=tuple(head for head in self.elimination if head[0] not in slides))
 
@@ -115,11 +109,6 @@ class Plan:
     def check(self, layers: Sequence[CacheLayer]) -> None:
         """Check that a model has the layers and heads of this plan.
 
-        Parameters
-        ----------
-        layers : sequence of CacheLayer
-            The model's cached layers.
-
         Raises
         ------
         OctavoError
@@ -146,11 +135,6 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     ----------
     path : path
         The file. One that ends in .tsv has gates.
-
-    Returns
-    -------
-    Plan
-        What the runtime takes from it.
 
     Raises
     ------

@@ -25,13 +25,7 @@ _SAME_START = 60
 
 
 class CheckMarks:
-    """The marks in an index's folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-    """
+    """The marks in an index's folder."""
 
     def __init__(self, folder: Path) -> None:
         import psutil
@@ -42,15 +36,7 @@ class CheckMarks:
             self._marks = read_json(self._path)
 
     def holds(self, name: str, status: os.stat_result) -> bool:
-        """Return whether a file is as it was when it was compared, and durably so.
-
-        Parameters
-        ----------
-        name : str
-            Name of the file.
-        status : os.stat_result
-            What the system says of it now.
-        """
+        """Return whether a file is as it was when it was compared, and durably so."""
         mark = self._marks.get(name)
         if not isinstance(mark, list) or len(mark) != 5 or mark[:4] != _of(status):
             return False
