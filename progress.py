@@ -6,7 +6,20 @@ from typing import Protocol, runtime_checkable
 
 
 class Progress(Protocol):
-    """Receives the progress of one task after another. Any object with these two methods will do."""
+    """Receives what happens, and the progress of one task after another. Each method does nothing unless overridden.
+
+    Any object with these three methods will do. A class that derives from this one needs only some of them.
+    """
+
+    def notice(self, sentence: str) -> None:
+        """Something happens, such as that a document is indexed again as it has changed.
+
+        Parameters
+        ----------
+        sentence : str
+            What happens.
+        """
+        return
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """A task begins, and the task before it has ended.
@@ -22,6 +35,7 @@ class Progress(Protocol):
         done : int
             How much of it an earlier, interrupted run did.
         """
+        return
 
     def advance(self, amount: int) -> None:
         """Some more is done.
@@ -31,16 +45,11 @@ class Progress(Protocol):
         amount : int
             How many units more.
         """
+        return
 
 
-class Silent:
+class Silent(Progress):
     """A progress that shows nothing."""
-
-    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
-        """Ignore the task."""
-
-    def advance(self, amount: int) -> None:
-        """Ignore the amount."""
 
 
 class DocumentProgress(Progress, Protocol):
@@ -52,7 +61,10 @@ class DocumentProgress(Progress, Protocol):
 
 @runtime_checkable
 class ProgressOfMany(Protocol):
-    """Receives the progress of many documents, of which several may be read at once. It is called by one thread."""
+    """Receives the progress of many documents, which may be read at the same time. One thread calls it."""
+
+    def notice(self, sentence: str) -> None:
+        """Something happens (see `Progress.notice`)."""
 
     def begin(self, n_documents: int) -> None:
         """The work begins.
@@ -82,7 +94,7 @@ class _Counted:
     """Tells a progress how many documents are done."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+        self._progress, self.notice = progress, progress.notice
 
     def begin(self, n_documents: int) -> None:
         self._progress.start("Indexing", n_documents, "documents")
@@ -105,7 +117,7 @@ class _InTurn:
     """Tells a progress of one document after another."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+        self._progress, self.notice = progress, progress.notice
 
     def begin(self, n_documents: int) -> None:
         pass

@@ -11,6 +11,7 @@ from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
+from ..settings import Sampling
 from .conversation import Conversation
 from .document_session import Document
 from .document_set import Shelf, Shelved
@@ -18,11 +19,10 @@ from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .passages import Passage, TokenText
 from .ranking import Found, Look
 from .reads import WHOLE
-from .session import Sampling
 
 
 class Collection(Document):
-    """Documents that are open for questions. `open_collection` returns one.
+    """Documents that are open for questions. `open_documents` returns one.
 
     For each question octavo finds the document that it is about, or the excerpts of all documents that it is about,
     laid out as one text. The model answers from that. If it is another text than before, the model reads the

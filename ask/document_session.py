@@ -14,8 +14,9 @@ from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
+from ..settings import Sampling
 from .passages import Passage, TokenText, passages
-from .session import Sampling, Session
+from .session import Session
 
 
 class Document(Session):

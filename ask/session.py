@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -14,63 +12,9 @@ from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.model_library import Library
+from ..settings import Sampling
 from .answer import Answer, FinishReason, Meter, Text
 from .conversation import Conversation, Turn, read_conversation, write_conversation
-
-#: Most tokens of an answer, if nobody asks for more: small models may repeat themselves without end.
-MAX_TOKENS = 1024
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How answers are drawn; the defaults of llama.cpp, but for `max_tokens`.
-
-    Parameters
-    ----------
-    max_tokens : int, optional
-        Most tokens of an answer; None for as many as fit the context, or a whole context if it has no end.
-    temperature : float
-        Temperature; 0 always takes the likeliest token.
-    top_p : float
-        Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
-    top_k : int
-        Draw from the k likeliest tokens; 0 is off.
-    min_p : float
-        Draw from tokens that have at least this share of the likeliest one's probability; 0 is off.
-    repeat_penalty : float
-        What the logits of the last 64 tokens are divided by; 1 is off.
-    seed : int, optional
-        Makes answers repeatable; by default each run draws others.
-
-    Raises
-    ------
-    OctavoError
-        A value is out of its range.
-    """
-
-    max_tokens: int | None = MAX_TOKENS
-    temperature: float = 0.8
-    top_p: float = 0.95
-    top_k: int = 40
-    min_p: float = 0.05
-    repeat_penalty: float = 1.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise OctavoError(f"An answer has at least 1 token: max_tokens cannot be {self.max_tokens}.")
-        if not 0 <= self.temperature < math.inf:
-            raise OctavoError(f"A temperature is 0 or more, and finite: {self.temperature} is not.")
-        if not 0 <= self.top_p <= 1:
-            raise OctavoError(f"top_p is a share, from 0 to 1: {self.top_p} is not.")
-        if self.top_k < 0:
-            raise OctavoError(f"top_k is 0 or more: {self.top_k} is not.")
-        if not 0 <= self.min_p <= 1:
-            raise OctavoError(f"min_p is a share, from 0 to 1: {self.min_p} is not.")
-        if not 0 < self.repeat_penalty < math.inf:
-            raise OctavoError(f"A repeat penalty is above 0, and finite: {self.repeat_penalty} is not.")
-        if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
-            raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
 
 
 class Session:

@@ -20,15 +20,15 @@ import statistics
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import octavo
 from octavo.cli.render import markdown_table
 from octavo.documents.plain_text import SHIPPED_NOVEL
-from octavo.library.batch.index_documents import index_collection
-from octavo.library.batch.index_result import folders_of
-from octavo.progress import Silent
 from octavo.runtime.models.find_model import default_threads
+from octavo.settings import ModelSettings
 
 #: Characters of the novel for each token.
 CHARACTERS = 4.1
@@ -60,9 +60,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         documents = write_documents(Path(folder), arguments.documents, int(arguments.tokens * arguments.characters))
-        how = {"n_ctx": arguments.ctx_size}
+        how = ModelSettings(arguments.model, arguments.ctx_size, arguments.threads)
         jobs, workers = ([int(n) for n in each.split(",") if n] for each in (arguments.jobs, arguments.workers))
-        rows = measure(documents, arguments.model, jobs, workers, arguments.threads, arguments.repeats, how)
+        rows = measure(documents, how, jobs, workers, arguments.threads, arguments.repeats)
     print(
         json.dumps(rows)
         if arguments.output == "json"
@@ -84,12 +84,11 @@ def write_documents(folder: Path, n_documents: int, n_characters: int) -> list[P
 
 def measure(
     documents: list[Path],
-    model: str | None,
+    model: ModelSettings,
     jobs: list[int],
     workers: list[int],
     n_threads: int,
     repeats: int,
-    how: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Measure each way to index documents.
 
@@ -97,7 +96,7 @@ def measure(
     ----------
     documents : list of Path
         The documents.
-    model : str, optional
+    model : ModelSettings
         The model.
     jobs, workers : list of int
         Numbers of jobs, and of workers of clusters.
@@ -105,15 +104,13 @@ def measure(
         Threads of all jobs or workers together.
     repeats : int
         How often each is measured.
-    how : dict
-        Further arguments of `index_documents`.
 
     Returns
     -------
     list of dict
         A row for each.
     """
-    index(documents[:1], model, {**how, "n_threads": n_threads})  # kernels are compiled, and files are in memory
+    index(documents[:1], replace(model, n_threads=n_threads))  # kernels are compiled, and files are in memory
     runs = [("one document", documents[:1], 1, 0, n_threads)]
     runs += [(f"{n} job{'s' * (n > 1)}", documents, n, 0, n_threads // n) for n in jobs]
     each = n_threads // max(workers, default=1)
@@ -123,11 +120,11 @@ def measure(
     for title, chosen, n_jobs, n_workers, threads in runs:
         found = []
         with ExitStack() as stack:
-            settings: dict[str, Any] = {**how, "n_threads": threads * max(1, n_jobs), "n_jobs": max(1, n_jobs)}
+            settings, address = replace(model, n_threads=threads * max(1, n_jobs)), None
             if n_workers:
-                settings["scheduler"] = stack.enter_context(cluster(n_workers)).scheduler_address
+                address = stack.enter_context(cluster(n_workers)).scheduler_address
             for _ in range(repeats):
-                found.append(index(chosen, model, settings))
+                found.append(index(chosen, settings, max(1, n_jobs), address))
         seconds, alone = (statistics.median(run[name] for run in found) for name in ("seconds", "alone"))
         speed = found[0]["tokens"] / seconds
         kind = [row for row in rows if ("worker" in row["how"]) == bool(n_workers)]
@@ -153,11 +150,13 @@ def cluster(n_workers: int) -> Any:
     return LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None)
 
 
-def index(documents: list[Path], model: str | None, how: dict[str, Any]) -> dict[str, float]:
+def index(
+    documents: list[Path], model: ModelSettings, n_jobs: int = 1, scheduler: str | None = None
+) -> dict[str, float]:
     """Index documents into an empty library."""
     library = Path(tempfile.mkdtemp(dir=documents[0].parent))
     start = time.perf_counter()
-    folders = folders_of(index_collection(documents, model, library, Silent(), lambda sentence: None, **how))
+    folders = octavo.index_documents(documents, replace(model, index_dir=library), n_jobs=n_jobs, scheduler=scheduler)
     seconds = time.perf_counter() - start
     manifests = [json.loads((folder / "manifest.json").read_text()) for folder in folders]
     shutil.rmtree(library)

@@ -62,15 +62,13 @@ def main() -> None:
     print(markdown_table(_COLUMNS, measured(arguments)))
 
 
+def _settings(arguments: argparse.Namespace) -> octavo.ModelSettings:
+    return octavo.ModelSettings(arguments.model, n_threads=arguments.threads, index_dir=arguments.folder)
+
+
 def measured(arguments: argparse.Namespace) -> list[list[str]]:
     """Measure in one process for each number of times; returns the rows of a table."""
-    [index] = octavo.index_documents(
-        [arguments.document],
-        arguments.model,
-        index_dir=arguments.folder,
-        n_threads=arguments.threads,
-        attention=arguments.attention,
-    )
+    [index] = octavo.index_documents([arguments.document], _settings(arguments), attention=arguments.attention)
     files = [*index.iterdir(), arguments.model]
     limit = SPARE + sum(file.stat().st_size for file in files)
     rows, answers = [], []
@@ -119,9 +117,8 @@ def limited(n_bytes: int) -> Iterator[Callable[[], object]]:
 
 def _measure(arguments: argparse.Namespace) -> tuple[list[str], list[int]]:
     """Answer the question; returns a row, and the tokens of the answer."""
-    times, settings = arguments.measure, {"index_dir": arguments.folder, "n_threads": arguments.threads}
-    settings["attention"] = arguments.attention
-    with octavo.open_document(arguments.document, arguments.model, **settings) as document:
+    times = arguments.measure
+    with octavo.open_document(arguments.document, _settings(arguments), attention=arguments.attention) as document:
         llama, index = document.llama, document.llama.context.cache.document
         assert index is not None
         next(llama.generate(document.prompt.first_question(_QUESTION), reset=False, temp=0.0))  # takes its memory now

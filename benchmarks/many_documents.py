@@ -56,7 +56,7 @@ def main() -> None:
     texts.mkdir(parents=True, exist_ok=True)
     for name, text in made.documents.items():
         (texts / name).write_text(text, "utf-8")
-    octavo.index_documents([texts], model, index_dir=arguments.folder, n_threads=arguments.threads)
+    octavo.index_documents([texts], _settings(model, arguments))
     rows = []
     for reads in READS:
         done = subprocess.run(
@@ -64,6 +64,10 @@ def main() -> None:
         )
         rows.append(done.stdout.strip().split("|"))
     print(markdown_table(_COLUMNS, rows))
+
+
+def _settings(model: Path, arguments: argparse.Namespace) -> octavo.ModelSettings:
+    return octavo.ModelSettings(model, n_threads=arguments.threads, index_dir=arguments.folder)
 
 
 def _folder(model: Path, arguments: argparse.Namespace) -> tuple[FolderNeedle, Folder]:
@@ -79,10 +83,11 @@ def _folder(model: Path, arguments: argparse.Namespace) -> tuple[FolderNeedle, F
 def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
     """Ask all questions; returns a row."""
     task, folder = _folder(model, arguments)
-    settings = {"index_dir": arguments.folder, "n_threads": arguments.threads, "temperature": 0, "max_tokens": 32}
+    settings, sampling = _settings(model, arguments), octavo.Sampling(max_tokens=32, temperature=0)
     looking, first = [], []
     n_right = n_answered = 0
-    with octavo.open_collection([arguments.folder / "texts"], model, reads=arguments.reads, **settings) as collection:
+    texts = [arguments.folder / "texts"]
+    with octavo.open_documents(texts, settings, reads=arguments.reads, sampling=sampling) as collection:
         shelf = collection._shelf
         n_tokens = sum(map(len, shelf.texts.values()))
         for each in folder.asked:

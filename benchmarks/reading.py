@@ -15,11 +15,12 @@ from pathlib import Path
 
 from octavo.cli.render import markdown_table
 from octavo.convert.clusters import settings_for
-from octavo.convert.pipeline import PREFILLS, cluster, covers_by, read
+from octavo.convert.pipeline import cluster, covers_by, read
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
 from octavo.runtime.models.find_model import default_model
+from octavo.settings import PREFILLS
 
 #: Tokens that are read before anything is timed, so that all kernels are compiled.
 _WARM_UP = 4608

@@ -6,10 +6,11 @@ import time
 
 import click
 
+from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, show_answer
 from .open_conversation import open_session, read_option
-from .sampling import SamplingOptions, sampling_options
+from .sampling import sampling_options, system_prompt
 from .show_sources import sources_option
 
 
@@ -22,17 +23,21 @@ from .show_sources import sources_option
 @options.output_option(TEXT, JSON, JSON_LINES)
 @options.model_options
 @options.attention_options
+@options.prefill
 @sampling_options
+@system_prompt
+@options.as_reading
 def ask(
     documents: tuple[str, ...],
     question: str,
     sources: bool,
     reads: str,
-    password: str | None,
     output: str,
-    model_options: options.ModelOptions,
-    attention_options: options.AttentionOptions,
-    sampling_options: SamplingOptions,
+    settings: ModelSettings,
+    attention: options.AttentionOptions,
+    sampling: Sampling,
+    reading: ReadSettings,
+    system_prompt: str,
 ) -> None:
     """Answer a question about documents.
 
@@ -46,7 +51,14 @@ def ask(
     question = options.question_text(question)
     start = time.perf_counter()
     with open_session(
-        documents, model_options, attention_options, sampling_options, password, sources, reads
+        documents,
+        settings,
+        attention,
+        sampling,
+        reading=reading,
+        reads=reads,
+        sources=sources,
+        system_prompt=system_prompt,
     ) as session:
         facts = {
             "document": documents[0],

@@ -15,13 +15,16 @@ _TOKENS = "tokens"
 
 
 class ManyProgress(AbstractContextManager["ManyProgress"]):
-    """Show a `convert.progress.ProgressOfMany` on stderr. A single document is shown as any task."""
+    """Show a `ProgressOfMany` (progress.py) on stderr. A single document is shown as any task."""
 
     def __init__(self) -> None:
         self._n_documents = self._n_done = self._n_tokens = 0
         self._open: list[_Document] = []
         self._single = TaskProgress()
         self._bars: Any = None
+
+    def notice(self, sentence: str) -> None:
+        notice(sentence)
 
     def begin(self, n_documents: int) -> None:
         self._n_documents, self._n_done, self._n_tokens = n_documents, 0, 0
@@ -119,6 +122,9 @@ class _Document:
             self._progress.single.advance(amount)
         self._done += amount
         self._progress.moved(self, amount if self._unit == _TOKENS else 0)
+
+    def notice(self, sentence: str) -> None:
+        notice(sentence)
 
     def end(self) -> None:
         self._progress.closed(self)

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from ..runtime.methods import DEFAULT_BUDGET, LLAMA_CPP
+from ..settings import ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType
-from .render import TaskProgress, markdown_table
+from .render import TaskProgress, markdown_table, notice
 
 #: Columns of the tables: a key of the rows, and its heading.
 _COLUMNS = {
@@ -90,11 +91,9 @@ _FILLS = {
 )
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
 @options.output_option("md", "json")
+@options.as_settings
 def bench(
-    model: Path | None,
-    threads: int,
-    cache_type: str,
-    device: str,
+    settings: ModelSettings,
     doc: Path | None,
     depths: list[int],
     fill: str,
@@ -107,29 +106,42 @@ def bench(
     output: str,
 ) -> None:
     """Time octavo against llama.cpp on a real text."""
+    from ..runtime.models.find_model import default_threads
+
+    n_threads = settings.n_threads or default_threads()
     if kernels:
-        time_kernels(threads, output)
+        time_kernels(n_threads, output)
         return
     from ..documents.plain_text import SHIPPED_NOVEL
     from ..documents.read import read_document
     from ..evaluation.bench import Bench, BenchSettings
     from ..runtime.methods.compose import plan_for, with_budget
-    from ..runtime.store.model_library import Library
+    from ..runtime.models.load_model import locate_model
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
+    cache_type = settings.cache_type
     if fill != "prefill" and cache_type != "f16":
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
     text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL).text
-    path = options.model_path(model)
-    model_plan = plan_for(attention, plan, Library.of(path))
+    located, library = locate_model(settings, notice)
+    model_plan = plan_for(attention, plan, library)
     share = DEFAULT_BUDGET if budget is None else budget
     words = [name if name == LLAMA_CPP else with_budget(name, budget)[0] for name in attention]
-    settings = BenchSettings(
-        depths, words, share, n_decode, threads, fill, cache_type, model_plan, retrieval_heads, device
+    measured = BenchSettings(
+        depths,
+        words,
+        share,
+        n_decode,
+        n_threads,
+        fill,
+        cache_type,
+        model_plan,
+        retrieval_heads,
+        settings.device,
     )
     with TaskProgress() as progress:
-        result = Bench(str(path), text, settings, progress).run()
+        result = Bench(str(located.model), text, measured, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON_LINES, TEXT, show_answer
 from .open_conversation import is_collection, open_session, read_option
 from .render import notice, size
-from .sampling import SamplingOptions, sampling_options
+from .sampling import sampling_options, system_prompt
 from .show_sources import show_sources, sources_option
 
 if TYPE_CHECKING:
@@ -29,17 +30,21 @@ if TYPE_CHECKING:
 @options.output_option(TEXT, JSON_LINES)
 @options.model_options
 @options.attention_options
+@options.prefill
 @sampling_options
+@system_prompt
+@options.as_reading
 def chat(
     documents: tuple[str, ...],
     goes_on: bool,
     sources: bool,
     reads: str,
-    password: str | None,
     output: str,
-    model_options: options.ModelOptions,
-    attention_options: options.AttentionOptions,
-    sampling_options: SamplingOptions,
+    settings: ModelSettings,
+    attention: options.AttentionOptions,
+    sampling: Sampling,
+    reading: ReadSettings,
+    system_prompt: str,
 ) -> None:
     """Talk about documents, or about anything.
 
@@ -61,11 +66,18 @@ def chat(
     recorded = bool(documents) and (sources or interactive)  # on a terminal /sources may come
     document = Path(documents[0]) if len(documents) == 1 and not many else None
     with open_session(
-        documents, model_options, attention_options, sampling_options, password, recorded, reads
+        documents,
+        settings,
+        attention,
+        sampling,
+        reading=reading,
+        reads=reads,
+        sources=recorded,
+        system_prompt=system_prompt,
     ) as session:
         if interactive:
             notice(f"{_about(session, document)}/help lists what you can do here.")
-        loop = ChatLoop(session, interactive, output, document, sources, password)
+        loop = ChatLoop(session, interactive, output, document, sources, reading)
         if goes_on:
             session.load(loop.last_name)
             notice(f"The last conversation goes on: {session.n_tokens - session.n_document:,} tokens.")
@@ -100,8 +112,8 @@ class ChatLoop:
         The document's file.
     sources : bool
         Whether each answer is followed by its sources.
-    password : str, optional
-        Opens an encrypted PDF.
+    reading : ReadSettings
+        How other documents are read.
     """
 
     def __init__(
@@ -111,10 +123,10 @@ class ChatLoop:
         output: str = TEXT,
         document: Path | None = None,
         sources: bool = False,
-        password: str | None = None,
+        reading: ReadSettings | None = None,
     ) -> None:
         self.session, self.interactive, self.output = session, interactive, output
-        self.document, self.with_sources, self.password = document, sources, password
+        self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
         self.n_answers = 0
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
@@ -261,7 +273,7 @@ class ChatLoop:
 
         self.keep()
         document = Path(path).expanduser()
-        self.session = open_next(self.session, document, self.password, self.with_sources or self.interactive)
+        self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
         self.document = document
         notice(f"{document.name}: {self.session.n_tokens:,} tokens.")
 

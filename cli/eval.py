@@ -13,6 +13,7 @@ import click
 from ..evaluation.folders import FOLDER_TASKS
 from ..evaluation.tasks import TASKS
 from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
+from ..settings import ModelSettings
 from . import options
 from .option_types import AttentionListType, BudgetListType, DepthListType, TaskType
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
@@ -117,7 +118,7 @@ where it stopped, and methods and depths can be added.
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw score over what was read too.")
 def eval(
     task: Task | FolderTask,
-    model_options: options.ModelOptions,
+    settings: ModelSettings,
     attention: list[str],
     budgets: list[float],
     depths: list[int],
@@ -133,6 +134,7 @@ def eval(
     from ..evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
     from ..evaluation.folders.folder_task import FolderTask
     from ..runtime.methods.compose import plan_for
+    from ..runtime.models.load_model import load_model, locate_model
 
     if LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")
@@ -144,30 +146,27 @@ def eval(
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
-    library, n_samples = model_options.library(), samples or task.samples
+    located, library = locate_model(settings, notice)
+    n_samples = samples or task.samples
     evaluation: Evaluation | FolderEvaluation
     with resumable(), TaskProgress() as progress, ExitStack() as stack:
         if isinstance(task, FolderTask):
             _refuse_for_folders(scheduler)
-            llama = model_options.open(attention=DEFAULT_ATTENTION)
+            llama = load_model(located, notice, attention=DEFAULT_ATTENTION)
             folders = FolderSettings(depths, n_samples, seed, made_of)
             evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
         else:
-            settings = Settings(
+            measured = Settings(
                 attention, budgets, depths, n_samples, seed, made_of, plan_for(attention, plan, library)
             )
-            llama = model_options.open(plan=settings.plan)
+            llama = load_model(located, notice, plan=measured.plan)
             workers = None
             if scheduler is not None:
                 from ..evaluation.cluster_evaluation import text_workers
 
-                n_threads = model_options.threads if options.is_given("threads") else None  # else each worker's own
-                plan_path = (plan or library.plan_path) if settings.plan else None
-                how, named = model_options.load_arguments(), model_options.named
-                workers = stack.enter_context(
-                    text_workers(scheduler, llama, library, task, how, named, n_threads, plan_path)
-                )
-            evaluation = Evaluation(llama, library, task, settings, progress, notice, workers)
+                plan_path = (plan or library.plan_path) if measured.plan else None
+                workers = stack.enter_context(text_workers(scheduler, llama, library, task, settings, plan_path))
+            evaluation = Evaluation(llama, library, task, measured, progress, notice, workers)
         result = evaluation.run()
     notice(f"The samples are kept in {evaluation.results.path}")
     if plot is not None:

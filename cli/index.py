@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..settings import ModelSettings, ReadSettings
 from . import options
 from .batch_progress import ManyProgress
 from .render import notice, print_json, resumable
 
 if TYPE_CHECKING:
     from ..library.batch.index_result import Outcome
+    from ..library.batch.job import Job
 
 
 @click.command()
@@ -37,12 +38,17 @@ if TYPE_CHECKING:
 @options.prefill
 @options.password
 @options.model_options
+@options.as_attention
+@options.as_reading
 def index(
     documents: tuple[str, ...],
     output: str,
-    model_options: options.ModelOptions,
+    settings: ModelSettings,
+    attention: options.AttentionOptions,
+    reading: ReadSettings,
+    n_jobs: int,
+    scheduler: str | None,
     watch: bool,
-    **how: Any,
 ) -> None:
     """Read documents once, so that later questions start at once.
 
@@ -51,33 +57,30 @@ def index(
     not stop the others. Interrupted, the same command goes on where it stopped. Most values of --attention take the
     same index; give the one that you will ask with.
     """
-    options.refuse_llama_cpp(how["attention"])
-    if how["scheduler"] is not None and not options.is_given("threads"):
-        model_options = replace(model_options, threads=None)  # each worker's own
+    options.refuse_llama_cpp(attention.attention)
+    if watch and (output == "json" or scheduler is not None):
+        raise click.UsageError("--watch tells what it does in lines, and on this machine: no -o json, no --scheduler.")
+    from ..library.batch.index_documents import index_collection
+    from ..library.batch.index_result import folders_of
+    from ..library.batch.job import Job
+
+    job = Job(settings, **attention.arguments(), prefill=reading.prefill)
     if watch:
-        if output == "json" or how["scheduler"] is not None:
-            raise click.UsageError(
-                "--watch tells what it does in lines, and on this machine: no -o json, no --scheduler."
-            )
-        _watch([Path(document) for document in documents], model_options, how)
+        _watch([Path(document) for document in documents], job, reading.password, n_jobs)
         return
     with resumable(), ManyProgress() as progress:
-        from ..library.batch.index_documents import index_collection
-        from ..library.batch.index_result import folders_of
-
-        outcomes = index_collection(documents, **model_options.arguments(), **how, progress=progress, notice=notice)
+        outcomes = index_collection(
+            documents, job, progress, notice, password=reading.password, n_jobs=n_jobs, scheduler=scheduler
+        )
     if output == "json":
         print_json([_described(outcome) for outcome in outcomes])
     folders_of(outcomes)
 
 
-def _watch(folders: list[Path], model_options: options.ModelOptions, how: dict[str, Any]) -> None:
+def _watch(folders: list[Path], job: Job, password: str | None, n_jobs: int) -> None:
     """Keep the indexes of folders current until Ctrl-C."""
-    from ..library.batch.index_documents import job_of
     from ..library.watch import Watch
 
-    password, n_jobs, _ = (how.pop(name) for name in ("password", "n_jobs", "scheduler"))
-    job = job_of(**model_options.arguments(), notice=notice, **how)
     try:
         with ManyProgress() as progress:
             Watch(folders, job, progress, notice, password).run(n_jobs)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ask.reads import READS, WHOLE
+from ..settings import ModelSettings, ReadSettings, Sampling
 from .batch_progress import ManyProgress
-from .options import AttentionOptions, ModelOptions, refuse_llama_cpp
-from .render import TaskProgress, notice, resumable
-from .sampling import SamplingOptions
+from .options import AttentionOptions, refuse_llama_cpp
+from .render import TaskProgress, resumable
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -38,36 +38,37 @@ def is_collection(documents: Sequence[str]) -> bool:
 
 def open_session(
     documents: Sequence[str],
-    model_options: ModelOptions,
-    attention_options: AttentionOptions,
-    sampling_options: SamplingOptions,
-    password: str | None = None,
-    sources: bool = False,
-    reads: str = WHOLE,
+    settings: ModelSettings,
+    attention: AttentionOptions,
+    sampling: Sampling,
+    *,
+    reading: ReadSettings,
+    reads: str,
+    sources: bool,
+    system_prompt: str,
 ) -> Session:
     """Open a conversation over a document, over several, or over nothing if there is none.
 
     Answers are given from what `reads` says. With `sources`, documents can say where answers come from.
     """
-    refuse_llama_cpp(attention_options.attention)
+    refuse_llama_cpp(attention.attention)
     from .. import api
     from ..convert.pipeline import TooLongError
 
-    settings = {**model_options.arguments(), **attention_options.arguments(), **sampling_options.arguments()}
+    how = {**attention.arguments(), "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
-        del settings["prefill"]
-        return api.open_session(**settings, notice=notice)
-    settings |= {"password": password, "sources": sources, "notice": notice}
+        return api.open_session(settings, **how, progress=TaskProgress())
+    how |= {"reading": reading, "sources": sources}
     if not is_collection(documents) and reads == WHOLE:
         with resumable(), TaskProgress() as progress, suppress(TooLongError):
-            return api.open_document(documents[0], **settings, progress=progress)
+            return api.open_document(documents[0], settings, **how, progress=progress)
     with resumable(), ManyProgress() as many:  # a document that is too long is several parts
-        return api.open_collection(documents, **settings, reads=reads, progress=many)
+        return api.open_documents(documents, settings, **how, reads=reads, progress=many)
 
 
-def open_next(session: Session, document: Path, password: str | None, sources: bool) -> Session:
+def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:
     """Open another document with the model of a conversation."""
     from .. import api
 
     with resumable(), TaskProgress() as progress:
-        return api.open_next(session, document, password=password, sources=sources, progress=progress, notice=notice)
+        return api.open_next(session, document, reading=reading, sources=sources, progress=progress)

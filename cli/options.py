@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
-from ..runtime.devices import AUTO, DEVICES
 from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, words
-from ..runtime.models.find_model import default_threads
+from ..settings import CACHE_TYPES, DEVICES, PREFILLS, ROPE_SCALINGS, ModelSettings, ReadSettings
 from .option_types import AttentionType, Number
 from .render import notice
-
-if TYPE_CHECKING:
-    from ..runtime.llama import Llama
-    from ..runtime.store.model_library import Library
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -32,74 +28,14 @@ ATTENTIONS = (
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """Which model runs, and how. Each field is the value of the option of this name."""
-
-    model: Path | None
-    hf_repo: str | None
-    threads: int | None
-    ctx_size: int
-    cache_type: str
-    index_dir: Path | None
-    rope_scaling: str | None = None
-    rope_scale: float | None = None
-    device: str = AUTO
-
-    @property
-    def named(self) -> Path | str | None:
-        """Return the model that the user named."""
-        if self.hf_repo is None:
-            return self.model
-        if is_on_command_line("model"):
-            raise click.UsageError("-hf stands in place of -m: give one of them.")
-        return f"hf:{self.hf_repo}"
-
-    def library(self) -> Library:
-        """Return the model's indexes and plan.
-
-        Raises
-        ------
-        OctavoError
-            If no model is named and there is no default one.
-        """
-        from ..runtime.store.model_library import Library
-
-        return Library.of(model_path(self.named), self.index_dir)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the same for the functions of octavo/api.py."""
-        return {"model": self.named, "index_dir": self.index_dir, **self.load_arguments()}
-
-    def open(self, **how: Any) -> Llama:
-        """Load the model, which attends densely unless `how`, more arguments of `Llama`, says otherwise."""
-        from ..runtime.models.find_model import load_model
-
-        return load_model(model_path(self.named), **self.load_arguments(), **how, notice=notice)
-
-    def load_arguments(self) -> dict[str, Any]:
-        """Return the same for `load_model`, without the model."""
-        if (self.rope_scaling is None) != (self.rope_scale is None):
-            raise click.UsageError("--rope-scaling and --rope-scale go together: give both.")
-        return {
-            "n_ctx": self.ctx_size,
-            "n_threads": self.threads,
-            "cache_type": self.cache_type,
-            "device": self.device,
-            "rope_scaling": self.rope_scaling,
-            "rope_scale": self.rope_scale or 1.0,
-        }
-
-
-@dataclass(frozen=True)
 class AttentionOptions:
     """How tokens attend. Each field is the value of the option of this name."""
 
     attention: str
-    budget: float | None
-    quality: float | None
-    plan: Path | None
-    retrieval_heads: float | None
-    prefill: str
+    budget: float | None = None
+    quality: float | None = None
+    plan: Path | None = None
+    retrieval_heads: float | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the same for the functions of octavo/api.py.
@@ -183,7 +119,6 @@ threads = option(
     "--threads",
     env="THREADS",
     type=click.IntRange(1, 512),
-    default=default_threads,
     show_default="physical cores",
     help="Threads.",
 )
@@ -199,7 +134,7 @@ ctx_size = option(
 cache_type = option(
     "--cache-type",
     env="CACHE_TYPE",
-    type=click.Choice(["f16", "q8_0", "q4_0"]),
+    type=click.Choice(CACHE_TYPES),
     default="f16",
     show_default=True,
     help="How keys and values are stored: q8_0 takes half the memory, q4_0 a little over a quarter.",
@@ -208,7 +143,7 @@ device = option(
     "--device",
     env="DEVICE",
     type=click.Choice(DEVICES),
-    default=AUTO,
+    default="auto",
     show_default=True,
     help="Where attention runs: auto is metal on a Mac with Apple silicon, where Metal has the attention.",
 )
@@ -221,7 +156,7 @@ index_dir = option(
 rope_scaling = option(
     "--rope-scaling",
     env="ROPE_SCALING",
-    type=click.Choice(["linear", "yarn"]),
+    type=click.Choice(ROPE_SCALINGS),
     help="Stretch the model's positions, for texts longer than its context; see --rope-scale.",
 )
 rope_scale = option(
@@ -261,7 +196,7 @@ plan = option(
 prefill = option(
     "--prefill",
     env="PREFILL",
-    type=click.Choice(["dense", "sparse"]),
+    type=click.Choice(PREFILLS),
     default="sparse",
     show_default=True,
     help="How a document is read, once: sparse leaves out, where it is long, keys that get little attention.",
@@ -283,16 +218,67 @@ retrieval_heads = option(
 )
 
 
-def model_options(command: Function) -> Function:
-    """Add -m, -hf, -t, -c, --cache-type, --device, --index-dir and --rope-..., as one argument `model_options`."""
-    chosen = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
-    return grouped(command, "model_options", ModelOptions, *chosen)
+def _model_settings(
+    model: Path | None = None,
+    hf_repo: str | None = None,
+    threads: int | None = None,
+    ctx_size: int = 0,
+    cache_type: str = "f16",
+    device: str = "auto",
+    index_dir: Path | None = None,
+    rope_scaling: str | None = None,
+    rope_scale: float | None = None,
+) -> ModelSettings:
+    """Return what the options of these names say together."""
+    if hf_repo is not None and is_on_command_line("model"):
+        raise click.UsageError("-hf stands in place of -m: give one of them.")
+    if (rope_scaling is None) != (rope_scale is None):
+        raise click.UsageError("--rope-scaling and --rope-scale go together: give both.")
+    named = model if hf_repo is None else f"hf:{hf_repo}"
+    return ModelSettings(named, ctx_size, threads, cache_type, device, rope_scaling, rope_scale or 1.0, index_dir)
 
 
-def attention_options(command: Function) -> Function:
-    """Add --attention, --budget, --quality, --plan, --retrieval-heads, --prefill, as one `attention_options`."""
-    chosen = (attention, budget, quality, plan, retrieval_heads, prefill)
-    return grouped(command, "attention_options", AttentionOptions, *chosen)
+def gathered(argument: str, make: Callable[..., Any], *options: Decorator[Any]) -> Decorator[Any]:
+    """Return a decorator that passes the values of several options to a command as one value.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the command's argument that receives this value.
+    make : callable
+        Makes the value. It takes the options' values by their names, as many of them as the command has.
+    *options : callable
+        Decorators that each add an option. Options may also stand elsewhere at the command.
+    """
+    names = list(inspect.signature(make).parameters)
+
+    def decorate(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def gather(**values: Any) -> Any:
+            values[argument] = make(**{name: values.pop(name) for name in names if name in values})
+            return command(**values)
+
+        return functools.reduce(lambda decorated, add: add(decorated), reversed(options), gather)
+
+    return decorate
+
+
+#: Pass what a command has of -m, -hf, -t, -c, --cache-type, --device, --index-dir and --rope-... as one `settings`.
+as_settings = gathered("settings", _model_settings)
+
+#: Pass what a command has of --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
+as_attention = gathered("attention", AttentionOptions)
+
+#: Pass what a command has of --prefill and --password as one `reading`.
+as_reading = gathered("reading", ReadSettings)
+
+_MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
+
+#: Add all options about the model, as one `settings`.
+model_options = gathered("settings", _model_settings, *_MODEL)
+
+#: Add all options about the attention, as one `attention`.
+attention_options = gathered("attention", AttentionOptions, attention, budget, quality, plan, retrieval_heads)
 
 
 def output_option(*forms: str) -> Decorator[Any]:
@@ -393,18 +379,3 @@ def question_text(question: str) -> str:
     if not question.strip():
         raise click.UsageError("The question is empty.")
     return question.strip()
-
-
-def grouped(command: Function, argument: str, group: type[Any], *options: Decorator[Function]) -> Function:
-    """Add options to a command, which receives their values as one object of the class `group`."""
-    names = [field.name for field in fields(group)]
-
-    @functools.wraps(command)
-    def gather(**values: Any) -> Any:
-        values[argument] = group(**{name: values.pop(name) for name in names})
-        return command(**values)
-
-    decorated: Any = gather
-    for decorate in reversed(options):
-        decorated = decorate(decorated)
-    return cast(Function, decorated)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..settings import ModelSettings
 from . import options
 from .render import TaskProgress, notice, print_json, resumable, table
 
@@ -72,6 +73,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.device
 @options.index_dir
 @options.scheduler
+@options.as_settings
 def profile(
     output: str,
     plot: Path | None,
@@ -81,10 +83,7 @@ def profile(
     rounds: int,
     sinks: int,
     recent: int,
-    model: Path | None,
-    threads: int,
-    device: str,
-    index_dir: Path | None,
+    settings: ModelSettings,
     scheduler: str | None,
 ) -> None:
     """Measure which layers and heads of a model matter, once.
@@ -94,25 +93,24 @@ def profile(
     """
     from ..convert.plan.profile import ProfileSettings
     from ..convert.plan.profile import profile as measured_plan
+    from ..runtime.models.load_model import load_model, locate_model
     from ..runtime.store import gates
 
     if plot is not None:
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
-    settings = ProfileSettings(texts, tokens, rounds, sinks, recent)
+    measured = ProfileSettings(texts, tokens, rounds, sinks, recent)
     if write_gates is not None:
-        gates.check_gates(write_gates, settings.sinks, settings.recent_in_use)
-    model_options = options.ModelOptions(model, None, threads, 0, "f16", index_dir, device=device)
-    library = model_options.library()
+        gates.check_gates(write_gates, measured.sinks, measured.recent_in_use)
+    located, library = locate_model(settings, notice)
     with resumable(), TaskProgress() as progress:
-        llama, workers = model_options.open(), None
+        llama, workers = load_model(located, notice), None
         if scheduler is not None:
             from ..convert.plan.cluster_trials import trial_workers
 
-            n_threads = threads if options.is_given("threads") else None  # else each worker's own
-            workers = trial_workers(scheduler, llama, library, device, model_options.named, n_threads, notice)
-        plan = measured_plan(llama, library, settings, progress, notice, workers)
+            workers = trial_workers(scheduler, llama, library, settings, notice)
+        plan = measured_plan(llama, library, measured, progress, notice, workers)
     notice(f"The plan is {library.plan_path}")
     if plot is not None:
         from ..evaluation.plan_plot import write_plot

@@ -175,10 +175,13 @@ def resumable() -> Iterator[None]:
 
 
 class TaskProgress(AbstractContextManager["TaskProgress"]):
-    """Show a `convert.progress.Progress` on stderr: a bar on a terminal, else a line now and then."""
+    """Show a `Progress` (progress.py) on stderr: a bar on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
         self._bar: Any = None
+
+    def notice(self, sentence: str) -> None:
+        notice(sentence)
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         self._close()

@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import click
 
+from ..settings import Sampling
 from .option_types import Number, TokenLimit
-from .options import Function, grouped, option
-
-
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How an answer is drawn. Each field is the value of the option of this name."""
-
-    predict: int
-    temp: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repeat_penalty: float
-    seed: int
-    system_prompt: str
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the same for the functions of octavo/api.py."""
-        return {
-            "max_tokens": self.predict if self.predict >= 0 else None,
-            "temperature": self.temp,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
-            "min_p": self.min_p,
-            "repeat_penalty": self.repeat_penalty,
-            "seed": self.seed if self.seed >= 0 else None,
-            "system_prompt": self.system_prompt,
-        }
-
+from .options import gathered, option
 
 predict = option(
     "-n",
@@ -90,7 +60,13 @@ seed = option(
 )
 
 
-def sampling_options(command: Function) -> Function:
-    """Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty, --seed and -sys, as one `sampling_options`."""
-    chosen = (predict, temp, top_p, top_k, min_p, repeat_penalty, seed, system_prompt)
-    return grouped(command, "sampling_options", SamplingOptions, *chosen)
+def _sampling(
+    predict: int, temp: float, top_p: float, top_k: int, min_p: float, repeat_penalty: float, seed: int
+) -> Sampling:
+    """Return what the options of these names say together."""
+    most = predict if predict >= 0 else None
+    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, seed if seed >= 0 else None)
+
+
+#: Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty and --seed, as one `sampling`.
+sampling_options = gathered("sampling", _sampling, predict, temp, top_p, top_k, min_p, repeat_penalty, seed)

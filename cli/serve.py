@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from . import options, sampling
+from ..settings import ModelSettings, ReadSettings, Sampling
+from . import options
 from .option_types import Number
 from .render import notice
+from .sampling import sampling_options
 
 
 @click.command()
@@ -77,28 +77,25 @@ from .render import notice
     show_default=True,
     help="What long prompts may take on disk, in MiB, so that they are read once; 0 keeps none.",
 )
-@sampling.predict
-@sampling.temp
-@sampling.top_p
-@sampling.top_k
-@sampling.min_p
-@sampling.repeat_penalty
-@sampling.seed
+@sampling_options
 @options.attention_options
+@options.prefill
 @options.model_options
+@options.as_reading
 def serve(
-    model_options: options.ModelOptions,
-    attention_options: options.AttentionOptions,
+    settings: ModelSettings,
+    attention: options.AttentionOptions,
+    sampling: Sampling,
+    reading: ReadSettings,
+    host: str,
+    port: int,
+    api_key: str | None,
+    allowed_hosts: tuple[str, ...],
     max_upload: int,
+    n_parallel: int,
+    n_waiting: int,
+    timeout: float,
     prompt_cache: int,
-    predict: int,
-    temp: float,
-    top_p: float,
-    top_k: int,
-    min_p: float,
-    repeat_penalty: float,
-    seed: int,
-    **how: Any,
 ) -> None:
     """Serve OpenAI's API over documents, and a page for the browser.
 
@@ -106,18 +103,15 @@ def serve(
     before, is named in a request and need not be sent or read again. Requests say how answers are drawn; the options
     here hold where they do not.
     """
-    options.refuse_llama_cpp(attention_options.attention)
-    from ..ask.session import Sampling
-    from ..serve.run import serve
-
-    n_tokens, number = predict if predict >= 0 else None, seed if seed >= 0 else None
+    options.refuse_llama_cpp(attention.attention)
+    from ..library.batch.job import Job
+    from ..serve.http.app import Limits
+    from ..serve.run import Access, serve
 
     serve(
-        **model_options.arguments(),
-        **attention_options.arguments(),
-        **how,
-        sampling=Sampling(n_tokens, temp, top_p, top_k, min_p, repeat_penalty, number),
-        most_bytes=max_upload << 20,
-        kept_bytes=prompt_cache << 20,
-        notice=notice,
+        Job(settings, **attention.arguments(), prefill=reading.prefill),
+        sampling,
+        Access(host, port, api_key, allowed_hosts, max_upload << 20),
+        Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),
+        notice,
     )

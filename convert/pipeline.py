@@ -18,10 +18,8 @@ from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
+from ..settings import PREFILL_SPARSE
 from .clusters import ClusterSettings, cluster_layers, whole_layer
-
-#: Ways to read a document: a batch reads everything, or the keys that hold most of its attention.
-PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
 #: Characters for each token of the context that are always tokenized; and how many samples of how many characters
 #: tell how long a longer text is.
@@ -100,16 +98,11 @@ def covers_by(prefill: str, llama: Llama) -> float:
 
     Parameters
     ----------
+    prefill : str
+        How documents are read, one of PREFILLS (settings.py).
     llama : Llama
         The model that reads. Metal always reads everything.
-
-    Raises
-    ------
-    OctavoError
-        The name is unknown.
     """
-    if prefill not in PREFILLS:
-        raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{prefill}'.")
     return COVERS if prefill == PREFILL_SPARSE and llama.context.device.name == CPU else 0.0
 
 

@@ -21,6 +21,7 @@ from ..cpu_kernels.numba_support.machine import cpu_name
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
+from ..settings import ModelSettings
 from ..workers.cluster import Workers, order_for, result_of, workers_of
 from ..workers.cluster_worker import Order, threads_of
 from ..workers.work import Message, ModelWork, Sender
@@ -38,9 +39,7 @@ def text_workers(
     llama: Llama,
     library: Library,
     task: Task,
-    load: Mapping[str, Any],
-    named: Path | str | None,
-    n_threads: int | None,
+    settings: ModelSettings,
     plan: Path | None,
 ) -> Iterator[TextWorkers]:
     """Connect to a cluster whose workers measure texts.
@@ -55,12 +54,9 @@ def text_workers(
         Its library.
     task : Task
         What is measured.
-    load : mapping
-        How the model is loaded: arguments of `load_model`.
-    named : path, optional
-        The model as the user named it: workers may have it at another path.
-    n_threads : int, optional
-        Threads of a text; by default the texts on a machine share its cores.
+    settings : ModelSettings
+        The model as the user named it, as workers may have it at another path; and the threads of a text, by default
+        such that the texts on a machine share its cores.
     plan : Path, optional
         The plan's file, if methods need it.
 
@@ -74,9 +70,8 @@ def text_workers(
     OctavoError
         dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
     """
-    how = {name: value for name, value in load.items() if name != "n_threads"}
-    settings = {"task": {"name": task.name, **vars(task)}, "load": how}
-    order = order_for(MeasureTexts, settings, library, llama.model_path, named, n_threads, plan)
+    work = {"task": {"name": task.name, **vars(task)}, "load": settings.as_json()}
+    order = order_for(MeasureTexts, work, library, llama.model_path, settings.model, settings.n_threads, plan)
     with workers_of(scheduler, order) as workers:
         yield TextWorkers(workers)
 

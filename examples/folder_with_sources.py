@@ -12,7 +12,7 @@ import octavo
 
 def ask_each(questions: list[str], folder: str, model: str | None = None) -> None:
     """Print an answer to each question, with its document and its sources."""
-    with octavo.open_collection([folder], model, sources=True) as collection:
+    with octavo.open_documents([folder], model, sources=True) as collection:
         for question in questions:
             collection.clear()  # a question does not refer to the one before
             answer = collection.ask(question)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.index_builder import IndexBuilder, identity
-from ..convert.pipeline import PREFILL_SPARSE, covers_by
+from ..convert.pipeline import covers_by
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..documents.read import read_document
@@ -22,6 +22,7 @@ from ..runtime.methods import DENSE
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.model_library import Library, hash_text
+from ..settings import PREFILL_SPARSE
 from .catalogue import folder_bytes, note_use
 
 #: Bytes of an index for each byte of keys and values: clusters and what is measured on the last tokens.
@@ -138,7 +139,7 @@ def index_document(
     notice : callable
         Receives a sentence that says what happens to the document.
     prefill : str
-        How the document is read, one of PREFILLS (pipeline.py). An index of a dense reading serves any.
+        How the document is read, one of PREFILLS (settings.py). An index of a dense reading serves any.
     known : collection of str
         Names of indexes that another library has: the document's is not made if it is one of them.
 

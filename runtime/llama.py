@@ -115,8 +115,7 @@ class Llama(DropIn):
             chosen_device = choose(device, attention, plan, kv_type)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
-        if rope_scaling is not None or rope_scale != 1:
-            arguments |= rope_arguments(rope_scaling, rope_scale)
+        arguments |= rope_arguments(rope_scaling, rope_scale)
         self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # words alone know of no context

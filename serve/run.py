@@ -6,93 +6,98 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
-from ..ask.session import Sampling
 from ..errors import OctavoError
-from ..runtime.models.find_model import default_threads, find_model
-from ..runtime.models.load_model import load
-from ..runtime.store.model_library import Library
-from .http.app import application, open_server
+from ..library.batch.job import Job
+from ..runtime.models.load_model import load, locate_model
+from ..settings import Sampling
+from .http.app import Limits, application, open_server
 
 #: Seconds that streams may go on after the server is asked to stop.
 _GRACE = 5
 
 
-def serve(
-    model: str | Path | None,
-    *,
-    host: str,
-    port: int,
-    api_key: str | None,
-    allowed_hosts: Sequence[str],
-    n_parallel: int,
-    n_waiting: int,
-    timeout: float,
-    most_bytes: int,
-    kept_bytes: int,
-    sampling: Sampling,
-    notice: Callable[[str], None],
-    prefill: str,
-    index_dir: str | Path | None,
-    **how: Any,
-) -> None:
-    """Serve a model and its documents until the process is asked to stop.
+@dataclass(frozen=True)
+class Access:
+    """Where the server listens, and who may ask.
 
     Parameters
     ----------
-    model : path, optional
-        The GGUF file; by default the default model.
     host : str
         Address to listen at. Beyond this machine a key is needed.
     port : int
         Port to listen at; 0 for any that is free.
     api_key : str, optional
         What requests must bring.
-    allowed_hosts : sequence of str
+    hosts : sequence of str
         Names by which the server may be asked, besides addresses and localhost.
-    n_parallel, n_waiting : int
-        Most requests that are worked on at once, and most that wait.
-    timeout : float
-        Seconds after which a request is given up.
-    most_bytes, kept_bytes : int
-        Largest body, and what long prompts may take on disk, in bytes.
+    most_bytes : int
+        Largest body, in bytes.
+
+    Raises
+    ------
+    OctavoError
+        The address is open to other machines, and there is no key.
+    """
+
+    host: str
+    port: int
+    api_key: str | None = field(repr=False)
+    hosts: Sequence[str]
+    most_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.api_key is None and not _is_loopback(self.host):
+            raise OctavoError(f"Everyone who reaches {self.host} could ask: give a key with --api-key.")
+
+
+def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: Callable[[str], None]) -> None:
+    """Serve a model and its documents until the process is asked to stop.
+
+    Parameters
+    ----------
+    job : Job
+        The model, the attention, and how documents are read.
     sampling : Sampling
         How answers are drawn where requests do not say.
+    access : Access
+        Where the server listens, and who may ask.
+    limits : Limits
+        How much is done at once.
     notice : callable
         Receives sentences about what happens.
-    prefill, index_dir
-        As in `index_documents`.
-    **how
-        Further arguments of `load`.
 
     Raises
     ------
     OctavoError
         The model cannot be used, or the address is not to be had.
     """
-    if api_key is None and not _is_loopback(host):
-        raise OctavoError(f"Everyone who reaches {host} could ask: give a key with --api-key.")
-    listening = _listen(host, port)
+    host = access.host
+    listening = _listen(host, access.port)
     try:
-        path = find_model(model, notice)
-        library = Library.of(path, index_dir)
-        n_threads = how.pop("n_threads") or default_threads()
-        llama = load(path, library, **how, n_threads=n_threads, notice=notice, n_parallel=n_parallel)
-        job = {name: value for name, value in how.items() if name != "budget"} | {"n_threads": n_threads}
-        job |= {"model": path, "index_dir": index_dir, "prefill": prefill}
-        job = {name: str(value) if isinstance(value, Path) else value for name, value in job.items()}
-        limits: dict[str, Any] = {"n_parallel": n_parallel, "n_waiting": n_waiting, "timeout": timeout}
-        limits |= {"kept_bytes": kept_bytes, "sampling": sampling}
-        server = open_server(llama, library, job, name=path.stem, **limits, notice=notice)
+        settings, library = locate_model(job.settings, notice)
+        job = replace(job, settings=settings)
+        llama = load(
+            settings,
+            library,
+            job.attention,
+            job.budget,
+            job.plan,
+            job.retrieval_heads,
+            notice=notice,
+            n_parallel=limits.n_parallel,
+        )
+        name = Path(llama.model_path).stem
+        server = open_server(llama, library, job, limits, sampling, name=name, notice=notice)
         try:
-            app = application(server, hosts=allowed_hosts, key=api_key, most_bytes=most_bytes)
+            app = application(server, hosts=access.hosts, key=access.api_key, most_bytes=access.most_bytes)
             place = f"[{host}]" if ":" in host else host
-            told = f"Serving {path.stem} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
+            told = f"Serving {name} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2 * _GRACE, server_header=False)
             with suppress(KeyboardInterrupt):
                 _Announced(config, lambda: notice(told), server.engine.stop).run([listening])

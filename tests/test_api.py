@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from helpers.index_builds import Recorded, said
@@ -10,7 +11,7 @@ import octavo
 from octavo.library.batch.index_result import NotIndexed
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
-SHORT = {"max_tokens": 5, "temperature": 0, "n_threads": 2}
+SHORT = octavo.Sampling(max_tokens=5, temperature=0)
 
 
 @pytest.fixture
@@ -23,7 +24,12 @@ def path(tmp_path):
 @pytest.fixture
 def how(tiny_model, tmp_path):
     """Arguments of `open_document`, for a model without indexes."""
-    return {"model": tiny_model, "index_dir": tmp_path / "indexes", **SHORT}
+    return {"model": octavo.ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path / "indexes"), "sampling": SHORT}
+
+
+def changed(how, **changes):
+    """Arguments of `open_document` with other model settings."""
+    return {**how, "model": replace(how["model"], **changes)}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +37,8 @@ def document(tiny_model, tmp_path_factory):
     """A document that several tests ask; each clears it."""
     folder = tmp_path_factory.mktemp("api")
     (folder / "island.txt").write_text(SENTENCES * 6)
-    with octavo.open_document(folder / "island.txt", tiny_model, index_dir=folder, **SHORT) as document:
+    settings = octavo.ModelSettings(tiny_model, n_threads=2, index_dir=folder)
+    with octavo.open_document(folder / "island.txt", settings, sampling=SHORT) as document:
         yield document
 
 
@@ -42,18 +49,18 @@ def cleared(document):
 
 
 def test_a_document_is_indexed_once_and_progress_and_notices_are_told(path, how):
-    progress, notices = Recorded(), []
-    with octavo.open_document(str(path), progress=progress, notice=notices.append, **how) as document:
+    progress = Recorded()
+    with octavo.open_document(str(path), progress=progress, **how) as document:
         first = document.ask("Which ship?")
         assert document.path == path
     tasks = [report[:3] for report in progress.reports if isinstance(report, tuple)]
     assert [task[0] for task in tasks] == ["Reading island.txt"]
     assert sum(report for report in progress.reports if isinstance(report, int)) == sum(task[1] for task in tasks)
-    assert said(notices) == ["Indexing island.txt, once."]
-    progress, notices = Recorded(), []
-    with octavo.open_document(path, progress=progress, notice=notices.append, **how) as document:
+    assert said(progress.notices) == ["Indexing island.txt, once."]
+    progress = Recorded()
+    with octavo.open_document(path, progress=progress, **how) as document:
         assert document.ask("Which ship?").text == first.text
-    assert (progress.reports, notices) == ([], [])
+    assert (progress.reports, progress.notices) == ([], [])
 
 
 def test_it_says_nothing_unless_asked_to(path, how, capfd):
@@ -90,7 +97,8 @@ def test_an_answer_ends_where_the_settings_say(path, how, monkeypatch):
     with octavo.open_document(path, **how) as document:
         assert document.ask("Why?").finish_reason == "length"
         n_ctx = document.n_document + 100
-    with octavo.open_document(path, n_ctx=n_ctx, **how | {"max_tokens": None}) as document:
+    long = changed(how, n_ctx=n_ctx) | {"sampling": replace(SHORT, max_tokens=None)}
+    with octavo.open_document(path, **long) as document:
         assert document.ask("Why?").finish_reason == "context"
         assert document.n_tokens == n_ctx - 1  # the last token of the answer is not read
     monkeypatch.setattr(octavo.Llama, "ends", lambda self, token: True)
@@ -108,23 +116,24 @@ def test_a_context_manager_closes_the_model(path, how):
 
 
 def test_settings_reach_the_model(path, how, tiny_model, tmp_path):
-    with octavo.open_document(path, attention="quest", budget=0.3, cache_type="q8_0", **how) as document:
+    with octavo.open_document(path, attention="quest", budget=0.3, **changed(how, cache_type="q8_0")) as document:
         assert (document.llama.attention, document.llama.budget) == ("quest", 0.3)
         assert document.llama.context.kv_type == "q8_0"
-    with octavo.open_document(path, rope_scaling="linear", rope_scale=2.0, **how) as document:
+    with octavo.open_document(path, **changed(how, rope_scaling="linear", rope_scale=2.0)) as document:
         assert document.n_ctx == 8192
 
 
 def test_a_seed_repeats_answers(path, how):
     texts = set()
     for _ in range(2):
-        with octavo.open_document(path, seed=3, **how | {"temperature": 1.5}) as document:
+        with octavo.open_document(path, **how | {"sampling": replace(SHORT, temperature=1.5, seed=3)}) as document:
             texts.add(document.ask("Why?").text)
     assert len(texts) == 1
 
 
 def test_a_session_needs_no_document(tiny_model, tmp_path):
-    with octavo.open_session(tiny_model, index_dir=tmp_path, **SHORT) as session:
+    settings = octavo.ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path)
+    with octavo.open_session(settings, sampling=SHORT) as session:
         assert session.n_document == session.n_tokens == 0
         first = session.ask("Why?")
         session.clear()
@@ -133,20 +142,17 @@ def test_a_session_needs_no_document(tiny_model, tmp_path):
 
 
 def test_several_documents_are_indexed_by_one_model(path, how, tmp_path):
-    other, notices, progress = tmp_path / "other.txt", [], Recorded()
+    other, progress = tmp_path / "other.txt", Recorded()
     other.write_text("x" * 300)
-    model, index_dir = how["model"], how["index_dir"]
-    folders = octavo.index_documents(
-        [path, other], model, index_dir=index_dir, n_threads=2, progress=progress, notice=notices.append
-    )
+    folders = octavo.index_documents([path, other], how["model"], progress=progress)
     assert all((folder / "manifest.json").exists() for folder in folders)
-    assert said(notices) == [
+    assert said(progress.notices) == [
         "Indexing island.txt, once.",
         f"The index of island.txt is {folders[0]}",
         "Indexing other.txt, once.",
         f"The index of other.txt is {folders[1]}",
     ]
-    assert octavo.index_documents([path, other], model, index_dir=index_dir, n_threads=2) == folders
+    assert octavo.index_documents([path, other], how["model"]) == folders
 
 
 # What cannot be opened.
@@ -160,11 +166,7 @@ def test_several_documents_are_indexed_by_one_model(path, how, tmp_path):
         ({"attention": "duo"}, "`octavo profile` measures the model"),
         ({"attention": "duo", "plan": "no-such-plan.json"}, r"There is no plan no-such-plan\.json"),
         ({"budget": 0}, "A budget is a share"),
-        ({"cache_type": "q4_1"}, "Keys and values are stored as f16, q8_0, q4_0: not as 'q4_1'"),
-        ({"device": "tpu"}, "There is no device named 'tpu'"),
-        ({"rope_scaling": "magic", "rope_scale": 2.0}, "Positions are stretched as linear or yarn"),
-        ({"temperature": -1}, "A temperature is 0 or more"),
-        ({"n_ctx": 64}, "but this context holds 64"),
+        ({"model": octavo.ModelSettings("no-such-model.gguf")}, r"The model no-such-model\.gguf cannot be opened"),
         ({"model": "no-such-model.gguf"}, r"The model no-such-model\.gguf cannot be opened"),
     ],
     ids=str,
@@ -174,22 +176,48 @@ def test_wrong_settings_are_told(path, how, wrong, message):
         octavo.open_document(path, **how | wrong)
 
 
+@pytest.mark.parametrize(
+    ("make", "wrong", "message"),
+    [
+        (octavo.ModelSettings, {"cache_type": "q4_1"}, "Keys and values are stored as f16, q8_0, q4_0: not as 'q4_1'"),
+        (octavo.ModelSettings, {"device": "tpu"}, "There is no device named 'tpu'"),
+        (octavo.ModelSettings, {"rope_scaling": "magic", "rope_scale": 2.0}, "Positions are stretched as linear or"),
+        (octavo.ModelSettings, {"rope_scale": 2.0}, "Positions are stretched as linear or yarn"),
+        (octavo.ReadSettings, {"prefill": "auto"}, "Documents are read dense or sparse: not 'auto'"),
+        (octavo.Sampling, {"temperature": -1}, "A temperature is 0 or more"),
+    ],
+    ids=str,
+)
+def test_settings_are_checked_where_they_are_made(make, wrong, message):
+    with pytest.raises(octavo.OctavoError, match=message):
+        make(**wrong)
+
+
+def test_a_password_is_not_shown():
+    assert "secret" not in repr(octavo.ReadSettings(password="secret"))
+
+
+def test_a_document_that_does_not_fit_is_told(path, how):
+    with pytest.raises(octavo.OctavoError, match="but this context holds 64"):
+        octavo.open_document(path, **changed(how, n_ctx=64))
+
+
 def test_wrong_files_are_told(path, how, tmp_path):
     with pytest.raises(octavo.OctavoError, match=r"The document .*nothing\.txt cannot be opened"):
         octavo.open_document(tmp_path / "nothing.txt", **how)
     with pytest.raises(octavo.OctavoError, match="is not a GGUF model"):
-        octavo.open_document(path, **how | {"model": path})
+        octavo.open_document(path, **changed(how, model=path))
     (tmp_path / "binary.txt").write_bytes(b"\xfa\x81\0\x9c")
     with pytest.raises(octavo.OctavoError, match=r"^binary\.txt is not text: octavo reads"):
-        octavo.index_documents([tmp_path / "binary.txt"], how["model"], index_dir=how["index_dir"])
-    assert not how["index_dir"].exists()  # refused before the model is loaded
+        octavo.index_documents([tmp_path / "binary.txt"], how["model"])
+    assert not how["model"].index_dir.exists()  # refused before the model is loaded
 
 
 def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
     (tmp_path / "binary.txt").write_bytes(b"\xfa\x81\0\x9c")
     named = [tmp_path / "binary.txt", path, tmp_path / "missing.txt"]
     with pytest.raises(NotIndexed) as raised:
-        octavo.index_documents(named, how["model"], index_dir=how["index_dir"])
+        octavo.index_documents(named, how["model"])
     assert str(raised.value).splitlines() == [
         "2 of 3 documents could not be indexed, the others are:",
         "- binary.txt is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.",
@@ -197,7 +225,7 @@ def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
     ]
     assert [outcome.name for outcome in raised.value.outcomes] == ["binary.txt", "island.txt", "missing.txt"]
     [folder] = [folder for outcome in raised.value.outcomes for folder in outcome.folders]
-    assert octavo.index_documents([path], how["model"], index_dir=how["index_dir"]) == [folder]
+    assert octavo.index_documents([path], how["model"]) == [folder]
 
 
 def test_an_empty_question_is_told(cleared):

@@ -29,6 +29,7 @@ ORDER = (
     "metal",
     "cpu_kernels",
     "progress",
+    "settings",
     "errors",
 )
 MAX_LINES = 450

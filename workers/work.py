@@ -16,8 +16,9 @@ from typing import Any, TextIO
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.llama import Llama
-from ..runtime.models.find_model import load_model
+from ..runtime.models.load_model import load_model
 from ..runtime.store.model_library import LIBRARY, Library
+from ..settings import ModelSettings
 
 #: What goes between the two processes, in JSON's types.
 Message = dict[str, Any]
@@ -120,7 +121,7 @@ class Work(ABC):
 class ModelWork(Work):
     """Work on a worker of a cluster, with a model that the first task loads.
 
-    The settings have `load`, how that is done: arguments of `load_model`, without threads.
+    The settings have `load`, the client's `ModelSettings` in JSON's types.
     """
 
     @property
@@ -135,13 +136,8 @@ class ModelWork(Work):
         settings = self.settings
         plan = Path(settings["folder"], settings["plan"]) if settings["plan"] else None
         try:
-            return load_model(
-                settings["model"],
-                n_threads=settings["n_threads"],
-                **settings["load"],
-                plan=plan and self.library.plan(plan),
-                notice=self.sender.notice,
-            )
+            model = {**settings["load"], "model": settings["model"], "n_threads": settings["n_threads"]}
+            return load_model(ModelSettings(**model), self.sender.notice, plan=plan and self.library.plan(plan))
         except OctavoError as problem:
             raise CannotLoad(str(problem)) from problem
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from ...progress import Silent
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import Library
+from ...settings import ModelSettings
 from ...workers.cluster import Workers, order_for, result_of, workers_of
 from ...workers.work import Message, ModelWork, Sender
 from .allocation import Checker, Kept, layer_change, plan_of_heads
@@ -31,9 +31,7 @@ def trial_workers(
     scheduler: str,
     llama: Llama,
     library: Library,
-    device: str,
-    named: Path | str | None,
-    n_threads: int | None,
+    settings: ModelSettings,
     notice: Callable[[str], None],
 ) -> Iterator[TrialWorkers]:
     """Connect to a cluster whose workers do a profile's trials.
@@ -42,19 +40,17 @@ def trial_workers(
     ----------
     scheduler : str
         Address of the scheduler, such as "tcp://10.0.0.5:8786".
-    named : path, optional
-        The model as the user named it: workers may have it at another path.
-    n_threads : int, optional
-        Threads of a trial; by default the trials on a machine share its cores.
+    settings : ModelSettings
+        The model as the user named it, as workers may have it at another path; the device; and the threads of a trial,
+        by default such that the trials on a machine share its cores.
 
     Raises
     ------
     OctavoError
         dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
     """
-    load = {"n_ctx": llama.n_ctx(), "cache_type": llama.context.kv_type, "device": device}
-    settings = {"load": {**load, "rope_scaling": None, "rope_scale": 1.0}}
-    order = order_for(MeasureTrials, settings, library, llama.model_path, named, n_threads)
+    load = replace(settings, n_ctx=llama.n_ctx(), cache_type=llama.context.kv_type).as_json()
+    order = order_for(MeasureTrials, {"load": load}, library, llama.model_path, settings.model, settings.n_threads)
     with workers_of(scheduler, order) as workers:
         notice(workers.at_once("measure", "trials"))
         yield TrialWorkers(workers)

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...runtime.store.model_library import LIBRARY
 from ...workers.cluster_worker import Order
 from ...workers.work import Sender
-from .job import ReadDocuments
+from .job import Job, ReadDocuments
 
 
 class ReadForClient(ReadDocuments):
     """Read documents for a client that may be on another machine.
 
-    The settings are `job`, the fields of the client's; `library`, the client's; and `probe`, a file in that, whose name
-    tells that it is the client's.
+    The settings are `job`, the client's in JSON's types; `library`, the client's; and `probe`, a file in that, whose
+    name tells that it is the client's.
     """
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
-        job, folder = settings["job"], Path(settings["folder"])
+        job, folder = Job.of_json(settings["job"]), Path(settings["folder"])
         self._is_shared = is_shared(settings)
-        own = {name: settings[name] for name in ("model", "n_threads")}
-        own["library"] = str(folder / f"{Path(own['model']).stem}{LIBRARY}")
+        model = replace(job.settings, model=settings["model"], n_threads=settings["n_threads"])
+        library = str(folder / f"{Path(settings['model']).stem}{LIBRARY}")
+        job = replace(job, settings=model, library=library)
         if self._is_shared:
-            own |= {"library": settings["library"], "known": ()}
+            job = replace(job, library=settings["library"], known=())
         if settings["plan"]:
-            own["plan"] = str(folder / settings["plan"])
-        super().__init__({**job, **own}, sender)
+            job = replace(job, plan=folder / settings["plan"])
+        super().__init__(job.as_json(), sender)
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`).

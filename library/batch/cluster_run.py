@@ -53,7 +53,7 @@ def index_on_cluster(
     sources : sequence of Source
         The documents.
     job : Job
-        How they are read; `n_threads` of None shares the cores of each worker's machine among its documents.
+        How they are read. Settings without `n_threads` share the cores of each worker's machine among its documents.
     named : str, optional
         The model as the user named it: workers may have it at another path.
     scheduler : str
@@ -73,7 +73,7 @@ def index_on_cluster(
     OctavoError
         dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
     """
-    library = job.open_library()
+    library = job.open_library(notice)
     plan = Path(job.plan) if job.plan else library.plan_path
     known = [path.name for path, _ in library.indexes()]
     settings = {"job": {**job.as_json(), "known": known}, "library": str(library.folder.resolve())}
@@ -82,9 +82,9 @@ def index_on_cluster(
             cluster_index.ReadForClient,
             {**settings, "probe": probe},
             library,
-            job.model,
+            str(job.settings.model),
             named,
-            job.n_threads,
+            job.settings.n_threads,
             plan,
         )
         with workers_of(scheduler, order) as workers:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...convert.pipeline import PREFILL_SPARSE
 from ...documents.document import Document, Place
 from ...errors import OctavoError
 from ...progress import Progress
 from ...runtime.llama import Llama
 from ...runtime.methods import DEFAULT_ATTENTION
-from ...runtime.models.find_model import default_threads
-from ...runtime.models.load_model import load
+from ...runtime.models.load_model import Notice, load, locate_model
 from ...runtime.store.model_library import Library
+from ...settings import PREFILL_SPARSE, AnyPath, ModelSettings
 from ...workers.work import CannotLoad, Sender, Work
 from ..document_parts import fitting
 from ..open_index import Source, index_document, refuse_early
@@ -29,51 +28,53 @@ class Job:
 
     Parameters
     ----------
-    model : str
-        The GGUF file.
-    index_dir : str, optional
-        Folder that the model's library is in.
+    settings : ModelSettings
+        Which model reads them, and how it runs.
+    attention : str
+        The attention that questions will be asked with.
+    budget : float, optional
+        Share of the KV bytes that a step of an answer may read.
+    plan : path, optional
+        The model's plan, by default the one in its library.
+    retrieval_heads : float, optional
+        Share of the KV heads that attend to everything, for "duo".
+    prefill : str
+        How a document is read, one of PREFILLS (settings.py).
     library : str, optional
-        Folder of the library itself, in place of `index_dir`.
+        Folder of the library, in place of the one that the settings say.
     known : tuple of str
         Names of indexes that are elsewhere already: they are not made.
     nice : int
         How much other processes come before one that reads.
     whole : bool
         Whether a document that is longer than the context is refused: else its parts are read.
-    attention, plan, retrieval_heads, n_ctx, n_threads, cache_type, device, rope_scaling, rope_scale, prefill
-        As in `octavo.index_documents`.
     """
 
-    model: str
-    index_dir: str | None = None
+    settings: ModelSettings
+    attention: str = DEFAULT_ATTENTION
+    budget: float | None = None
+    plan: AnyPath | None = None
+    retrieval_heads: float | None = None
+    prefill: str = PREFILL_SPARSE
     library: str | None = None
     known: tuple[str, ...] = ()
     nice: int = 0
     whole: bool = False
-    attention: str = DEFAULT_ATTENTION
-    plan: str | None = None
-    retrieval_heads: float | None = None
-    n_ctx: int = 0
-    n_threads: int | None = None
-    cache_type: str = "f16"
-    device: str = "auto"
-    rope_scaling: str | None = None
-    rope_scale: float = 1.0
-    prefill: str = PREFILL_SPARSE
 
     def as_json(self) -> dict[str, Any]:
-        """Return its fields."""
-        return asdict(self)
+        """Return the fields in JSON's types."""
+        plan = None if self.plan is None else os.fspath(self.plan)
+        return {**asdict(self), "settings": self.settings.as_json(), "plan": plan}
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> Job:
         """Return the job that has these fields."""
-        return cls(**fields | {"known": tuple(fields.get("known", ()))})
+        return cls(**{**fields, "settings": ModelSettings(**fields["settings"]), "known": tuple(fields["known"])})
 
-    def open_library(self) -> Library:
+    def open_library(self, notice: Notice) -> Library:
         """Return the library that the indexes are written into."""
-        return Library(Path(self.model), Path(self.library)) if self.library else Library.of(self.model, self.index_dir)
+        _, library = locate_model(self.settings, notice)
+        return replace(library, folder=Path(self.library)) if self.library else library
 
 
 class Reader:
@@ -89,7 +90,7 @@ class Reader:
 
     def __init__(self, job: Job, notice: Callable[[str], None]) -> None:
         self.job, self.notice = job, notice
-        self.library, self.n_threads = job.open_library(), job.n_threads or default_threads()
+        self.library = job.open_library(notice)
 
     @cached_property
     def llama(self) -> Llama:
@@ -97,17 +98,12 @@ class Reader:
         job = self.job
         try:
             return load(
-                job.model,
+                job.settings,
                 self.library,
                 job.attention,
-                plan=job.plan,
-                retrieval_heads=job.retrieval_heads,
-                n_ctx=job.n_ctx,
-                n_threads=self.n_threads,
-                cache_type=job.cache_type,
-                device=job.device,
-                rope_scaling=job.rope_scaling,
-                rope_scale=job.rope_scale,
+                job.budget,
+                job.plan,
+                job.retrieval_heads,
                 notice=self.notice,
             )
         except OctavoError as problem:
@@ -138,11 +134,11 @@ class Reader:
         library, job, notice = self.library, self.job, self.notice
         refuse_early(source, library, notice)
         llama, own = self.llama, [source]
+        n_threads = llama.context_params.n_threads
         if not job.whole:
             own = [each for each, _ in fitting(llama, library, source, notice, job.prefill)]
         return [
-            index_document(llama, library, each, progress, self.n_threads, notice, job.prefill, job.known)
-            for each in own
+            index_document(llama, library, each, progress, n_threads, notice, job.prefill, job.known) for each in own
         ]
 
     def close(self) -> None:

@@ -55,8 +55,9 @@ def index_all(
     n_jobs = min(n_jobs, len(sources))
     if n_jobs <= 1:
         return _one_after_another(sources, job, progress, notice)
-    n_threads = job.n_threads or default_threads()
-    return _Jobs(sources, replace(job, n_threads=max(1, n_threads // n_jobs)), progress, notice).run(n_jobs)
+    n_threads = (job.settings.n_threads or default_threads()) // n_jobs
+    job = replace(job, settings=replace(job.settings, n_threads=max(1, n_threads)))
+    return _Jobs(sources, job, progress, notice).run(n_jobs)
 
 
 def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> Outcome:

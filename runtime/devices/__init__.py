@@ -1,6 +1,5 @@
-"""Where attention runs. This module is light, so that help texts can name the devices."""
+"""Where attention runs. This module is light, so that help texts can import it."""
 
-AUTO, CPU, METAL = "auto", "cpu", "metal"
+from ...settings import DEVICES
 
-#: What `--device` takes.
-DEVICES = (AUTO, CPU, METAL)
+AUTO, CPU, METAL = DEVICES

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ...cpu_kernels.numba_support.compile import F16, Q4_0
 from ...errors import OctavoError
 from ...metal.gpu import is_available
+from ...settings import check_device
 from ..methods.compose import metal_method
 from ..store.plan import Plan
-from . import AUTO, DEVICES, METAL
+from . import AUTO, METAL
 from .cpu_device import CpuDevice
 from .metal_device import MetalDevice
 from .protocol import Device
@@ -19,16 +20,15 @@ def choose(name: str, attention: str, plan: Plan | None, kv_type: str = F16) -> 
     Parameters
     ----------
     name : str
-        One of DEVICES. "auto" is Metal on Apple silicon, for an attention and rows that Metal has, and else the CPU.
+        One of DEVICES (settings.py). "auto" is Metal on Apple silicon, for an attention and rows that Metal has, and
+        else the CPU.
 
     Raises
     ------
     OctavoError
         If there is no device of this name, or if it does not have the attention or the rows.
     """
-
-    if name not in DEVICES:
-        raise OctavoError(f"There is no device named '{name}': choose from {', '.join(DEVICES)}.")
+    check_device(name)
     method, on_metal = metal_method(attention, plan)
     if name == METAL and not on_metal:
         raise OctavoError(f"The Metal kernels do not have {method}: use --device cpu, or another attention.")

@@ -1,4 +1,4 @@
-"""Load a model: the one that was named, or the default one, on as many threads as there are cores."""
+"""Find a model: the named one, or the default one, and how many threads run it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ...errors import OctavoError
-
-if TYPE_CHECKING:
-    from ..llama import Llama
 
 
 def default_model() -> Path:
@@ -61,62 +57,3 @@ def default_threads() -> int:
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(psutil.cpu_count(logical=False) or usable, usable)
-
-
-def load_model(
-    path: str | os.PathLike[str],
-    *,
-    n_ctx: int,
-    n_threads: int,
-    cache_type: str,
-    device: str,
-    rope_scaling: str | None,
-    rope_scale: float,
-    notice: Callable[[str], None],
-    **attention: Any,
-) -> Llama:
-    """Load a model with settings in the words of the command line.
-
-    Parameters
-    ----------
-    n_ctx : int
-        Longest context in tokens; 0 is the model's own.
-    n_threads : int
-        Threads, for batches and for single tokens.
-    cache_type : str
-        How keys and values are stored: "f16", "q8_0" or "q4_0".
-    **attention
-        How tokens attend: more arguments of `Llama`.
-
-    Raises
-    ------
-    OctavoError
-        The file is not a model that octavo can run, or a setting does not exist.
-    """
-    from ...cpu_kernels.numba_support.compile import cache_folder, compiled_before, keeps_kernels
-    from ..llama import Llama
-    from .llama_arguments import GGML_TYPES
-
-    if cache_type not in GGML_TYPES:
-        raise OctavoError(f"Keys and values are stored as {', '.join(GGML_TYPES)}: not as '{cache_type}'.")
-    if not keeps_kernels():
-        notice(
-            f"Kernels are compiled each time, as {cache_folder()} cannot be written or is not yours alone: mend that, "
-            "or set XDG_CACHE_HOME to another folder."
-        )
-    elif not compiled_before():
-        notice(
-            "Compiling kernels for this CPU, once: up to half a minute, and less where a document is read meanwhile."
-        )
-    return Llama(
-        path,
-        **attention,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        n_threads_batch=n_threads,
-        type_k=GGML_TYPES[cache_type],
-        type_v=GGML_TYPES[cache_type],
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        device=device,
-    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import llama_cpp
 
 from ...cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
 from ...errors import OctavoError
+from ...settings import check_rope
 from ..graph import ggml
 
 #: How keys and values can be stored, and the numbers that llama.cpp has for that.
@@ -24,10 +24,9 @@ ROPE_SCALING = {
 
 def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
     """Return llama-cpp-python's arguments for stretched positions. Raise OctavoError for an unknown way."""
-    if scaling not in ROPE_SCALING or not 1 <= scale < math.inf:
-        raise OctavoError(
-            f"Positions are stretched as {' or '.join(ROPE_SCALING)}, by 1 or more: not '{scaling}' by {scale:g}."
-        )
+    check_rope(scaling, scale)
+    if scaling is None:
+        return {}
     yarn = {"yarn_ext_factor": 1.0} if scaling == "yarn" else {}
     return {"rope_scaling_type": ROPE_SCALING[scaling], "rope_freq_scale": 1 / scale, **yarn}
 

@@ -1,47 +1,114 @@
-"""Load a model for documents: with its plan, and with a word about what is unusual."""
+"""Load a model, for documents with its plan, and say what is unusual about it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
+from ...cpu_kernels.numba_support.compile import cache_folder, compiled_before, keeps_kernels
 from ...errors import OctavoError
+from ...settings import ModelSettings
 from ..llama import Llama
 from ..methods import LLAMA_CPP
 from ..methods.compose import plan_for, with_budget
 from ..store.model_library import Library
-from .find_model import load_model
+from .find_model import default_threads, find_model
+from .llama_arguments import GGML_TYPES
 
 Notice = Callable[[str], None]
 
 
-def ignore(message: str) -> None:
-    """Say nothing."""
+def locate_model(settings: ModelSettings, notice: Notice) -> tuple[ModelSettings, Library]:
+    """Find the file of a model, and its library.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        The model by a name or a path, or None for the default one.
+    notice : callable
+        Receives a sentence if the model is fetched.
+
+    Returns
+    -------
+    settings : ModelSettings
+        The same with the file's path.
+    library : Library
+        Where the model's indexes and plan live.
+
+    Raises
+    ------
+    OctavoError
+        There is no such model, or it cannot be fetched.
+    """
+    path = find_model(settings.model, notice)
+    return replace(settings, model=path), Library.of(path, settings.index_dir)
+
+
+def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Llama:
+    """Load a model.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        Which model, and how it runs.
+    notice : callable
+        Receives a sentence if kernels are to be compiled first.
+    **arguments
+        Further arguments of `Llama`: how tokens attend, and `n_parallel`.
+
+    Returns
+    -------
+    Llama
+        The model.
+
+    Raises
+    ------
+    OctavoError
+        The file is not a model that octavo can run, or an argument is out of its range.
+    """
+    path, n_threads = find_model(settings.model, notice), settings.n_threads or default_threads()
+    if not keeps_kernels():
+        notice(
+            f"Kernels are compiled each time, as {cache_folder()} cannot be written or is not yours alone: mend that, "
+            "or set XDG_CACHE_HOME to another folder."
+        )
+    elif not compiled_before():
+        notice(
+            "Compiling kernels for this CPU, once: up to half a minute, and less where a document is read meanwhile."
+        )
+    return Llama(
+        path,
+        **arguments,
+        n_ctx=settings.n_ctx,
+        n_threads=n_threads,
+        n_threads_batch=n_threads,
+        type_k=GGML_TYPES[settings.cache_type],
+        type_v=GGML_TYPES[settings.cache_type],
+        rope_scaling=settings.rope_scaling,
+        rope_scale=settings.rope_scale,
+        device=settings.device,
+    )
 
 
 def load(
-    model: str | os.PathLike[str],
+    settings: ModelSettings,
     library: Library,
     attention: str,
     budget: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     retrieval_heads: float | None = None,
     *,
-    n_ctx: int,
-    n_threads: int,
-    cache_type: str,
-    device: str,
-    rope_scaling: str | None,
-    rope_scale: float,
     notice: Notice,
     n_parallel: int = 1,
 ) -> Llama:
-    """Load a model, with its plan if the attention needs one, and say what is unusual about it.
+    """Load a model for documents, with its plan if the attention needs one, and say what is unusual about it.
 
     Parameters
     ----------
     n_parallel : int
-        Most sequences of which one step computes a token each.
+        Most sequences that one step computes a token each for.
 
     Raises
     ------
@@ -52,14 +119,8 @@ def load(
         raise OctavoError("attention='llama.cpp' reads no index: give octavo's attention, or use octavo.Llama.")
     words, share = with_budget(attention, budget)
     llama = load_model(
-        model,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        cache_type=cache_type,
-        device=device,
-        rope_scaling=rope_scaling,
-        rope_scale=rope_scale,
-        notice=notice,
+        settings,
+        notice,
         attention=words,
         budget=share,
         plan=plan_for([attention], plan, library),

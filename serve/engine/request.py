@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from ...ask.session import Sampling
+from ...settings import Sampling
 
 if TYPE_CHECKING:
     from ..library.open_document import Opened, Source

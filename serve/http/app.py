@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...ask.retrieval_heads import source_heads
-from ...ask.session import Sampling
 from ...errors import OctavoError
+from ...library.batch.job import Job
 from ...runtime.cache.free_memory import free_memory
 from ...runtime.llama import Llama
 from ...runtime.process.threads import release_threads
 from ...runtime.store.model_library import Library
+from ...settings import Sampling
 from ..apis import completions, embeddings, files_api, messages, openai_chat, responses
 from ..engine.engine import Engine
 from ..engine.prompt_cache import KeptPrompts
@@ -41,17 +42,36 @@ _MODULES = (openai_chat, completions, embeddings, responses, messages, files_api
 _IDLE_SHARE = 0.25
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much the server does at once.
+
+    Parameters
+    ----------
+    n_parallel : int
+        Most requests that are worked on at once.
+    n_waiting : int
+        Most requests that wait.
+    timeout : float
+        Seconds after which a request is given up.
+    kept_bytes : int
+        What long prompts may take on disk, in bytes.
+    """
+
+    n_parallel: int
+    n_waiting: int
+    timeout: float
+    kept_bytes: int
+
+
 def open_server(
     llama: Llama,
     library: Library,
-    job: dict[str, Any],
+    job: Job,
+    limits: Limits,
+    sampling: Sampling,
     *,
     name: str,
-    n_parallel: int,
-    n_waiting: int,
-    timeout: float,
-    kept_bytes: int,
-    sampling: Sampling,
     notice: Callable[[str], None],
 ) -> Server:
     """Start the engine on a model.
@@ -62,20 +82,14 @@ def open_server(
         The model, which is empty.
     library : Library
         The model's library.
-    job : dict
-        How documents are read: arguments of `index_documents`.
-    name : str
-        What clients call the model.
-    n_parallel : int
-        Most requests that are worked on at once.
-    n_waiting : int
-        Most requests that wait.
-    timeout : float
-        Seconds after which a request is given up.
-    kept_bytes : int
-        What long prompts may take on disk, in bytes.
+    job : Job
+        How documents are read.
+    limits : Limits
+        How much is done at once.
     sampling : Sampling
         How answers are drawn where requests do not say.
+    name : str
+        What clients call the model.
     notice : callable
         Receives a sentence about what happens.
 
@@ -91,15 +105,14 @@ def open_server(
     """
     heads = source_heads(llama, library, notice)
     llama.reset()
-    kept = KeptPrompts(library.folder / "prompts", library.model_hash, llama.context.kv_type, kept_bytes)
+    kept = KeptPrompts(library.folder / "prompts", library.model_hash, llama.context.kv_type, limits.kept_bytes)
     documents = Documents(llama, library, job)
     documents.open_all()
     sequences = Sequences(llama, kept, documents, int(_IDLE_SHARE * free_memory().n_bytes))
     sequences.warm_up()
     release_threads()  # from now on the engine's thread computes
-    limits = {"n_running": n_parallel, "n_waiting": n_waiting}
-    attention = llama.attention
-    engine = Engine(llama, name, sequences, heads, **limits, timeout=timeout)
+    attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
+    engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout)
     documents.when_removed = engine.forget
     embeddings = Embeddings(engine)
     finder, formatter = Finder(engine, documents, library, heads), MessageFormatter(llama)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 if TYPE_CHECKING:
-    from ...ask.session import Sampling
+    from ...settings import Sampling
     from ..engine.engine import Engine
     from ..engine.prompt_cache import KeptPrompts
     from ..engine.text_embeddings import Embeddings

@@ -19,13 +19,15 @@ import numpy as np
 
 from ...convert.clusters import settings_for
 from ...convert.index_builder import identity
-from ...convert.pipeline import PREFILLS, covers_by
+from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
+from ...library.batch.job import Job
 from ...runtime.llama import Llama
 from ...runtime.store.files import PARTIAL, make_private
 from ...runtime.store.index_files import open_index
 from ...runtime.store.model_library import Library, folder_name
+from ...settings import PREFILLS
 from ..engine.prompt_cache import n_common
 from ..http.api_error import RequestError
 from .open_document import OpenDocument
@@ -54,11 +56,11 @@ class Documents:
         The model: its tokenizer and settings.
     library : Library
         The model's library.
-    job : dict
-        How documents are read: arguments of `index_documents`.
+    job : Job
+        How documents are read.
     """
 
-    def __init__(self, llama: Llama, library: Library, job: dict[str, Any]) -> None:
+    def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
         self._n_head = len(llama.prompt().head())
         settings = settings_for(llama.context.kv_type, llama.composition.clustering)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...library.batch.job import ReadDocuments
+from ...library.batch.job import Job, ReadDocuments
 from ...workers.work import Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 
@@ -54,8 +54,8 @@ class Reading:
     ----------
     file : Path
         The document's file.
-    job : dict
-        How it is read: fields of `Job` (library/batch/job.py).
+    job : Job
+        How it is read.
 
     Attributes
     ----------
@@ -69,12 +69,12 @@ class Reading:
         When it began, in seconds since 1970.
     """
 
-    def __init__(self, file: Path, job: dict[str, Any]) -> None:
+    def __init__(self, file: Path, job: Job) -> None:
         self.file = file
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
-        settings = {**job, "nice": _NICE, "whole": True}  # answers are over one document
-        self._process = WorkerProcess(name_of(ReadDocuments), settings)
+        job = replace(job, nice=_NICE, whole=True)  # answers are over one document
+        self._process = WorkerProcess(name_of(ReadDocuments), job.as_json())
 
     async def run(self) -> None:
         """Read the document; `finished` and `problem` say how it ended."""
@@ -93,7 +93,10 @@ class Reading:
 
     def _receive(self, message: Message) -> None:
         """Take a message of the process."""
-        receive(message, self, lambda sentence: None)
+        receive(message, self, self.notice)
+
+    def notice(self, sentence: str) -> None:
+        """Ignore what happens: clients ask for the progress only."""
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Note that a task begins."""

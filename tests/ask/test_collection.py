@@ -1,5 +1,6 @@
 """A conversation over many documents goes on as one over the document that each question is about."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -26,12 +27,13 @@ def folder(tmp_path):
 
 @pytest.fixture
 def how(tiny_model, tmp_path):
-    return {"model": tiny_model, "index_dir": tmp_path, "max_tokens": 6, "temperature": 0, "n_threads": 2}
+    sampling = octavo.Sampling(max_tokens=6, temperature=0)
+    return {"model": octavo.ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path), "sampling": sampling}
 
 
 @pytest.fixture
 def collection(folder, how):
-    with octavo.open_collection([folder], sources=True, **how) as collection:
+    with octavo.open_documents([folder], sources=True, **how) as collection:
         yield collection
 
 
@@ -115,7 +117,7 @@ def test_a_question_whose_document_is_not_found_leaves_the_conversation(
 
 def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, how, route_to):
     (folder / "long.txt").write_text(TEXTS["tower.txt"] * 3)
-    with octavo.open_collection([folder], **{**how, "n_ctx": 1000, "max_tokens": 6}) as collection:
+    with octavo.open_documents([folder], **{**how, "model": replace(how["model"], n_ctx=1000)}) as collection:
         route_to("ship.txt")
         collection.ask("Which ship? " * 20)
         before = collection.n_tokens
@@ -129,7 +131,7 @@ def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, h
 
 @pytest.fixture
 def excerpted(folder, how):
-    with octavo.open_collection([folder], reads="excerpts", sources=True, **how) as collection:
+    with octavo.open_documents([folder], reads="excerpts", sources=True, **how) as collection:
         yield collection
 
 
@@ -179,11 +181,11 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
 
 def test_answers_are_given_from_what_there_is(folder, how):
     with pytest.raises(OctavoError, match="document or excerpts: 'pages' is neither"):
-        octavo.open_collection([folder], reads="pages", **how)
+        octavo.open_documents([folder], reads="pages", **how)
 
 
 def test_excerpts_of_one_document(folder, how):
-    with octavo.open_collection([folder / "tower.txt"], reads="excerpts", **how) as collection:
+    with octavo.open_documents([folder / "tower.txt"], reads="excerpts", **how) as collection:
         collection.ask("Who?")
         assert [path.name for path in collection.read_from] == ["tower.txt"]
         whole = collection._shelf.open(collection._shelf.documents[0])[0].tokens
@@ -192,7 +194,7 @@ def test_excerpts_of_one_document(folder, how):
 
 def test_of_one_document_nothing_has_to_be_found(folder, how, monkeypatch):
     monkeypatch.setattr(Shelf, "look", None)
-    with octavo.open_collection([folder / "ship.txt"], **how) as collection:
+    with octavo.open_documents([folder / "ship.txt"], **how) as collection:
         assert collection.ask("Which ship?").text == alone(folder, how, "ship.txt", ["Which ship?"])[0]
         assert collection.found == []
         assert collection.documents == [folder / "ship.txt"]
@@ -207,8 +209,9 @@ def test_the_right_document_is_found(real_model, tmp_path):
     ):
         (tmp_path / name).write_text(filler * 6 + fact + "\n" + filler * 6)
     (tmp_path / "c.txt").write_text(filler * 12)
-    how = {"model": real_model, "index_dir": tmp_path / "lib", "max_tokens": 12, "temperature": 0}
-    with octavo.open_collection([tmp_path], **how) as collection:
+    model = octavo.ModelSettings(real_model, index_dir=tmp_path / "lib")
+    how = {"model": model, "sampling": octavo.Sampling(max_tokens=12, temperature=0)}
+    with octavo.open_documents([tmp_path], **how) as collection:
         for question, name in (
             ("What is the dog of Captain Ferris called?", "a.txt"),
             ("What does Doctor Halloran eat?", "b.txt"),

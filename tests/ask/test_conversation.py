@@ -4,7 +4,8 @@ import pytest
 
 import octavo
 from octavo import OctavoError
-from octavo.ask.session import Sampling, Session
+from octavo.ask.session import Session
+from octavo.settings import Sampling
 
 DOCUMENT = "The sky is blue. " * 8
 

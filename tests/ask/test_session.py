@@ -4,7 +4,8 @@ import pytest
 
 import octavo
 from octavo.ask.answer import Text
-from octavo.ask.session import Sampling, Session
+from octavo.ask.session import Session
+from octavo.settings import Sampling
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def test_chat_needs_no_document(on_tiny, attention):
 
 def test_chat_without_a_document_says_nothing_of_one(on_tiny, tiny_model):
     """The prompt is the template's, and holds the question only."""
-    from octavo.ask.session import Sampling, Session
+    from octavo.ask.session import Session
+    from octavo.settings import Sampling
 
     llama = Llama(tiny_model, n_threads=2)
     session = Session(llama, Sampling(max_tokens=1, temperature=0))

@@ -120,11 +120,12 @@ def test_another_document(chat, tmp_path):
 def test_a_document_that_cannot_be_read_leaves_the_conversation(chat, monkeypatch):
     """A terminal stays; a script ends."""
     from octavo.api import open_document
+    from octavo.settings import ModelSettings, Sampling
 
     whole = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n")
     assert CliRunner().invoke(cli, chat, input="/document nothing.txt\n").exit_code == 1
-    options = {"model": chat[3], "index_dir": chat[5], "n_threads": 2, "temperature": 0, "max_tokens": 4}
-    with open_document(chat[1], **options) as session:
+    settings = ModelSettings(chat[3], n_threads=2, index_dir=chat[5])
+    with open_document(chat[1], settings, sampling=Sampling(max_tokens=4, temperature=0)) as session:
         before = session.ask("Which ship?").text
         ChatLoop(session, interactive=True).run(iter(["/document nothing.txt"]))
         monkeypatch.setattr("octavo.api.attach_document", lambda *_: (_ for _ in ()).throw(OctavoError("No disk.")))

@@ -19,6 +19,7 @@ from octavo.evaluation.tasks import TASKS, task_class
 from octavo.evaluation.tasks.passkey import Passkey
 from octavo.progress import Silent
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ModelSettings
 
 LOAD = {"n_ctx": 0, "cache_type": "f16", "device": "auto", "rope_scaling": None, "rope_scale": 1.0}
 TASK = Passkey(per_text=2)
@@ -79,7 +80,7 @@ def test_a_worker_that_is_killed_changes_nothing(dask_cluster, llama, alone, tmp
 
     def run(progress):
         library, address = Library.of(llama.model_path, tmp_path), dask_cluster.scheduler_address
-        with text_workers(address, llama, library, TASK, LOAD, None, 1, None) as workers:
+        with text_workers(address, llama, library, TASK, ModelSettings(n_threads=1), None) as workers:
             return evaluation(llama, tmp_path, TASK, progress, notices.append, workers, **GRID).run()
 
     with Killer(dask_cluster) as killer:

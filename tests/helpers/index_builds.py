@@ -108,10 +108,13 @@ def assert_same_index(actual, expected):
 
 
 class Recorded:
-    """Notes what is reported, and is interrupted at the report number `at`."""
+    """Keep what is reported, and interrupt at the report number `at`."""
 
     def __init__(self, at=None):
-        self.at, self.reports = at, []
+        self.at, self.reports, self.notices = at, [], []
+
+    def notice(self, sentence):
+        self.notices.append(sentence)
 
     def start(self, task, total, unit, done=0):
         self._report((task, total, unit, done))

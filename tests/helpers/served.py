@@ -13,21 +13,14 @@ from typing import Any
 import httpx
 import uvicorn
 
-from octavo.ask.session import Sampling
+from octavo.library.batch.job import Job
 from octavo.runtime.models.load_model import load
 from octavo.runtime.store.model_library import Library
-from octavo.serve.http.app import application, open_server
+from octavo.serve.http.app import Limits, application, open_server
+from octavo.settings import ModelSettings, Sampling
 
-#: Arguments of `load`, and of `index_documents`.
-SETTINGS: dict[str, Any] = {
-    "attention": "auto",
-    "n_ctx": 2048,
-    "n_threads": 2,
-    "cache_type": "f16",
-    "device": "cpu",
-    "rope_scaling": None,
-    "rope_scale": 1.0,
-}
+#: How answers are drawn where requests do not say.
+SAMPLING = Sampling(max_tokens=64, temperature=0)
 
 
 class Served:
@@ -83,7 +76,15 @@ class Served:
 
 @contextmanager
 def serving(
-    model: Any, folder: Any, *, key: str | None = None, most_bytes: int = 8 << 20, **limits: Any
+    model: Any,
+    folder: Any,
+    *,
+    key: str | None = None,
+    most_bytes: int = 8 << 20,
+    attention: str = "auto",
+    n_ctx: int = 2048,
+    sampling: Sampling = SAMPLING,
+    **limits: Any,
 ) -> Iterator[Served]:
     """Serve a model.
 
@@ -95,16 +96,16 @@ def serving(
         Where its library lies.
     key, most_bytes
         As in `application`.
+    attention, n_ctx, sampling
+        How the model attends, its context, and how answers are drawn.
     **limits
-        Arguments of `open_server`, and of `load`, in place of those of the tests.
+        Fields of `Limits`, in place of those of the tests.
     """
-    settings = {name: limits.pop(name, value) for name, value in SETTINGS.items()}
-    told = {"n_parallel": 4, "n_waiting": 64, "timeout": 120.0, "kept_bytes": 64 << 20, **limits}
+    most = Limits(**{"n_parallel": 4, "n_waiting": 64, "timeout": 120.0, "kept_bytes": 64 << 20, **limits})
+    job = Job(ModelSettings(model, n_ctx, n_threads=2, device="cpu", index_dir=folder), attention)
     library = Library.of(model, folder)
-    llama = load(model, library, **settings, notice=print, n_parallel=told["n_parallel"])
-    job = {**settings, "model": str(model), "index_dir": str(folder)}
-    sampling = told.pop("sampling", Sampling(max_tokens=64, temperature=0))
-    server = open_server(llama, library, job, name="tiny", **told, sampling=sampling, notice=print)
+    llama = load(job.settings, library, attention, notice=print, n_parallel=most.n_parallel)
+    server = open_server(llama, library, job, most, sampling, name="tiny", notice=print)
     app = application(server, hosts=["octavo.test"], key=key, most_bytes=most_bytes)
     listening = socket.create_server(("127.0.0.1", 0))
     runner = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))

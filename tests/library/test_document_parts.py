@@ -1,6 +1,7 @@
 """A long document's parts: together the whole text, each short enough, cut where a reader would."""
 
 import pytest
+from helpers.index_builds import Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,34 +70,30 @@ def test_a_document_that_fits_is_one_part():
 @pytest.fixture
 def how(tiny_model, tmp_path):
     return {
-        "model": tiny_model,
-        "index_dir": tmp_path,
-        "n_ctx": 1024,
-        "max_tokens": 4,
-        "temperature": 0,
-        "n_threads": 2,
+        "model": octavo.ModelSettings(tiny_model, n_ctx=1024, n_threads=2, index_dir=tmp_path),
+        "sampling": octavo.Sampling(max_tokens=4, temperature=0),
     }
 
 
 def test_a_question_about_a_long_document_is_answered_from_a_part(how, tmp_path):
     (tmp_path / "long.txt").write_text("".join(f"The keeper wrote down ship {i} that passed.\n\n" for i in range(80)))
-    said = []
-    with octavo.open_collection([tmp_path / "long.txt"], notice=said.append, **how) as collection:
+    progress = Recorded()
+    with octavo.open_documents([tmp_path / "long.txt"], progress=progress, **how) as collection:
         parts = collection.documents
         assert [path.name for path in parts] == [
             f"long.txt, part {i} of {len(parts)}" for i in range(1, len(parts) + 1)
         ]
         first = collection.ask("Which ship?").text
         assert collection.path in parts
-    [sentence] = [sentence for sentence in said if "is read in" in sentence]
+    [sentence] = [sentence for sentence in progress.notices if "is read in" in sentence]
     assert f"more than the context of 1,024. So it is read in {len(parts)} parts" in sentence
-    said.clear()
-    with octavo.open_collection([tmp_path / "long.txt"], notice=said.append, **how) as collection:
+    progress.notices.clear()
+    with octavo.open_documents([tmp_path / "long.txt"], progress=progress, **how) as collection:
         assert collection.ask("Which ship?").text == first
-    assert not any(sentence.startswith("Indexing") for sentence in said)
+    assert not any(sentence.startswith("Indexing") for sentence in progress.notices)
 
 
 def test_a_text_of_too_many_parts_is_refused(how, tmp_path):
     (tmp_path / "endless.txt").write_text("The keeper wrote down each ship that passed the island.\n\n" * 3000)
     with pytest.raises(OctavoError, match=r"endless\.txt has about [\d,]+ tokens but this context holds 1,024"):
-        octavo.open_collection([tmp_path / "endless.txt"], **how)
+        octavo.open_documents([tmp_path / "endless.txt"], **how)

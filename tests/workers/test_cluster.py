@@ -16,11 +16,16 @@ from octavo.library.batch.index_result import folders_of
 from octavo.library.batch.job import Job, ReadDocuments
 from octavo.progress import Silent, of_many
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ModelSettings
 from octavo.workers import cluster
 from octavo.workers.cluster_worker import Order, check
 
-HOW = {"n_ctx": 20000, "n_threads": 1}
 N_DOCUMENTS = 5
+
+
+def job_of(model, folder, n_ctx=20000, n_threads=1):
+    """How documents are read."""
+    return Job(ModelSettings(model, n_ctx, n_threads, index_dir=folder))
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +48,10 @@ def folder(tmp_path_factory):
 def alone(folder, tiny_model, tmp_path_factory):
     """The indexes that are made without a cluster."""
     library = tmp_path_factory.mktemp("alone")
-    return folders_of(index_collection([folder], tiny_model, library, Silent(), print, **HOW))
+    return folders_of(index_collection([folder], job_of(tiny_model, library), Silent(), print))
 
 
-class Killing:
+class Killing(Silent):
     """A progress that has a worker killed in the midst of its document."""
 
     def __init__(self, killer):
@@ -57,9 +62,6 @@ class Killing:
 
     def document(self, name):
         return self
-
-    def start(self, task, total, unit, done=0):
-        pass
 
     def advance(self, amount):
         self._killer.kill()
@@ -94,7 +96,7 @@ def test_a_worker_that_is_killed_costs_nothing(
     address = dask_cluster.scheduler_address
 
     def index(progress):
-        made = index_collection([folder], tiny_model, tmp_path, progress, notices.append, scheduler=address, **HOW)
+        made = index_collection([folder], job_of(tiny_model, tmp_path), progress, notices.append, scheduler=address)
         return folders_of(made)
 
     with Killer(dask_cluster) as killer:
@@ -123,7 +125,7 @@ def test_documents_that_fail_do_not_stop_the_others(dask_cluster, folder, tiny_m
     (tmp_path / "long.txt").write_text(SENTENCES * 30_000)  # too long for a hundred parts
     named = [tmp_path / "missing.txt", tmp_path / "long.txt", folder / "report-0.txt"]
     address = dask_cluster.scheduler_address
-    made = index_collection(named, tiny_model, tmp_path, Silent(), print, scheduler=address, **HOW)
+    made = index_collection(named, job_of(tiny_model, tmp_path), Silent(), print, scheduler=address)
     assert [bool(outcome.folders) for outcome in made] == [False, False, True]
     assert "missing.txt cannot be opened" in made[0].problem
     assert "but this context holds 20,000" in made[1].problem
@@ -135,11 +137,11 @@ def test_parts_of_a_long_document_are_those_that_are_made_without_a_cluster(
 ):
     if not is_shared:
         monkeypatch.setattr(index_on_cluster, "_probe", hidden)
-    how, address = {"n_ctx": 2048, "n_threads": 1}, dask_cluster.scheduler_address
+    job, address = job_of(tiny_model, tmp_path, n_ctx=2048), dask_cluster.scheduler_address
     paths, notices = [folder / "report-1.txt"], []
-    alone = folders_of(index_collection(paths, tiny_model, tmp_path / "alone", Silent(), print, **how))
+    alone = folders_of(index_collection(paths, job_of(tiny_model, tmp_path / "alone", n_ctx=2048), Silent(), print))
     for _ in range(2):
-        made = index_collection(paths, tiny_model, tmp_path, Silent(), notices.append, scheduler=address, **how)
+        made = index_collection(paths, job, Silent(), notices.append, scheduler=address)
         assert [(outcome.name, len(outcome.folders)) for outcome in made] == [("report-1.txt", len(alone))]
         assert_same(folders_of(made), alone)
         assert all(folder.parent == tmp_path / "tiny.octavo" for folder in folders_of(made))
@@ -149,7 +151,7 @@ def test_parts_of_a_long_document_are_those_that_are_made_without_a_cluster(
 
 def test_a_worker_that_lacks_the_model_is_told(dask_cluster, folder, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_path_on_workers", lambda model: "/nowhere/tiny.gguf")
-    job, address = Job(str(tiny_model), str(tmp_path)), dask_cluster.scheduler_address
+    job, address = job_of(tiny_model, tmp_path, 0, None), dask_cluster.scheduler_address
     with pytest.raises(OctavoError, match=r"The worker tcp://.* cannot be used: it has no model /nowhere/tiny"):
         index_on_cluster.index_on_cluster([], job, "/nowhere", address, of_many(Silent(), 1), print)
 
@@ -195,19 +197,21 @@ def test_a_scheduler_that_goes_is_told(folder, tiny_model, tmp_path):
 
     address = gone.scheduler_address
     with pytest.raises(OctavoError, match="The Dask scheduler is gone: start it, and the same command goes on"):
-        index_collection([folder], tiny_model, tmp_path, Closing(), print, scheduler=address, **HOW)
+        index_collection([folder], job_of(tiny_model, tmp_path), Closing(), print, scheduler=address)
     assert not list(tmp_path.glob("*/.probe*"))
 
 
 def test_a_cluster_that_is_not_there_is_told(folder, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_CONNECT", 1)
     with pytest.raises(OctavoError, match=r"There is no Dask scheduler at tcp://127.0.0.1:1: start one with"):
-        index_collection([folder], tiny_model, tmp_path, Silent(), print, scheduler="tcp://127.0.0.1:1")
+        index_collection([folder], job_of(tiny_model, tmp_path), Silent(), print, scheduler="tcp://127.0.0.1:1")
     with pytest.raises(OctavoError, match="leave the jobs out"):
-        index_collection([folder], tiny_model, tmp_path, Silent(), print, scheduler="tcp://127.0.0.1:1", n_jobs=2)
+        index_collection(
+            [folder], job_of(tiny_model, tmp_path), Silent(), print, scheduler="tcp://127.0.0.1:1", n_jobs=2
+        )
 
 
 def test_dask_that_is_not_installed_is_told(folder, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(OctavoError, match=r'A cluster needs dask.distributed: pip install "octavo\[cluster\]"'):
-        index_collection([folder], tiny_model, tmp_path, Silent(), print, scheduler="tcp://127.0.0.1:1")
+        index_collection([folder], job_of(tiny_model, tmp_path), Silent(), print, scheduler="tcp://127.0.0.1:1")

@@ -6,11 +6,11 @@ from helpers.index_builds import NAME, library_of, said, text_of
 
 import octavo
 from octavo.convert import pipeline
-from octavo.convert.pipeline import PREFILLS, covers_by
 from octavo.library.open_index import Source, index_document
 from octavo.progress import Silent
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
+from octavo.settings import PREFILLS, ReadSettings
 
 N_DENSE = 4096  # tokens up to which everything is read
 
@@ -77,6 +77,6 @@ def test_an_index_of_a_sparse_reading_does_not_serve_who_wants_everything_read(l
     ]
 
 
-def test_another_way_is_refused(llama):
+def test_another_way_is_refused():
     with pytest.raises(octavo.OctavoError, match=r"read dense or sparse: not 'auto'"):
-        covers_by("auto", llama)
+        ReadSettings(prefill="auto")

@@ -19,6 +19,7 @@ from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION, Haystack, rec
 from octavo.documents.plain_text import SHIPPED_NOVEL
 from octavo.progress import Silent
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ModelSettings
 
 METHODS = ["h2o", "quest"]
 SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32)
@@ -76,12 +77,12 @@ class Killing(Silent):
 
 def test_a_worker_that_is_killed_changes_nothing(dask_cluster, llama, alone, tmp_path):
     notices, library = [], Library.of(llama.model_path, tmp_path)
-    workers = trial_workers(dask_cluster.scheduler_address, llama, library, "auto", None, 1, notices.append)
+    workers = trial_workers(dask_cluster.scheduler_address, llama, library, ModelSettings(n_threads=1), notices.append)
     with Killer(dask_cluster) as killer:
         assert measure(llama, tmp_path, Killing(killer), notices.append, workers) == alone
     assert killer.killed
     assert notices[0] == "2 workers measure 2 trials at once."
-    unused = trial_workers("tcp://127.0.0.1:1", llama, library, "auto", None, 1, notices.append)
+    unused = trial_workers("tcp://127.0.0.1:1", llama, library, ModelSettings(n_threads=1), notices.append)
     assert measure(llama, tmp_path, workers=unused) == alone  # what is measured needs no cluster
 
 

@@ -6,6 +6,7 @@ import platform
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -21,13 +22,19 @@ from octavo.library.batch.job import Job, ReadDocuments, Reader, as_message, as_
 from octavo.library.batch.local_run import index_all
 from octavo.library.open_index import Source
 from octavo.progress import Silent, of_many
+from octavo.settings import ModelSettings
 from octavo.workers.work import CannotLoad, first_line, name_of
 from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
 
 
 @pytest.fixture
 def job(tiny_model, tmp_path):
-    return Job(str(tiny_model), str(tmp_path / "indexes"), n_threads=2, n_ctx=20000)
+    return Job(ModelSettings(tiny_model, 20000, n_threads=2, index_dir=tmp_path / "indexes"))
+
+
+def of_model(job, **changes):
+    """The same job with changed model settings."""
+    return replace(job, settings=replace(job.settings, **changes))
 
 
 @pytest.fixture
@@ -44,7 +51,7 @@ def run(documents, job, n_jobs):
 
 
 def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
-    alone = run(documents, Job(**{**job.as_json(), "index_dir": str(tmp_path / "alone")}), 1)
+    alone = run(documents, of_model(job, index_dir=tmp_path / "alone"), 1)
     at_once = run(documents, job, 2)
     assert [outcome.name for outcome in at_once] == ["a.txt", "b.txt", "c.txt"]
     for one, other in zip(alone, at_once, strict=True):
@@ -57,15 +64,15 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
     manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["document"].pop("path") == str(documents[0])
     told = json.dumps(manifest)
-    for machine_s_own in (str(tmp_path), str(Path(job.model).parent), platform.node(), cpu_name()):
+    for machine_s_own in (str(tmp_path), str(Path(job.settings.model).parent), platform.node(), cpu_name()):
         assert machine_s_own not in told
     other = tmp_path / "other"
     other.mkdir()
-    model, document = shutil.copy(job.model, other / "renamed.gguf"), shutil.copy(documents[0], other)
+    model, document = shutil.copy(job.settings.model, other / "renamed.gguf"), shutil.copy(documents[0], other)
     library = other / "library" / "renamed.octavo"
     library.mkdir(parents=True)
     copied = made.rename(library / made.name)
-    elsewhere = Job(**{**job.as_json(), "model": str(model), "index_dir": str(library.parent), "n_threads": 1})
+    elsewhere = of_model(job, model=model, index_dir=library.parent, n_threads=1)
     notices = []
     [outcome] = index_all([Source(document)], elsewhere, of_many(Silent(), 1), notices.append)
     assert outcome.folders == [copied]
@@ -153,7 +160,7 @@ def test_messages_name_files_or_hold_texts(tmp_path):
 
 
 def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job, tmp_path):
-    reader = Reader(Job(**{**job.as_json(), "attention": "magic"}), [].append)
+    reader = Reader(replace(job, attention="magic"), [].append)
     with pytest.raises(CannotLoad, match="There is no attention named 'magic'"):
         reader.index(Source(documents[0]), Silent())
 

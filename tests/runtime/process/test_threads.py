@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from octavo import Llama
-from octavo.ask.session import Sampling, Session
+from octavo.ask.session import Session
 from octavo.runtime.process.threads import release_threads
+from octavo.settings import Sampling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 

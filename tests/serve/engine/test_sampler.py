@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.ask.session import Sampling
 from octavo.serve.engine.request import Request
 from octavo.serve.engine.sampler import TokenSampler, check_bias, token_logprob
 from octavo.serve.http.api_error import RequestError
+from octavo.settings import Sampling
 
 TOKENS = [5, 6, 7, 8]
 

@@ -277,7 +277,9 @@ def test_a_document_among_several_that_is_not_there_is_refused(served, three):
 def test_parts_of_a_long_document_that_were_indexed_are_documents(served, tiny_model, tmp_path):
     (tmp_path / "long.txt").write_text("".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(60)))
     index_dir = served.server.documents._library.folder.parent
-    parts = octavo.index_documents([tmp_path / "long.txt"], tiny_model, index_dir=index_dir, n_ctx=1024, n_threads=2)
+    parts = octavo.index_documents(
+        [tmp_path / "long.txt"], octavo.ModelSettings(tiny_model, 1024, 2, index_dir=index_dir)
+    )
     messages = [{"role": "user", "content": "What happened in year 59?"}]
     found = served.post("/v1/chat/completions", model="x", messages=messages, max_tokens=2, document="long.txt, part *")
     named = [f"long.txt, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)]

