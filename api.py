@@ -16,7 +16,6 @@ from pathlib import Path
 from .ask.collection import Collection
 from .ask.document_session import Document
 from .ask.document_set import open_shelf
-from .ask.reads import WHOLE, check_reads
 from .ask.retrieval_heads import source_heads
 from .ask.session import Session
 from .library.batch.index_documents import index_collection
@@ -114,7 +113,6 @@ def open_documents(
     paths: Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
     *,
-    reads: str = WHOLE,
     attention: str = DEFAULT_ATTENTION,
     budget: float | None = None,
     plan: AnyPath | None = None,
@@ -135,9 +133,6 @@ def open_documents(
     paths : iterable of path
         Documents; folders, which stand for the documents in them; and patterns, such as "reports/**/*.pdf"
         (docs/library.md).
-    reads : {"document", "excerpts"}
-        What an answer is given from: the one document that the question is about, whole; or excerpts of all, of about
-        1,000 tokens together (docs/library.md).
 
     Returns
     -------
@@ -149,7 +144,6 @@ def open_documents(
     OctavoError
         No document can be used, or what `open_document` says.
     """
-    check_reads(reads)
     progress = progress or Silent()
     notice = progress.notice
     documents = [Source(path, reading.password) for path in documents_of(paths, notice)]
@@ -159,7 +153,7 @@ def open_documents(
         heads = source_heads(llama, library, notice)
         n_threads = llama.context_params.n_threads
         shelf = open_shelf(llama, library, documents, heads, of_many(progress, 1), n_threads, notice, reading.prefill)
-        return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library, reads)
+        return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library, reading.read)
     except BaseException:
         llama.close()
         raise

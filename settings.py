@@ -28,6 +28,9 @@ ROPE_SCALINGS = ("linear", "yarn")
 #: How documents can be read: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
+#: What is read for an answer over several documents: the one that the question is about, whole; or excerpts of all.
+READS = WHOLE, EXCERPTS = "document", "excerpts"
+
 #: Most tokens of an answer by default: small models may repeat themselves without end.
 MAX_TOKENS = 1024
 
@@ -99,6 +102,9 @@ class ReadSettings:
         that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
     password : str, optional
         Opens an encrypted PDF.
+    read : {"document", "excerpts"}
+        What is read for an answer over several documents: the one that the question is about, whole; or excerpts of
+        all, of about 1,000 tokens together (docs/library.md).
 
     Raises
     ------
@@ -108,10 +114,13 @@ class ReadSettings:
 
     prefill: str = PREFILL_SPARSE
     password: str | None = field(default=None, repr=False)
+    read: str = WHOLE
 
     def __post_init__(self) -> None:
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
+        if self.read not in READS:
+            raise OctavoError(f"Answers are given from {' or '.join(READS)}: '{self.read}' is neither.")
 
 
 @dataclass(frozen=True)

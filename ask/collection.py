@@ -11,14 +11,13 @@ from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
-from ..settings import Sampling
+from ..settings import WHOLE, Sampling
 from .conversation import Conversation
 from .document_session import Document
 from .document_set import Shelf, Shelved
 from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .passages import Passage, TokenText
 from .ranking import Found, Look
-from .reads import WHOLE
 
 
 class Collection(Document):
@@ -43,7 +42,7 @@ class Collection(Document):
     library : Library
         The model's indexes.
     reads : str
-        What answers are given from, one of READS (reads.py).
+        What answers are given from, one of READS (settings.py).
 
     Attributes
     ----------

@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 import octavo
-from octavo.ask.reads import READS
 from octavo.cli.render import markdown_table
 from octavo.evaluation.folders.folder_needle import FolderNeedle
 from octavo.evaluation.folders.folder_task import Folder
 from octavo.runtime.llama import Llama
 from octavo.runtime.models.find_model import default_model
+from octavo.settings import READS
 
 _COLUMNS = (
     "read",
@@ -87,7 +87,9 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
     looking, first = [], []
     n_right = n_answered = 0
     texts = [arguments.folder / "texts"]
-    with octavo.open_documents(texts, settings, reads=arguments.reads, sampling=sampling) as collection:
+    with octavo.open_documents(
+        texts, settings, sampling=sampling, reading=octavo.ReadSettings(read=arguments.reads)
+    ) as collection:
         shelf = collection._shelf
         n_tokens = sum(map(len, shelf.texts.values()))
         for each in folder.asked:

@@ -31,7 +31,6 @@ def ask(
     documents: tuple[str, ...],
     question: str,
     sources: bool,
-    reads: str,
     output: str,
     settings: ModelSettings,
     attention: options.AttentionOptions,
@@ -56,7 +55,6 @@ def ask(
         attention,
         sampling,
         reading=reading,
-        reads=reads,
         sources=sources,
         system_prompt=system_prompt,
     ) as session:

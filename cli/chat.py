@@ -38,7 +38,6 @@ def chat(
     documents: tuple[str, ...],
     goes_on: bool,
     sources: bool,
-    reads: str,
     output: str,
     settings: ModelSettings,
     attention: options.AttentionOptions,
@@ -71,7 +70,6 @@ def chat(
         attention,
         sampling,
         reading=reading,
-        reads=reads,
         sources=recorded,
         system_prompt=system_prompt,
     ) as session:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ask.reads import READS, WHOLE
-from ..settings import ModelSettings, ReadSettings, Sampling
+from ..settings import READS, WHOLE, ModelSettings, ReadSettings, Sampling
 from .batch_progress import ManyProgress
 from .options import AttentionOptions, refuse_llama_cpp
 from .render import TaskProgress, resumable
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 read_option = click.option(
     "--read",
-    "reads",
     type=click.Choice(READS),
     default=WHOLE,
     show_default=True,
@@ -43,13 +41,12 @@ def open_session(
     sampling: Sampling,
     *,
     reading: ReadSettings,
-    reads: str,
     sources: bool,
     system_prompt: str,
 ) -> Session:
     """Open a conversation over a document, over several, or over nothing if there is none.
 
-    Answers are given from what `reads` says. With `sources`, documents can say where answers come from.
+    With `sources`, documents can say where answers come from.
     """
     refuse_llama_cpp(attention.attention)
     from .. import api
@@ -59,11 +56,11 @@ def open_session(
     if not documents:
         return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
-    if not is_collection(documents) and reads == WHOLE:
+    if not is_collection(documents) and reading.read == WHOLE:
         with resumable(), TaskProgress() as progress, suppress(TooLongError):
             return api.open_document(documents[0], settings, **how, progress=progress)
     with resumable(), ManyProgress() as many:  # a document that is too long is several parts
-        return api.open_documents(documents, settings, **how, reads=reads, progress=many)
+        return api.open_documents(documents, settings, **how, progress=many)
 
 
 def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from ...ask.document_set import Shelf, Shelved
 from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out
-from ...ask.reads import EXCERPTS
 from ...library.open_index import Source
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
+from ...settings import EXCERPTS
 from ..engine.engine import Engine
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
@@ -48,7 +48,7 @@ class Finder:
         references : sequence of str
             Ids, names and patterns of documents, at least one (`Documents.find`).
         reads : str
-            The one document that the question is about, or excerpts of all: one of READS (ask/reads.py).
+            The one document that the question is about, or excerpts of all: one of READS (settings.py).
         question : str
             The question.
 

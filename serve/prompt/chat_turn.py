@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...ask.reads import WHOLE
+from ...settings import WHOLE
 from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.server import Server
@@ -29,7 +29,7 @@ class ChatTurn:
         Ids, names or patterns of the documents that the conversation is over.
     reads : str
         What the answer is given from: the document that the question is about, or excerpts of all, one of READS
-        (ask/reads.py).
+        (settings.py).
     tools : sequence of dict
         Functions that the model may call, in OpenAI's form.
     choice : str

@@ -10,6 +10,7 @@ from octavo.ask.document_set import Shelf
 from octavo.ask.ranking import Excerpt, Found
 from octavo.errors import OctavoError
 
+EXCERPTS = octavo.ReadSettings(read="excerpts")
 TEXTS = {
     "ship.txt": "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n" * 3,
     "tower.txt": "Nobody wrote down who built the tower, or when it fell into the sea.\n" * 5,
@@ -131,7 +132,7 @@ def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, h
 
 @pytest.fixture
 def excerpted(folder, how):
-    with octavo.open_documents([folder], reads="excerpts", sources=True, **how) as collection:
+    with octavo.open_documents([folder], reading=EXCERPTS, sources=True, **how) as collection:
         yield collection
 
 
@@ -179,13 +180,13 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
     assert excerpted.ask("Why?").text is not None
 
 
-def test_answers_are_given_from_what_there_is(folder, how):
+def test_answers_are_given_from_what_there_is():
     with pytest.raises(OctavoError, match="document or excerpts: 'pages' is neither"):
-        octavo.open_documents([folder], reads="pages", **how)
+        octavo.ReadSettings(read="pages")
 
 
 def test_excerpts_of_one_document(folder, how):
-    with octavo.open_documents([folder / "tower.txt"], reads="excerpts", **how) as collection:
+    with octavo.open_documents([folder / "tower.txt"], reading=EXCERPTS, **how) as collection:
         collection.ask("Who?")
         assert [path.name for path in collection.read_from] == ["tower.txt"]
         whole = collection._shelf.open(collection._shelf.documents[0])[0].tokens

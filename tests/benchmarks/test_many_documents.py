@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from octavo.ask.reads import READS
+from octavo.settings import READS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "many_documents.py"
 
