@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from .library.batch.index_result import NotIndexed
     from .progress import Progress
     from .runtime.llama import Llama
+    from .runtime.methods.attention import Attention
     from .settings import ModelSettings, ReadSettings, Sampling
 
 __version__ = "0.3.0"
 __all__ = [
     "Answer",
+    "Attention",
     "Collection",
     "Document",
     "Llama",
@@ -57,6 +59,7 @@ _MODULES = {
     "Session": ".ask.session",
     **dict.fromkeys(("ModelSettings", "ReadSettings", "Sampling"), ".settings"),
     "Passage": ".ask.passages",
+    "Attention": ".runtime.methods.attention",
     "Llama": ".runtime.llama",
     "OctavoError": ".errors",
     "Progress": ".progress",

@@ -25,6 +25,7 @@ from .library.expand_paths import documents_of
 from .library.open_index import Source, attach_document, refuse_early
 from .progress import Progress, ProgressOfMany, Silent, of_many
 from .runtime.methods import DEFAULT_ATTENTION
+from .runtime.methods.attention import Attention
 from .runtime.models.load_model import load, locate_model
 from .runtime.store.model_library import Library
 from .settings import AnyPath, ModelSettings, ReadSettings, Sampling
@@ -94,7 +95,13 @@ def open_document(
     settings, library = locate_model(ModelSettings.of(model), notice)
     source = Source(path, reading.password)
     refuse_early(source, library, notice)
-    llama = load(settings, library, attention, budget, plan, retrieval_heads, notice=notice)
+    llama = load(
+        settings,
+        library,
+        Attention.parse(attention, budget=budget, plan=plan, retrieval_heads=retrieval_heads),
+        notice=notice,
+    )
+
     try:
         heads = source_heads(llama, library, notice) if sources else None
         n_threads = llama.context_params.n_threads
@@ -148,7 +155,13 @@ def open_documents(
     notice = progress.notice
     documents = [Source(path, reading.password) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(settings, library, attention, budget, plan, retrieval_heads, notice=notice)
+    llama = load(
+        settings,
+        library,
+        Attention.parse(attention, budget=budget, plan=plan, retrieval_heads=retrieval_heads),
+        notice=notice,
+    )
+
     try:
         heads = source_heads(llama, library, notice)
         n_threads = llama.context_params.n_threads
@@ -237,7 +250,13 @@ def open_session(
     """
     notice = (progress or Silent()).notice
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(settings, library, attention, budget, plan, retrieval_heads, notice=notice)
+    llama = load(
+        settings,
+        library,
+        Attention.parse(attention, budget=budget, plan=plan, retrieval_heads=retrieval_heads),
+        notice=notice,
+    )
+
     return Session(llama, sampling, system_prompt, library=library)
 
 

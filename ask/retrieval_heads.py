@@ -19,7 +19,7 @@ from ..errors import OctavoError
 from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
-from ..runtime.methods import DENSE
+from ..runtime.methods.attention import DENSE_ATTENTION
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.files import read_json, write_json
 from ..runtime.store.model_library import Library
@@ -89,14 +89,8 @@ def find_heads(llama: Llama, n_heads: int = _N_HEADS) -> list[QueryHead]:
     list of QueryHead
         The strongest first.
     """
-    attention, budget = llama.attention, llama.budget
-    llama.reset()
-    llama.set_attention(DENSE)
-    try:
+    with llama.attending(DENSE_ATTENTION):
         scores = head_scores(llama)
-    finally:
-        llama.reset()
-        llama.set_attention(attention, budget)
     return sorted(scores, key=lambda head: (-scores[head], head))[:n_heads]
 
 

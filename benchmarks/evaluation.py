@@ -32,7 +32,7 @@ import numpy as np
 from octavo.documents.plain_text import SHIPPED_NOVEL
 from octavo.evaluation.tasks.needle import FACTS
 from octavo.runtime.methods import DENSE, DUO, METHODS, PLAN
-from octavo.runtime.methods.compose import parameters_of
+from octavo.runtime.methods.attention import parameters_of
 from octavo.runtime.models.find_model import default_model
 
 DOCS = Path(__file__).parent.parent / "docs"

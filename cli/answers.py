@@ -112,9 +112,9 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
             "answer": timing.answer_tokens,
             "context": session.n_tokens,
         },
-        "attention": llama.attention,
-        "chosen": llama.chosen,
-        "budget": llama.budget if llama.composition.has_budget else 1.0,
+        "attention": str(llama.attention),
+        "chosen": str(llama.resolved_attention),
+        "budget": llama.attention.budget if llama.attention.has_budget else 1.0,
         "timing": {
             "first_token_s": round(timing.first_token_s, 3),
             "decode_tokens_per_s": round(timing.decode_tokens_per_s, 2),

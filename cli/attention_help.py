@@ -16,7 +16,7 @@ _WIDTH, _NAMES = 100, 24
 def attention_help() -> str:
     """Return the words that `--attention` is made of, with their parameters, as text for a terminal."""
     from ..runtime.methods import words
-    from ..runtime.methods.compose import parameters_of
+    from ..runtime.methods.attention import parameters_of
 
     return _explained(
         "--attention takes one of these words, or several with + between them, such as duo+quest. Parameters follow a "

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..runtime.methods import DEFAULT_BUDGET, LLAMA_CPP
+from ..runtime.methods import LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType
@@ -115,7 +115,7 @@ def bench(
     from ..documents.plain_text import SHIPPED_NOVEL
     from ..documents.read import read_document
     from ..evaluation.bench import Bench, BenchSettings
-    from ..runtime.methods.compose import plan_for, with_budget
+    from ..runtime.methods.attention import Attention, plan_for
     from ..runtime.models.load_model import locate_model
 
     if fill == "random" and doc is not None:
@@ -125,21 +125,10 @@ def bench(
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
     text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL).text
     located, library = locate_model(settings, notice)
-    model_plan = plan_for(attention, plan, library)
-    share = DEFAULT_BUDGET if budget is None else budget
-    words = [name if name == LLAMA_CPP else with_budget(name, budget)[0] for name in attention]
-    measured = BenchSettings(
-        depths,
-        words,
-        share,
-        n_decode,
-        n_threads,
-        fill,
-        cache_type,
-        model_plan,
-        retrieval_heads,
-        settings.device,
-    )
+    attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
+    model_plan = plan_for(attentions, library, plan)
+    attentions = [one.with_plan(model_plan) for one in attentions]
+    measured = BenchSettings(depths, attentions, n_decode, n_threads, fill, cache_type, settings.device)
     with TaskProgress() as progress:
         result = Bench(str(located.model), text, measured, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))

@@ -302,9 +302,10 @@ class ChatLoop:
         length = "" if cache.rolls else f" of {llama.n_ctx():,}"
         notice(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
         notice(f"KV cache   {size(cache.kv_bytes)}")
-        budget = f", budget {llama.budget:g}" if llama.composition.has_budget else ""
-        chosen = f": {llama.chosen}" if llama.composition.auto else ""
-        notice(f"attention  {llama.attention}{chosen}{budget}")
+        attention = llama.attention
+        budget = f", budget {attention.budget:g}" if attention.has_budget else ""
+        resolved = f": {llama.resolved_attention}" if attention.auto else ""
+        notice(f"attention  {attention}{resolved}{budget}")
         if answer:
             timing = answer.timing
             notice(

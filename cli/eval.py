@@ -133,7 +133,7 @@ def eval(
     from ..evaluation.evaluate import Evaluation, Settings
     from ..evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
     from ..evaluation.folders.folder_task import FolderTask
-    from ..runtime.methods.compose import plan_for
+    from ..runtime.methods.attention import Attention, plan_for
     from ..runtime.models.load_model import load_model, locate_model
 
     if LLAMA_CPP in attention:
@@ -156,15 +156,16 @@ def eval(
             folders = FolderSettings(depths, n_samples, seed, made_of)
             evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
         else:
-            measured = Settings(
-                attention, budgets, depths, n_samples, seed, made_of, plan_for(attention, plan, library)
-            )
-            llama = load_model(located, notice, plan=measured.plan)
+            attentions = [Attention.parse(words) for words in attention]
+            model_plan = plan_for(attentions, library, plan)
+            attentions = [one.with_plan(model_plan) for one in attentions]
+            measured = Settings(attentions, budgets, depths, n_samples, seed, made_of)
+            llama = load_model(located, notice, plan=model_plan)
             workers = None
             if scheduler is not None:
                 from ..evaluation.cluster_evaluation import text_workers
 
-                plan_path = (plan or library.plan_path) if measured.plan else None
+                plan_path = (plan or library.plan_path) if model_plan else None
                 workers = stack.enter_context(text_workers(scheduler, llama, library, task, settings, plan_path))
             evaluation = Evaluation(llama, library, task, measured, progress, notice, workers)
         result = evaluation.run()

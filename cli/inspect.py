@@ -54,7 +54,6 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     """
     from ..errors import OctavoError
     from ..runtime.methods import AUTO
-    from ..runtime.methods.auto import Auto
     from ..runtime.store.index_files import open_index
     from ..runtime.store.manifest import MANIFEST, damages, read_manifest
     from ..runtime.store.model_library import Library
@@ -82,7 +81,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),
-        AUTO: Auto().choose_for(
+        AUTO: _auto_choice(
             manifest["document"]["tokens"], Library.plan_in(folder.parent).exists(), kv_type=manifest["dtype"]
         ),
         "bytes": sum(file["bytes"] for file in files),
@@ -111,17 +110,18 @@ def inspect_model(path: Path) -> dict[str, Any]:
     import llama_cpp
 
     from ..runtime.llama import Llama
-    from ..runtime.methods import AUTO, LLAMA_CPP
-    from ..runtime.methods.auto import LONG, Auto
+    from ..runtime.methods import AUTO
+    from ..runtime.methods.attention import LLAMA_CPP_ATTENTION
+    from ..runtime.methods.auto import LONG
     from ..runtime.store.model_library import Library
 
-    auto, has_plan = Auto(), Library.of(path).plan_path.exists()
-    llama = Llama(path, attention=LLAMA_CPP, n_ctx=512)
+    has_plan = Library.of(path).plan_path.exists()
+    llama = Llama(path, attention=LLAMA_CPP_ATTENTION, n_ctx=512)
     model, attention = llama.model, describe_attention(llama)
     if attention["octavo_attention"]:
         attention[AUTO] = {
-            "without a document": auto.choose_for(0, has_plan),
-            f"over a document of {LONG:,} tokens or more": auto.choose_for(LONG, has_plan),
+            "without a document": _auto_choice(0, has_plan),
+            f"over a document of {LONG:,} tokens or more": _auto_choice(LONG, has_plan),
         }
     return {
         "model": path.name,
@@ -133,6 +133,15 @@ def inspect_model(path: Path) -> dict[str, Any]:
         "chat_template": "tokenizer.chat_template" in llama.metadata,
         **attention,
     }
+
+
+def _auto_choice(n_tokens: int, has_plan: bool, kv_type: str = "f16") -> str:
+    """Return the words of what `auto` chooses for a document of n_tokens tokens."""
+    from ..runtime.methods.attention import Attention
+    from ..runtime.methods.auto import Auto
+    from ..runtime.methods.layer_budgets import LayerBudgets
+
+    return str(Attention(*Auto().choose(n_tokens, kv_type=kv_type), layers=LayerBudgets() if has_plan else None))
 
 
 def describe_attention(llama: Any) -> dict[str, Any]:

@@ -51,18 +51,17 @@ class AttentionType(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from ..errors import OctavoError
-        from ..runtime.methods.compose import parse
+        from ..runtime.methods.attention import Attention
 
         if value == HELP:
             from .attention_help import attention_help
 
             click.echo(attention_help(), nl=False)
             raise click.exceptions.Exit(0)
-        if value != LLAMA_CPP:
-            try:
-                parse(value)
-            except OctavoError as problem:
-                self.fail(f"{problem}{guessed(str(value).partition(':')[0], words())}", param, ctx)
+        try:
+            Attention.parse(value)
+        except OctavoError as problem:
+            self.fail(f"{problem}{guessed(str(value).partition(':')[0], words())}", param, ctx)
         return str(value)
 
 

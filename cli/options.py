@@ -51,9 +51,9 @@ class AttentionOptions:
             return arguments
         if is_on_command_line("budget"):
             raise click.UsageError("--quality stands in place of --budget: give one of them.")
-        from ..runtime.methods.compose import with_quality
+        from ..runtime.methods.attention import Attention
 
-        return {**arguments, "attention": with_quality(self.attention, quality), "budget": None}
+        return {**arguments, "attention": str(Attention.parse(self.attention, quality=quality)), "budget": None}
 
 
 def model_path(named: Path | str | None) -> Path:

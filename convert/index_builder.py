@@ -105,10 +105,10 @@ def streaming_heads(llama: Llama) -> dict[str, Any]:
     dict
         The manifest's entry `duo`, or nothing.
     """
-    duo, plan = llama.composition.duo, llama.plan
-    if duo is None or plan is None:
+    attention = llama.attention
+    if attention.duo is None or attention.plan is None:
         return {}
-    return {"duo": duo.reading(plan, llama.retrieval_heads, llama.n_batch)}
+    return {"duo": attention.duo.reading(attention.plan, attention.retrieval_heads, llama.n_batch)}
 
 
 def rope_settings(llama: Llama) -> list[float]:

@@ -31,10 +31,9 @@ from ..runtime.devices import AUTO
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.graph.ggml import row_size
 from ..runtime.llama import Llama
-from ..runtime.methods import DENSE, LLAMA_CPP
-from ..runtime.methods.compose import Clustering
+from ..runtime.methods import DENSE
+from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.models.llama_arguments import GGML_TYPES
-from ..runtime.store.plan import Plan
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
 from .measures import kl_divergence, log_softmax, same_top_token
@@ -52,10 +51,8 @@ class BenchSettings:
     ----------
     depths : list of int
         Tokens in the cache before decoding.
-    attentions : list of str
-        "llama.cpp", and attentions in the words of `--attention`. Dense always runs, to compare with.
-    budget : float
-        Share of the KV bytes that a step may read, or that is kept.
+    attentions : list of Attention
+        llama.cpp's own attention, and others with their plan. Dense always runs, to compare with.
     n_decode : int
         Tokens to decode at each depth.
     n_threads : int
@@ -64,23 +61,16 @@ class BenchSettings:
         How the caches are filled: "prefill", "copy" or "random".
     cache_type : str
         How all engines store keys and values: "f16", or with "prefill" also "q8_0".
-    plan : Plan, optional
-        The model's plan, for attentions that need one.
-    retrieval_heads : float, optional
-        Share of the KV heads that attend to everything, for such attentions; by default the plan's.
     device : str
         Where octavo attends, and llama.cpp as well.
     """
 
     depths: list[int]
-    attentions: list[str]
-    budget: float
+    attentions: list[Attention]
     n_decode: int
     n_threads: int
     fill: str = "prefill"
     cache_type: str = F16
-    plan: Plan | None = None
-    retrieval_heads: float | None = None
     device: str = AUTO
 
 
@@ -122,19 +112,13 @@ class Bench:
         self.rng = np.random.default_rng(self.clustering.seed)
         self.tokens = self._tokens(text)
         self.others: list[Engine] = []
-        if LLAMA_CPP in settings.attentions:
+        if any(attention.is_llama_cpp for attention in settings.attentions):
             how = self.dense.llama.context.device.model_arguments(self.options)
             self.others = llama_cpp_engines(model_path, self.longest, settings.cache_type, how)
-        own: dict[str, Any] = {
-            "plan": settings.plan,
-            "retrieval_heads": settings.retrieval_heads,
-            "budget": settings.budget,
-            "device": settings.device,
-        }
         self.own = [
-            Engine(name, Llama(model_path, attention=name, **own, **self.options))
-            for name in settings.attentions
-            if name not in (LLAMA_CPP, DENSE)
+            Engine(str(attention), Llama(model_path, attention=attention, device=settings.device, **self.options))
+            for attention in settings.attentions
+            if not attention.is_llama_cpp and str(attention) != DENSE
         ]
 
     def _tokens(self, text: str | None) -> list[int]:
@@ -248,7 +232,7 @@ class Bench:
         if not engines:
             return
         tokens, cache = self.tokens[:depth], self.dense.llama.context.cache
-        wanted = {engine.llama.composition.clustering_key for engine in engines if engine.clusters} or {None}
+        wanted = {engine.llama.attention.clustering_key for engine in engines if engine.clusters} or {None}
         documents: dict[Clustering, tuple[Index, float]] = {}
         for each in sorted(wanted, key=str):
             start, own = time.perf_counter(), settings_for(self.settings.cache_type, dict(each or {}))
@@ -261,7 +245,7 @@ class Bench:
             documents[each] = document, time.perf_counter() - start
         usual = next(iter(documents.values()))
         for engine in engines:
-            document, indexing_s = documents.get(engine.llama.composition.clustering_key, usual)
+            document, indexing_s = documents.get(engine.llama.attention.clustering_key, usual)
             start = time.perf_counter()
             engine.llama.attach(replace(document, curves={}))  # each engine takes the time to measure its thresholds
             if self.dense.prefill_s:
@@ -288,13 +272,13 @@ class Bench:
         row_bytes = sum(2 * row_size(self.kv_number, layer.n_kv_head * layer.head_dim) for layer in layers)
         mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
         rows = []
-        for name in self.settings.attentions:
-            if name == LLAMA_CPP:
+        for attention in self.settings.attentions:
+            if attention.is_llama_cpp:
                 best = min(self.others, key=lambda engine: np.median(engine.decode_s))
                 prefill_s = min(engine.prefill_s for engine in self.others)
                 kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
             else:
-                best = next(engine for engine in engines if engine.name == name)
+                best = next(engine for engine in engines if engine.name == str(attention))
                 context = best.llama.context
                 prefill_s = best.prefill_s
                 kv_bytes, bytes_read = context.cache.kv_bytes, context.bytes_read // self.settings.n_decode
@@ -302,8 +286,8 @@ class Bench:
             divergence, agreement = compare(self.dense.logits, best.logits)
             rows.append(
                 {
-                    "attention": name,
-                    "budget": _budget(best, self.settings),
+                    "attention": str(attention),
+                    "budget": attention.budget if attention.has_budget else 1.0,
                     "depth": depth,
                     "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
                     "decode_ms": round(decode_s * 1e3, 2),
@@ -314,18 +298,12 @@ class Bench:
                     "top1_agreement": round(agreement, 3),
                     **(
                         {"flash_attention": best.flash_attention}
-                        if name == LLAMA_CPP
-                        else {"chosen": best.llama.chosen}
+                        if attention.is_llama_cpp
+                        else {"chosen": str(best.llama.resolved_attention)}
                     ),
                 }
             )
         return rows
-
-
-def _budget(engine: Engine, settings: BenchSettings) -> float:
-    """Return the budget of an engine; 1 for one that reads everything."""
-    selects = isinstance(engine.llama, Llama) and engine.llama.composition.has_budget
-    return settings.budget if selects else 1.0
 
 
 def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:

@@ -173,7 +173,7 @@ class MeasureTexts(ModelWork):
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the records of a text (`as_message`), as `samples` and `budgets` (see `Work.do`)."""
         numbered = NumberedText(message["depth"], message["number"], text_of(message["text"]))
-        records, runs = Records(), [Run(*each) for each in message["runs"]]
+        records, runs = Records(), [self._run(*fields) for fields in message["runs"]]
         for name, budget, found in message["budgets"]:
             records.add_budget(name, budget, numbered.depth, found)
         known, heads = set(records.budgets), [QueryHead(*each) for each in message["heads"]]
@@ -181,6 +181,10 @@ class MeasureTexts(ModelWork):
         measurer.measure(numbered, [runs[i] for i in message["missing"]])
         budgets = [[*key, found] for key, found in records.budgets.items() if key not in known]
         return {"samples": list(records.samples.values()), "budgets": budgets}
+
+    def _run(self, words: str, budget: float, plan: str) -> Run:
+        """Return the run that `as_message` has written."""
+        return Run(self.llama.attention.parsed(words), budget, plan)
 
 
 def as_message(
@@ -204,7 +208,7 @@ def as_message(
         "depth": numbered.depth,
         "number": numbered.number,
         "text": text_as_json(numbered.text),
-        "runs": [list(asdict(run).values()) for run in runs],
+        "runs": [[str(run.attention), run.budget, run.plan] for run in runs],
         "missing": [runs.index(run) for run in missing],
         "heads": [list(head) for head in heads],
         "budgets": [[name, budget, found] for (name, budget, depth), found in budgets if depth == numbered.depth],

@@ -28,7 +28,7 @@ from ..runtime.devices.cpu_device import CpuDevice
 from ..runtime.devices.metal_device import MetalDevice, MetalExecutor
 from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.methods import METHODS
-from ..runtime.methods.compose import new_method
+from ..runtime.methods.attention import Attention
 from ..runtime.methods.method import Keeps, Method
 from .device_layer import DeviceLayer, largest_error, random_document, random_step
 
@@ -86,7 +86,7 @@ EXAMINATION = Examination(
 @cache
 def methods() -> dict[str, Method]:
     """Return the methods that Metal has, each with a budget that leaves much out, and without dense layers."""
-    found = {name: new_method(name, _BUDGET).for_metal() for name in METHODS if has_method(name)}
+    found = {name: Attention(name, budget=_BUDGET).new_method().for_metal() for name in METHODS if has_method(name)}
     return {
         name: replace(method, **{"dense_layers": 0}) if method.dense_layers else method
         for name, method in found.items()

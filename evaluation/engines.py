@@ -71,7 +71,7 @@ class Engine:
     @property
     def clusters(self) -> bool:
         """Whether it attends, or may attend, to the clusters of a document."""
-        return bool(self.llama.composition.needs_clusters)
+        return bool(self.llama.attention.needs_clusters)
 
     def start_over(self) -> None:
         """Forget everything."""

@@ -12,10 +12,10 @@ from ..ask.retrieval_heads import source_heads
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.llama import Llama
-from ..runtime.methods.compose import parse
+from ..runtime.methods import DENSE
+from ..runtime.methods.attention import Attention
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
-from ..runtime.store.plan import Plan
 from .header import head_of, machine_of, results_of
 from .measure import DENSE_RUN, Measurer, NumberedText, Run
 from .results import summary
@@ -28,8 +28,8 @@ class Settings:
 
     Parameters
     ----------
-    attentions : list of str
-        Methods; dense attention runs in any case.
+    attentions : list of Attention
+        Methods, with the plan that they need; dense attention always runs.
     budgets : list of float
         Shares of the KV bytes that each method reads.
     depths : list of int
@@ -40,17 +40,14 @@ class Settings:
         Seed of the samples.
     data : Path
         File that the texts are made of.
-    plan : Plan, optional
-        The model's plan, for methods that need one.
     """
 
-    attentions: list[str]
+    attentions: list[Attention]
     budgets: list[float]
     depths: list[int]
     n_samples: int
     seed: int
     data: Path
-    plan: Plan | None = None
 
 
 class TextMeasurers(Protocol):
@@ -177,14 +174,14 @@ class Evaluation:
         )
         budget = self.results.budgets.get((run.name, run.budget, depth), run.budget)
         means = summary(own, dense, self.task.extra_figures)
-        row = {"attention": run.attention, "budget": run.budget, "depth": depth, **means}
+        row = {"attention": str(run.attention), "budget": run.budget, "depth": depth, **means}
         return [{**row, "given_budget": round(budget, 5) if budget else None}]
 
     def _left_out(self, depths: list[int]) -> list[dict[str, Any]]:
         """Return the runs and depths whose share could not be reached, whichever came first."""
         budgets = self.results.budgets
         return [
-            {"attention": run.attention, "budget": run.budget, "depth": depth}
+            {"attention": str(run.attention), "budget": run.budget, "depth": depth}
             for run in self.runs
             for depth in dict.fromkeys(depths)
             if budgets.get((run.name, run.budget, depth), run.budget) is None
@@ -197,7 +194,7 @@ def runs_of(settings: Settings) -> list[Run]:
     Parameters
     ----------
     settings : Settings
-        Methods, budgets and plan.
+        Methods and budgets.
 
     Returns
     -------
@@ -205,7 +202,8 @@ def runs_of(settings: Settings) -> list[Run]:
     """
     runs = [DENSE_RUN]
     for attention in settings.attentions:
-        method = parse(attention, settings.plan)
-        plan = hashlib.sha256(repr(settings.plan).encode()).hexdigest()[:8] if method.needs_plan else ""
-        runs += [Run(attention, budget, plan) for budget in (settings.budgets if method.has_budget else [1.0])]
+        if str(attention) == DENSE:
+            continue
+        plan = hashlib.sha256(repr(attention.plan).encode()).hexdigest()[:8] if attention.needs_plan else ""
+        runs += [Run(attention, budget, plan) for budget in (settings.budgets if attention.has_budget else [1.0])]
     return list(dict.fromkeys(runs))

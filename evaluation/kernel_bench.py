@@ -32,7 +32,7 @@ from ..runtime.document.index import Index, IndexLayer
 from ..runtime.document.mean_values import ClusterMeans
 from ..runtime.document.stored_rows import row_format
 from ..runtime.methods import DENSE, METHODS, method_class
-from ..runtime.methods.compose import new_method
+from ..runtime.methods.attention import Attention
 from ..runtime.methods.method import Assignment, Keeps
 
 N_KV_HEAD = 8
@@ -139,7 +139,7 @@ class Layers:
         case, shape = self.case, self.case.shape
         layer = CacheLayer(N_KV_HEAD, shape.head_dim, 0, shape.kv_type, shape.group)
         heads = np.arange(self.count * N_KV_HEAD)
-        assignment = Assignment(new_method(case.method, 1.0), heads, np.ones(len(heads)))
+        assignment = Assignment(Attention(case.method, budget=1.0).new_method(), heads, np.ones(len(heads)))
         self.cache = KVCache([layer] * self.count, case.rows + case.tokens, [assignment])
         self.cache.connect()
         dtype, n_elements = row_format(shape.head_dim, shape.kv_type)
@@ -235,7 +235,7 @@ class Layers:
     def _share_attended(self, budget: float) -> float:
         """Give the method a budget, and return which share of the rows the last layer attends to then."""
         served = self.cache.served[0]
-        method = new_method(self.case.method, budget)
+        method = Attention(self.case.method, budget=budget).new_method()
         method.start(served.heads, self.cache.document)
         method.before_step(served.heads, self.cache.document, self.case.rows)
         self.attend(0, 1, n_layers=1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
-from ..runtime.methods import DENSE
-from ..runtime.methods.compose import Clustering, parse
+from ..runtime.methods.attention import DENSE_ATTENTION, Attention, Clustering
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from .matching import Unreachable, matched
@@ -29,27 +28,27 @@ class Run:
 
     Parameters
     ----------
-    attention : str
-        The method.
+    attention : Attention
+        The method, with the plan that it needs.
     budget : float
         Share of the KV bytes to read; 1 for a method without a budget.
     plan : str
         Hash of the plan, if the method needs one.
     """
 
-    attention: str
+    attention: Attention
     budget: float
     plan: str = ""
 
     @property
     def name(self) -> str:
         """Name of the method in records."""
-        return f"{self.attention}@{self.plan}" if self.plan else self.attention
+        return f"{self.attention}@{self.plan}" if self.plan else str(self.attention)
 
     @property
     def title(self) -> str:
         """Method and budget, for progress."""
-        return self.attention if self.budget == 1 else f"{self.attention}, budget {self.budget:g},"
+        return str(self.attention) if self.budget == 1 else f"{self.attention}, budget {self.budget:g},"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class NumberedText:
     text: Text
 
 
-DENSE_RUN = Run(DENSE, 1.0)
+DENSE_RUN = Run(DENSE_ATTENTION, 1.0)
 
 
 class Measurer:
@@ -118,15 +117,15 @@ class Measurer:
             return
         documents = self._documents(numbered.text, missing)
         usual = next(iter(documents.values()))
-        self._reader.attend(usual, DENSE, 1.0)
+        self._reader.attend(usual, DENSE_ATTENTION)
         dense = self._answers(DENSE_RUN, numbered, [])
         probe = Probe(self._reader, numbered.text, dense)
         for run in missing:
-            if run.attention != DENSE:
+            if run != DENSE_RUN:
                 document = documents.get(self._clustering(run), usual)
                 budget = self._matched_budget(run, numbered.depth, document, probe)
                 if budget is not None:
-                    self._reader.attend(document, run.attention, budget)
+                    self._reader.attend(document, replace(run.attention, budget=budget))
                     self._answers(run, numbered, dense)
 
     def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
@@ -147,7 +146,7 @@ class Measurer:
 
     def _clustering(self, run: Run) -> Clustering:
         """Return how a run needs documents to be clustered."""
-        return parse(run.attention, self._llama.plan).clustering_key
+        return run.attention.clustering_key
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
         """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""
@@ -198,7 +197,7 @@ class Measurer:
         start = run.budget * (list(here) or [1.0])[-1]
 
         def share(budget: float) -> float:
-            self._reader.attend(document, run.attention, budget)
+            self._reader.attend(document, replace(run.attention, budget=budget))
             return probe.share()
 
         found: float | None = None

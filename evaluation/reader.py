@@ -24,6 +24,7 @@ from ..progress import Progress
 from ..runtime.cache.tails import Checkpoint
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.llama import Llama
+from ..runtime.methods.attention import DENSE_ATTENTION, Attention
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.index_files import open_index
 from ..runtime.store.model_library import Library, hash_text
@@ -51,7 +52,7 @@ class Reader:
         self.llama, self.progress, self.n_jobs = llama, progress, n_jobs
         self._n_text = 0
         self._checkpoint: Checkpoint | None = None
-        self._attending: tuple[Index, str, float] | None = None
+        self._attending: tuple[Index, Attention] | None = None
 
     def read(self, tokens: list[int], clusterings: Sequence[Mapping[str, Any]], covers: float = 0.0) -> list[Index]:
         """Read a text, and make indexes in memory.
@@ -61,7 +62,7 @@ class Reader:
         tokens : list of int
             The text.
         clusterings : sequence of mapping
-            How the keys are to be clustered, each time other than usual (`Composition.clustering`).
+            How the keys are to be clustered, each time other than usual (`Attention.clustering`).
         covers : float
             Share of its attention that a batch must cover; 0 to read everything.
 
@@ -73,7 +74,7 @@ class Reader:
         llama, cache = self.llama, self.llama.context.cache
         self._attending = None
         llama.reset()
-        llama.set_attention("dense")
+        llama.set_attention(DENSE_ATTENTION)
         self.progress.start(f"Reading {len(tokens):,} tokens", len(tokens), "tokens")
         all_settings = [settings_for(llama.context.kv_type, each) for each in clusterings]
         usual = settings_for(llama.context.kv_type)
@@ -110,30 +111,28 @@ class Reader:
         llama, settings = self.llama, settings_for(self.llama.context.kv_type, clustering)
         self._attending = None
         llama.reset()
-        llama.set_attention("dense")
+        llama.set_attention(DENSE_ATTENTION)
         path = library.index_path(name, hash_text(text), identity(llama, settings))
         IndexBuilder(llama, library, path, Document(text, name=name), settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
-    def attend(self, document: Index, attention: str, budget: float) -> None:
+    def attend(self, document: Index, attention: Attention) -> None:
         """Go to the end of a text under an attention. One that evicts, or that a prompt decides, reads the text itself.
 
         Parameters
         ----------
         document : Index
             The text, as it was read densely.
-        attention : str
-            The attention, in the words of `--attention`.
-        budget : float
-            Share of the KV bytes that a step may read, or that is kept.
+        attention : Attention
+            The attention.
         """
-        llama, wanted = self.llama, (document, attention, budget)
-        if self._attending and self._attending[0] is document and self._attending[1:] == wanted[1:]:
+        llama = self.llama
+        if self._attending and self._attending[0] is document and self._attending[1] == attention:
             self.back()
             return
         self._attending = None
         llama.reset()
-        llama.set_attention(attention, budget)
+        llama.set_attention(attention)
         if llama.context.cache.evicts:
             tokens = document.tokens.tolist()
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
@@ -142,7 +141,7 @@ class Reader:
         else:
             llama.attach(document)
             self._checkpoint = None
-        self._n_text, self._attending = len(document.tokens), wanted
+        self._n_text, self._attending = len(document.tokens), (document, attention)
 
     def back(self) -> None:
         """Forget what came after the text."""

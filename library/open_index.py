@@ -18,7 +18,6 @@ from ..documents.read import read_document
 from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
-from ..runtime.methods import DENSE
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.model_library import Library, hash_text
@@ -208,7 +207,7 @@ def attach_document(
 
 def _settings(llama: Llama) -> ClusterSettings:
     """How a document is clustered for the attention that the model was loaded with."""
-    return settings_for(llama.context.kv_type, llama.composition.clustering)
+    return settings_for(llama.context.kv_type, llama.attention.clustering)
 
 
 def locate(llama: Llama, library: Library, source: Source, prefill: str = PREFILL_SPARSE) -> tuple[Path, float]:
@@ -270,7 +269,7 @@ def _build(
     indexed = {each["sha256"] for each in of_file if (each["name"] if "part" in each else None) == part}
     changed = indexed and hash_text(document.text) not in indexed  # another cache type or model is no change
     name = document.name
-    attention, budget, duo = llama.attention, llama.budget, llama.composition.duo
+    attention = llama.attention
     builder = IndexBuilder(llama, library, path, document, _settings(llama), progress, n_jobs, covers)
     what = f"{name} has changed since it was indexed, so it is indexed again" if changed else f"Indexing {name}, once"
     began: list[float] = []
@@ -278,15 +277,11 @@ def _build(
     def begins() -> None:
         notice(f"{what}: {_expected(builder)}.")
         began.append(time.perf_counter())
-        llama.compile_ahead(len(builder.tokens))
+        llama.compile_ahead(attention, len(builder.tokens))
 
-    llama.set_attention(duo.words if duo else DENSE)
-    try:
+    with llama.attending(attention.for_indexing):
         builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
         background_compile.wait()
-    finally:
-        llama.reset()
-        llama.set_attention(attention, budget)
     if began:
         seconds = time.perf_counter() - began[0]
         notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")

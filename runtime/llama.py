@@ -21,13 +21,12 @@ from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
-from .document.cache_layer import CacheLayer
 from .document.index import Index
 from .graph.attention_nodes import attention_nodes, silent_llama_cpp
 from .llama_cpp_compat import DropIn
-from .methods import DEFAULT_BUDGET, DENSE, LLAMA_CPP
-from .methods.compose import Composition, assign, chosen, parse
-from .methods.method import Assignment
+from .methods import DENSE
+from .methods.assignment import assign
+from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import kv_type_named, rope_arguments
 from .prompt import Prompt
@@ -42,15 +41,12 @@ class Llama(DropIn):
     ----------
     model_path : path
         The GGUF file.
-    attention : str
-        "dense" (llama.cpp's results), another method, a composition of methods (see methods/compose.py), "auto", which
-        chooses for each document, or "llama.cpp" for llama.cpp's own attention.
-    budget : float
-        Share of the KV bytes that a step may read, or that is kept, if the attention selects.
-    plan : Plan, optional
-        Plan of this model, if the attention needs one.
-    retrieval_heads : float, optional
-        Share of the KV heads that see everything, if other heads stream; by default the plan's.
+    attention : Attention or str
+        How tokens attend: a value, or words such as "dense" (llama.cpp's results), another method, a composition of
+        methods (see methods/attention.py), "auto", which chooses for each document, or "llama.cpp" for llama.cpp's own
+        attention.
+    budget, quality, plan, retrieval_heads
+        What `Attention.parse` takes beside the words.
     n_ctx : int
         Most tokens that a token may see: the longest sequence, unless every head forgets what is far. 0, the default
         here, takes the model's own. It costs nothing until it is used.
@@ -85,8 +81,9 @@ class Llama(DropIn):
         self,
         model_path: str | os.PathLike[str],
         *,
-        attention: str = DENSE,
-        budget: float = DEFAULT_BUDGET,
+        attention: Attention | str = DENSE,
+        budget: float | None = None,
+        quality: float | None = None,
         plan: Plan | None = None,
         retrieval_heads: float | None = None,
         n_ctx: int = 0,
@@ -101,22 +98,24 @@ class Llama(DropIn):
         **arguments: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()  # what llama-cpp-python closes, even where we refuse
-        own = {"attention": attention, "budget": budget, "plan": plan, "retrieval_heads": retrieval_heads}
-        own |= {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
+        if isinstance(attention, str):
+            shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
+            attention = Attention.parse(attention, plan=plan, **shares)
+        own: dict[str, Any] = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
         own |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel, "verbose": verbose}
         self._arguments = {**own, **arguments}
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem = model_file.check(path, only_words)
-        native = attention == LLAMA_CPP or only_words
+        native = attention.is_llama_cpp or only_words
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
             kv_type = kv_type_named(type_k, type_v)
-            chosen_device = choose(device, attention, plan, kv_type)
+            chosen_device = choose(device, attention, kv_type)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         arguments |= rope_arguments(rope_scaling, rope_scale)
-        self.attention, self.budget, self.plan, self.retrieval_heads = attention, budget, plan, retrieval_heads
+        self.attention = attention
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # words alone know of no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
@@ -130,7 +129,7 @@ class Llama(DropIn):
             if device != AUTO:
                 raise
             self.close()
-            chosen_device = choose(CPU, attention, plan, kv_type)
+            chosen_device = choose(CPU, attention, kv_type)
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
 
@@ -183,10 +182,10 @@ class Llama(DropIn):
         if params.n_ctx > self.n_batch:  # RoPE factors depend on it, and those of the nodes are for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
-        self.plan = self.plan and self.plan.of_layers(layers)
+        self.attention = self.attention.of_layers(layers)
         self._on_metal = device.name == METAL
-        self.chosen = self._choice(None)
-        assignments = self._assign(self.chosen, layers)
+        self.resolved_attention = self.attention.resolve(None, self._on_metal)
+        assignments = assign(self.resolved_attention, layers)
         self._ctx.close()
         self._ctx: Any = self._stack.enter_context(
             contextlib.closing(
@@ -262,54 +261,57 @@ class Llama(DropIn):
         self.n_tokens = end
         self._requires_eval = True
 
-    def set_attention(self, attention: str, budget: float = DEFAULT_BUDGET) -> None:
-        """Attend by another method from the next token on.
+    def set_attention(self, attention: Attention | str, budget: float | None = None) -> None:
+        """Attend otherwise from the next token on.
 
         Parameters
         ----------
-        attention : str
-            As in the class.
-        budget : float
-            As in the class.
+        attention : Attention or str
+            How tokens attend. Words are parsed with the plan and the retrieval heads of the attention until now.
+        budget : float, optional
+            What `Attention.parse` takes beside words.
 
         Raises
         ------
         OctavoError
-            If the context holds tokens after the document, and the old or the new attention evicts rows.
+            If the words do not compose, or if the context holds tokens after the document, and the old or the new
+            attention evicts rows.
         """
-        before = self.attention, self.budget
-        self.attention, self.budget = attention, budget
-        try:
-            self._use(self._choice(self.context.cache.document))
-        except BaseException:
-            self.attention, self.budget = before
-            raise
+        if isinstance(attention, str):
+            attention = self.attention.parsed(attention, budget=budget)
+        attention = attention.of_layers(self.context.cache.layers)
+        self._use(attention.resolve(self.context.cache.document, self._on_metal))
+        self.attention = attention
 
-    def _choice(self, document: Index | None) -> str:
-        """Return the attention for a document: the one that was asked for, or what `auto` chooses."""
-        return chosen(self.attention, self.plan, document, self._on_metal)
+    @contextlib.contextmanager
+    def attending(self, attention: Attention) -> Iterator[None]:
+        """Attend otherwise for a while. The model is empty before and after it."""
+        before = self.attention
+        self.reset()
+        self.set_attention(attention)
+        try:
+            yield
+        finally:
+            self.reset()
+            self.set_attention(before)
 
     def _follow(self, document: Index | None) -> None:
-        """Attend as `auto` chooses for a document that is attached next. If that is otherwise, forget everything."""
-        if (words := self._choice(document)) != self.chosen:
+        """Attend as `auto` chooses for a document that is attached next. If the choice changes, forget everything."""
+        resolved = self.attention.resolve(document, self._on_metal)
+        if resolved != self.resolved_attention:
             self.context.attach(None)
-            self._use(words)
+            self._use(resolved)
 
-    def _use(self, words: str) -> None:
-        """Attend by a chosen attention from the next token on."""
-        self.context.use(self._assign(words, self.context.cache.layers))
-        self.chosen, self._n_ctx = words, self.context.longest
+    def _use(self, resolved: Attention) -> None:
+        """Attend by a resolved attention from the next token on."""
+        self.context.use(assign(resolved, self.context.cache.layers))
+        self.resolved_attention, self._n_ctx = resolved, self.context.longest
 
-    def _assign(self, words: str, layers: Sequence[CacheLayer]) -> list[Assignment]:
-        return assign(words, self.budget, layers, self.plan, self.retrieval_heads)
-
-    def compile_ahead(self, n_tokens: int) -> None:
-        """Compile, in the background, what attends to a document of n_tokens tokens."""
-        auto, context = self.composition.auto, self.context
-        words = self.attention
-        if auto:
-            words = auto.choose_for(n_tokens, self.plan is not None, self._on_metal, context.kv_type)
-        context.device.compile_ahead(self._assign(words, context.cache.layers), context.shapes)
+    def compile_ahead(self, attention: Attention, n_tokens: int) -> None:
+        """Compile, in the background, what an attention needs over a document of n_tokens tokens."""
+        context = self.context
+        resolved = attention.resolve_for(n_tokens, self._on_metal, context.kv_type)
+        context.device.compile_ahead(assign(resolved, context.cache.layers), context.shapes)
 
     @property
     def longest(self) -> int:
@@ -374,11 +376,6 @@ class Llama(DropIn):
             yield tokens[start:stop]
             start = stop
 
-    @property
-    def composition(self) -> Composition:
-        """Return what the attention is made of. It must be octavo's."""
-        return parse(self.attention, self.plan)
-
     def reset(self) -> None:
         """Forget all tokens, an attached document too."""
         super().reset()
@@ -413,7 +410,7 @@ class Llama(DropIn):
 
     def save_state(self) -> LlamaState:
         """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
-        if self.attention == LLAMA_CPP:
+        if self.attention.is_llama_cpp:
             return super().save_state()
         cache = self.context.cache
         if cache.document is not None:
@@ -430,7 +427,7 @@ class Llama(DropIn):
 
     def load_state(self, state: LlamaState) -> None:
         """Restore what `save_state` gave. Raise OctavoError for the state of another model or attention."""
-        if self.attention == LLAMA_CPP:
+        if self.attention.is_llama_cpp:
             super().load_state(state)
             return
         cache = self.context.cache

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import OctavoError
 from .context import Context
-from .methods import LLAMA_CPP
+from .methods.attention import Attention
 
 
 class PromptTooLong(OctavoError, ValueError):
@@ -25,8 +25,7 @@ class DropIn(llama_cpp.Llama):
     """`llama_cpp.Llama` whose context may be ours: drafts, caches of states, messages and pickles."""
 
     #: Set by `Llama`: as it was called, and how it attends now.
-    attention: str
-    budget: float
+    attention: Attention
     _arguments: dict[str, Any]
     _in_prompt = False
     draft_model: Any
@@ -101,7 +100,7 @@ class DropIn(llama_cpp.Llama):
         """Return arguments that load the model as it is now, as `__setstate__` does: what it has read is not kept."""
         changed = {"seed": self._seed, "chat_format": self.chat_format, "chat_handler": self.chat_handler}
         state = {**self._arguments, **changed, "draft_model": self.draft_model, "model_path": self.model_path}
-        return state if self.attention == LLAMA_CPP else {**state, "attention": self.attention, "budget": self.budget}
+        return {**state, "attention": self.attention}
 
 
 def _drafted(draft: Callable[[np.ndarray], np.ndarray], most: int, tokens: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import uvicorn
 
 from ..errors import OctavoError
 from ..library.batch.job import Job
+from ..runtime.methods.attention import Attention
 from ..runtime.models.load_model import load, locate_model
 from ..settings import Sampling
 from .http.app import Limits, application, open_server
@@ -85,10 +86,7 @@ def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: 
         llama = load(
             settings,
             library,
-            job.attention,
-            job.budget,
-            job.plan,
-            job.retrieval_heads,
+            Attention.parse(job.attention, budget=job.budget, plan=job.plan, retrieval_heads=job.retrieval_heads),
             notice=notice,
             n_parallel=limits.n_parallel,
         )

@@ -117,7 +117,7 @@ def test_a_context_manager_closes_the_model(path, how):
 
 def test_settings_reach_the_model(path, how, tiny_model, tmp_path):
     with octavo.open_document(path, attention="quest", budget=0.3, **changed(how, cache_type="q8_0")) as document:
-        assert (document.llama.attention, document.llama.budget) == ("quest", 0.3)
+        assert (str(document.llama.attention), document.llama.attention.budget) == ("quest", 0.3)
         assert document.llama.context.kv_type == "q8_0"
     with octavo.open_document(path, **changed(how, rope_scaling="linear", rope_scale=2.0)) as document:
         assert document.n_ctx == 8192

@@ -20,7 +20,9 @@ import numpy as np
 from ...progress import Progress, Silent
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
-from ...runtime.methods import DEFAULT_BUDGET, DENSE, METHODS, PLAN, method_class
+from ...runtime.methods import DEFAULT_BUDGET, METHODS, method_class
+from ...runtime.methods.attention import DENSE_ATTENTION, Attention
+from ...runtime.methods.layer_budgets import LayerBudgets
 from ...runtime.store.files import DamagedError, read_json, write_json
 from ...runtime.store.plan import Plan
 from ..calibrate import calibrate
@@ -161,7 +163,7 @@ class CheckedText:
         self._compared = {int(i) - 1 - text.n_read for i in text.recalled}
         document, settings = text.tokens[: text.n_read], settings_for(llama.context.kv_type)
         llama.reset()
-        llama.set_attention(DENSE)
+        llama.set_attention(DENSE_ATTENTION)
         queries = read(llama, document, Silent(), settings.n_queries(len(document)))
         layers = list(cluster(llama.context.cache, settings, Silent(), llama.context_params.n_threads))
         self.index: Index = calibrate(llama, layers, queries, document)
@@ -181,10 +183,10 @@ class CheckedText:
                 rows.append(logits - np.log(np.exp(logits).sum()))
         return np.array(rows), llama.context.bytes_read
 
-    def check(self, attention: str, budget: float) -> tuple[float, float]:
+    def check(self, attention: Attention) -> tuple[float, float]:
         """Return the mean KL divergence of an attention's predictions from dense attention's, and the share read."""
         self.llama.reset()
-        self.llama.set_attention(attention, budget)
+        self.llama.set_attention(attention)
         found, n_bytes = self._predictions()
         divergence = (np.exp(self.expected) * (self.expected - found)).sum(axis=1).mean()
         return float(divergence), n_bytes / self.dense_bytes
@@ -196,7 +198,7 @@ class Checker:
     Parameters
     ----------
     llama : Llama
-        The model. Its plan and attention change.
+        The model. Its attention changes.
     texts : sequence of RecallText
         Texts that sensitivity was not measured on.
     plan : Plan
@@ -248,8 +250,8 @@ class Checker:
         if number not in self._read:
             self._read[number] = CheckedText(self.llama, self.texts[number])
         scale = tuple(factors(self.sensitivity, power, method_class(method).dense_layers))
-        self.llama.plan = replace(self.plan, layer_scale={method: scale})
-        return self._read[number].check(f"{PLAN}+{method}", budget)
+        plan = replace(self.plan, layer_scale={method: scale})
+        return self._read[number].check(Attention(method, budget=budget, layers=LayerBudgets(), plan=plan))
 
 
 def plan_of_heads(heads: Iterable[Head], n_sinks: int, n_recent: int, n_layers: int) -> Plan:

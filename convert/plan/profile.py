@@ -24,7 +24,7 @@ from ...documents.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
 from ...progress import Progress, Silent
 from ...runtime.llama import Llama
-from ...runtime.methods import DENSE
+from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.methods.layer_budgets import importance_groups
 from ...runtime.store.files import DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
 from ...runtime.store.gates import N_RECENT, N_SINKS
@@ -266,7 +266,7 @@ class Profiler:
             checks[method] = checker.best(method)
             self.progress.advance(1)
         self.llama.reset()
-        self.llama.set_attention(DENSE)
+        self.llama.set_attention(DENSE_ATTENTION)
         return {method: checks[method] for method in methods}
 
     def _load(self, reading: Reading) -> None:

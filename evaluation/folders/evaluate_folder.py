@@ -80,7 +80,7 @@ class FolderEvaluation:
     ) -> None:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
         self.progress, self.notice = progress, notice
-        self.results = results_of(llama, library, task, settings, machine_of(llama), attention=llama.attention)
+        self.results = results_of(llama, library, task, settings, machine_of(llama), attention=str(llama.attention))
         self._place = self.results.path.with_suffix("")
 
     def run(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ...errors import OctavoError
 from ...progress import Progress
 from ...runtime.llama import Llama
 from ...runtime.methods import DEFAULT_ATTENTION
+from ...runtime.methods.attention import Attention
 from ...runtime.models.load_model import Notice, load, locate_model
 from ...runtime.store.model_library import Library
 from ...settings import PREFILL_SPARSE, AnyPath, ModelSettings
@@ -100,10 +101,7 @@ class Reader:
             return load(
                 job.settings,
                 self.library,
-                job.attention,
-                job.budget,
-                job.plan,
-                job.retrieval_heads,
+                Attention.parse(job.attention, budget=job.budget, plan=job.plan, retrieval_heads=job.retrieval_heads),
                 notice=self.notice,
             )
         except OctavoError as problem:

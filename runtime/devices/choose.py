@@ -5,16 +5,16 @@ from __future__ import annotations
 from ...cpu_kernels.numba_support.compile import F16, Q4_0
 from ...errors import OctavoError
 from ...metal.gpu import is_available
+from ...metal.shader_parts import has_method
 from ...settings import check_device
-from ..methods.compose import metal_method
-from ..store.plan import Plan
+from ..methods.attention import Attention
 from . import AUTO, METAL
 from .cpu_device import CpuDevice
 from .metal_device import MetalDevice
 from .protocol import Device
 
 
-def choose(name: str, attention: str, plan: Plan | None, kv_type: str = F16) -> Device:
+def choose(name: str, attention: Attention, kv_type: str = F16) -> Device:
     """Return the device of a name.
 
     Parameters
@@ -29,7 +29,7 @@ def choose(name: str, attention: str, plan: Plan | None, kv_type: str = F16) -> 
         If there is no device of this name, or if it does not have the attention or the rows.
     """
     check_device(name)
-    method, on_metal = metal_method(attention, plan)
+    method, on_metal = metal_method(attention)
     if name == METAL and not on_metal:
         raise OctavoError(f"The Metal kernels do not have {method}: use --device cpu, or another attention.")
     if name == METAL and kv_type == Q4_0:
@@ -37,3 +37,11 @@ def choose(name: str, attention: str, plan: Plan | None, kv_type: str = F16) -> 
     if name == METAL or (name == AUTO and on_metal and kv_type != Q4_0 and is_available()):
         return MetalDevice()
     return CpuDevice()
+
+
+def metal_method(attention: Attention) -> tuple[str, bool]:
+    """Return the name of an attention's method on Metal, and whether Metal has it with its parameters."""
+    attention = attention.resolve(None, on_metal=True)
+    duo, plan = attention.duo, attention.plan
+    methods = [attention.new_method(), *([duo.streaming(plan)] if plan and duo else [])]
+    return attention.method, has_method(attention.method) and all(method.on_metal for method in methods)

@@ -1,20 +1,19 @@
-"""Auto: what attends where nobody says otherwise. It is no method: it chooses one, and says which.
+"""Auto: choose a method for each document. The default.
 
 It chooses by the document's index and its length, by the plan, and by the device, each time that a document is attached
 or left. Up to SHORT tokens everything is read. Then each head reads in each step what covers a share of its attention,
-so that an easy step reads little and a hard one more. Over a long document whose keys are clustered, to score each key
+so that an easy step reads little and a hard one more. Over a long document whose keys are clustered, scoring each key
 would take longer than all else: then clusters are looked up, to a budget, unless another quality is asked for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...cpu_kernels.numba_support.compile import F16, Q4_0
-from ..document.index import Index
-from ..store.plan import Plan
-from . import AUTO, DEFAULT_BUDGET, DENSE, PLAN
-from .parameters import Parameters, parameter, written
+from . import AUTO, DEFAULT_BUDGET, DENSE
+from .parameters import Parameters, parameter
 
 #: What it chooses from, besides dense attention.
 SKETCH, SQUEEZED = "sketch", "squeezed"
@@ -50,35 +49,25 @@ class Auto(Parameters):
 
     name = AUTO
 
-    def choose(self, plan: Plan | None, document: Index | None, on_metal: bool) -> str:
-        """Return the attention that is chosen, in the words of `--attention`.
-
-        Parameters
-        ----------
-        plan : Plan or None
-            The model's plan. Its layer budgets scale the most that a layer reads.
-        document : Index or None
-            The attached document.
-        on_metal : bool
-            Whether attention runs on Metal, which has not every method.
-        """
-        if document is None or not document.n_clusters:
-            return self.choose_for(0, plan is not None, on_metal)
-        return self.choose_for(len(document.tokens), plan is not None, on_metal, document.kv_type)
-
-    def choose_for(self, n_clustered: int, has_plan: bool = False, on_metal: bool = False, kv_type: str = F16) -> str:
-        """Return what is chosen for a document of n_clustered tokens, whose keys are clustered; 0 for no document.
+    def choose(self, n_clustered: int = 0, on_metal: bool = False, kv_type: str = F16) -> tuple[str, dict[str, Any]]:
+        """Return the name and the parameters of the method for a document.
 
         Over rows of q4_0 the budget is twice as large a share: looking up clusters and their mean values, which are as
         long whatever the rows, takes an eighth alone. That is still little more than half of an eighth of f16 rows.
+
+        Parameters
+        ----------
+        n_clustered : int
+            Tokens of the document, if its keys are clustered; 0 for no document.
+        on_metal : bool
+            Whether attention runs on Metal, which does not have every method.
+        kv_type : str
+            How the document's keys and values are stored.
         """
         if on_metal:
-            return SQUEEZED if n_clustered > SHORT else DENSE
+            return (SQUEEZED if n_clustered > SHORT else DENSE), {}
         if n_clustered >= LONG and not self.quality:
             budget = (2 if kv_type == Q4_0 else 1) * DEFAULT_BUDGET
-            words = f"{SQUEEZED}:{written({'budget': min(self.most or MOST, budget)})}"
-        else:
-            most = self.most or (1.0 if self.quality else MOST)
-            chosen = {"quality": self.quality or QUALITY, "most": most, "dense": SHORT}
-            words = f"{SKETCH}:{written(chosen)}"
-        return f"{PLAN}+{words}" if has_plan else words
+            return SQUEEZED, {"budget": min(self.most or MOST, budget)}
+        most = self.most or (1.0 if self.quality else MOST)
+        return SKETCH, {"quality": self.quality or QUALITY, "most": most, "dense": SHORT}

@@ -13,7 +13,8 @@ def main() -> None:
     from ..methods import DEFAULT_ATTENTION, DENSE
     from .find_model import default_model
 
-    Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64).compile_ahead(_DOCUMENT)
+    llama = Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64)
+    llama.compile_ahead(llama.attention, _DOCUMENT)
     Llama(default_model(), attention=DENSE, n_ctx=64).read([1, 2, 3])
     background_compile.wait()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,8 +10,7 @@ from ...cpu_kernels.numba_support.compile import cache_folder, compiled_before, 
 from ...errors import OctavoError
 from ...settings import ModelSettings
 from ..llama import Llama
-from ..methods import LLAMA_CPP
-from ..methods.compose import plan_for, with_budget
+from ..methods.attention import Attention, plan_for
 from ..store.model_library import Library
 from .find_model import default_threads, find_model
 from .llama_arguments import GGML_TYPES
@@ -95,10 +93,7 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
 def load(
     settings: ModelSettings,
     library: Library,
-    attention: str,
-    budget: float | None = None,
-    plan: str | os.PathLike[str] | None = None,
-    retrieval_heads: float | None = None,
+    attention: Attention,
     *,
     notice: Notice,
     n_parallel: int = 1,
@@ -107,6 +102,8 @@ def load(
 
     Parameters
     ----------
+    attention : Attention
+        How tokens attend. Its plan is read here.
     n_parallel : int
         Most sequences that one step computes a token each for.
 
@@ -115,16 +112,12 @@ def load(
     OctavoError
         Model or plan cannot be used, or a setting is out of range.
     """
-    if attention == LLAMA_CPP:
+    if attention.is_llama_cpp:
         raise OctavoError("attention='llama.cpp' reads no index: give octavo's attention, or use octavo.Llama.")
-    words, share = with_budget(attention, budget)
     llama = load_model(
         settings,
         notice,
-        attention=words,
-        budget=share,
-        plan=plan_for([attention], plan, library),
-        retrieval_heads=retrieval_heads,
+        attention=attention.with_plan(plan_for([attention], library, attention.plan_file)),
         n_parallel=n_parallel,
     )
     trained = llama._model.n_ctx_train()

@@ -9,6 +9,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from ..llama import Llama
+from ..methods.attention import Attention
 
 
 @dataclass
@@ -17,20 +18,19 @@ class _State:
 
     input_ids: np.ndarray
     n_tokens: int
-    attention: str
-    budget: float
-    chosen: str
+    attention: Attention
+    resolved_attention: Attention
     n_ctx: int
 
     @classmethod
     def of(cls, llama: Llama) -> _State:
         """Take down what a model knows now."""
-        return cls(llama.input_ids, llama.n_tokens, llama.attention, llama.budget, llama.chosen, llama.n_ctx())
+        return cls(llama.input_ids, llama.n_tokens, llama.attention, llama.resolved_attention, llama.n_ctx())
 
     def restore(self, llama: Llama) -> None:
         """Have the model know it again."""
         llama.input_ids, llama.n_tokens = self.input_ids, self.n_tokens
-        llama.attention, llama.budget, llama.chosen = self.attention, self.budget, self.chosen
+        llama.attention, llama.resolved_attention = self.attention, self.resolved_attention
         llama._n_ctx = self.n_ctx
 
 
@@ -64,8 +64,8 @@ class Held:
         return tokens
 
     @property
-    def attention(self) -> str:
-        """Return how it attends, as in `Llama`."""
+    def attention(self) -> Attention:
+        """Return how it attends."""
         return self._now.attention
 
     def put_away(self) -> None:

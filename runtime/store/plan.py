@@ -42,7 +42,7 @@ class Plan:
     model : str or None
         SHA-256 of the model file that was measured; None for gates, whose file does not say.
     attention : str
-        What `--attention plan` runs, in the words of `methods.compose.parse`.
+        What `--attention plan` runs, in the words of `Attention.parse`.
     retrieval_heads : float
         Share of the KV heads that attend to everything, unless the user gives another.
     n_sinks, n_recent : int

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import OctavoError
 from ...runtime.llama import Llama
-from ...runtime.methods.compose import parse
 from ...runtime.query_recorder import QueryHead, Recorder
 from ..http.api_error import RequestError
 from .request import End, Piece, Request, TokenLogprob
@@ -175,7 +174,7 @@ class Engine:
         check_bias(request.logit_bias, self.llama.n_vocab())
         if request.attention is not None:
             try:
-                parse(request.attention, self.llama.plan)
+                self.sequences.attention_of(request)
             except OctavoError as problem:
                 raise RequestError(str(problem), param="attention") from problem
         if self._closing:

@@ -157,6 +157,6 @@ class Running:
             prompt_s=self._first - self.started,
             answer_s=self._last - self._first,
             waited_s=self.started - self.put,
-            attention=self.held.attention,
+            attention=str(self.held.attention),
             kv_share=(self._bytes_read() - self._bytes_before) / stored if self._n_drawn > 1 else 0.0,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from ...errors import OctavoError
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.document.cache_layer import Rows
 from ...runtime.llama import Llama
+from ...runtime.methods.attention import Attention
 from ...runtime.sequences.pool import Held, HeldSequences
 from ..http.api_error import RequestError
 from ..library.open_document import Opened
 from ..library.served_library import Documents
 from .prompt_cache import KeptPrompts, n_common
+from .request import Request
 from .running_request import Running
 
 _log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class Sequences:
     def __init__(self, llama: Llama, kept: KeptPrompts, documents: Documents, idle_bytes: int) -> None:
         self._llama, self._kept, self._documents, self._idle_bytes = llama, kept, documents, idle_bytes
         self._held = HeldSequences(llama)
-        self._attention, self._budget = llama.attention, llama.budget
+        self._attention = llama.attention
         self._idle: list[Held] = [self._held.current]  # those used last at the end
         self._running: list[Held] = []
         self._documents_of: dict[Held, Opened | None] = {self._held.current: None}
@@ -88,6 +90,21 @@ class Sequences:
         """Return how many tokens all sequences hold after their documents."""
         return sum(held.n_tokens - self._n_document(held) for held in [*self._idle, *self._running])
 
+    def attention_of(self, request: Request) -> Attention:
+        """Return how a request's sequence attends: as the server does, unless the request says otherwise.
+
+        Raises
+        ------
+        OctavoError
+            The request's words do not compose.
+        """
+        if request.attention is None:
+            return self._attention
+        attention = self._attention.parsed(request.attention)
+        if attention.is_llama_cpp:
+            raise OctavoError("The server computes octavo's attention: choose another than llama.cpp.")
+        return replace(attention, budget=self._attention.budget)
+
     def begin(self, running: Running) -> None:
         """Give a request a sequence that holds as much of its prompt as is known.
 
@@ -97,7 +114,7 @@ class Sequences:
             The attention cannot be used, the document's index has changed, or the prompt fits no memory.
         """
         request = running.request
-        attention, document = request.attention or self._attention, request.document
+        attention, document = self.attention_of(request), request.document
         tokens = np.asarray(request.tokens, np.int32)
         if document is not None:
             document.index.check()
@@ -172,7 +189,7 @@ class Sequences:
         document = self._documents_of[held]
         return document.n_tokens if document else 0
 
-    def _with_most(self, tokens: np.ndarray, attention: str, document: Opened | None) -> Held:
+    def _with_most(self, tokens: np.ndarray, attention: Attention, document: Opened | None) -> Held:
         """Find or make a sequence that holds the most of a prompt's first tokens. It is the current one."""
         document = document or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
@@ -195,7 +212,7 @@ class Sequences:
                 _log.warning("What is known of a prompt cannot be used: %s", problem)
         return held
 
-    def _nearest(self, tokens: np.ndarray, attention: str) -> tuple[int, Held | None]:
+    def _nearest(self, tokens: np.ndarray, attention: Attention) -> tuple[int, Held | None]:
         """Find the idle sequence that shares most with a prompt, and no less than it would have to forget."""
         best, found = 0, None
         for held in self._idle:
@@ -205,13 +222,13 @@ class Sequences:
                 best, found = n, held
         return best, found
 
-    def _n_usable(self, held: Held, tokens: np.ndarray, attention: str) -> int:
+    def _n_usable(self, held: Held, tokens: np.ndarray, attention: Attention) -> int:
         """First tokens of a prompt that a sequence holds, and can go back to."""
         n, cache = n_common(held.tokens, tokens), held.sequence.cache
         goes_back = n == held.n_tokens or _keeps_rows(cache)
         return n if held.attention == attention and goes_back and n >= self._n_document(held) else 0
 
-    def _most_shared(self, tokens: np.ndarray, attention: str) -> tuple[int, Held | None]:
+    def _most_shared(self, tokens: np.ndarray, attention: Attention) -> tuple[int, Held | None]:
         """Find the sequence that shares most with a prompt, and can share its memory."""
         able = [held for held in [*self._idle, *self._running] if _keeps_rows(held.sequence.cache)]
         shared = ((self._n_usable(held, tokens, attention), held) for held in able)
@@ -231,7 +248,7 @@ class Sequences:
             if index is not None and n >= least and keep_all_rows(index.index.layers):
                 yield _Known(n, lambda: KnownRows(index.index.layers, n).rows(0, n))
 
-    def _fresh(self, attention: str, document: Opened | None) -> Held:
+    def _fresh(self, attention: Attention, document: Opened | None) -> Held:
         """A sequence that holds the document, and nothing after it. It is the current one."""
         held = next((held for held in self._idle if held.n_tokens == 0), None)
         if held is None:
@@ -244,7 +261,7 @@ class Sequences:
         try:
             if llama.attention != attention:
                 try:
-                    llama.set_attention(attention, self._budget)
+                    llama.set_attention(attention)
                 except OctavoError as problem:
                     raise RequestError(str(problem), param="attention") from problem
             if document is not None:

@@ -63,7 +63,7 @@ class Documents:
     def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
         self._n_head = len(llama.prompt().head())
-        settings = settings_for(llama.context.kv_type, llama.composition.clustering)
+        settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [identity(llama, settings, each) for each in sorted(covers)]
         self._readings: dict[str, Reading] = {}

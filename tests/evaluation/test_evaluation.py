@@ -36,7 +36,7 @@ def measured(task, llama, tmp_path_factory):
         llama = reader.llama
         assert llama.n_tokens == llama.context.cache.n_tokens
         seen = tuple(llama.input_ids[: llama.n_tokens].tolist()), tuple(sample.prompt)
-        prompts.setdefault(llama.attention, []).append(seen)
+        prompts.setdefault(str(llama.attention), []).append(seen)
         return answer(reader, sample, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -257,5 +257,5 @@ def test_a_text_that_just_fits_is_read(tiny_model, tmp_path):
 
 def test_runs_are_named_once(llama, tmp_path):
     settings = {"attentions": ["streaming", "dense", "streaming"], "budgets": [0.5, 0.25, 0.5]}
-    runs = [(run.attention, run.budget) for run in evaluation(llama, tmp_path, **settings).runs]
+    runs = [(str(run.attention), run.budget) for run in evaluation(llama, tmp_path, **settings).runs]
     assert runs == [("dense", 1), ("streaming", 0.5), ("streaming", 0.25)]

@@ -8,6 +8,7 @@ from helpers.index_builds import Recorded
 import octavo
 from octavo.evaluation.reader import Reader
 from octavo.evaluation.samples import Sample
+from octavo.runtime.methods.attention import DENSE_ATTENTION
 
 TEXT = np.random.default_rng(3).integers(32, 127, 300).tolist()
 
@@ -16,7 +17,7 @@ def bytes_read(llama, in_batches):
     """Of each step of a question of 20 tokens and two tokens after it."""
     reader = Reader(llama, Recorded(), 1)
     [document] = reader.read(TEXT, [])
-    reader.attend(document, "dense", 1.0)
+    reader.attend(document, DENSE_ATTENTION)
     outcome = reader.answer(Sample(TEXT[:20], continuation=TEXT[20:22]), in_batches=in_batches)
     llama.reset()
     return outcome.bytes_read

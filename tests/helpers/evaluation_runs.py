@@ -16,6 +16,7 @@ from octavo.evaluation.tasks.perplexity import Perplexity
 from octavo.evaluation.tasks.qa import QA
 from octavo.evaluation.tasks.repetition import Repetition
 from octavo.progress import Silent
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library
 
 PROSE = (Perplexity(), Repetition(), Passkey(), Needle(), Agreement())  # texts of exactly the requested depth
@@ -95,13 +96,24 @@ def documents_of(path, *sizes):
     )
 
 
-def evaluation(llama, folder, task="agreement", progress=None, notice=None, workers=None, **settings):
+def evaluation(
+    llama,
+    folder,
+    task="agreement",
+    progress=None,
+    notice=None,
+    workers=None,
+    attentions=("dense",),
+    plan=None,
+    **settings,
+):
     """Return an evaluation of a model: by default two samples at 300 tokens under dense attention.
 
     task : its name, or itself
     """
     chosen = task_class(task)() if isinstance(task, str) else task
-    default = {"attentions": ["dense"], "budgets": [0.8], "depths": [300], "n_samples": 2, "seed": 0}
+    attentions = [Attention.parse(words, plan=plan) for words in attentions]
+    default = {"attentions": attentions, "budgets": [0.8], "depths": [300], "n_samples": 2, "seed": 0}
     settings = Settings(**{**default, "data": chosen.data, **settings})
     library = Library.of(llama.model_path, folder)
     return Evaluation(

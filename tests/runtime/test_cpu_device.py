@@ -7,7 +7,8 @@ from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.devices.cpu_device import CpuDevice
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.graph.attention_nodes import AttentionNode
-from octavo.runtime.methods.compose import assign
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.process.interruption import Interruption
 
 
@@ -16,7 +17,7 @@ from octavo.runtime.process.interruption import Interruption
 def test_each_thread_works_from_a_cache_line_on(head_dim, n_threads):
     device, layers = CpuDevice(), [CacheLayer(1, head_dim, 0, "f16", 3)]
     memory = device.new_memory()
-    cache = KVCache(layers, 64, assign("dense", 1.0, layers, None), memory)
+    cache = KVCache(layers, 64, assign(Attention.parse("dense", budget=1.0), layers), memory)
     nodes = [AttentionNode(head_dim, 3, 1, 0, 1.0, 0.0, 0, True)]
     executor = device.new_executor(cache, memory, nodes, "f16", 512, n_threads, Interruption())
     work = executor._work[0]

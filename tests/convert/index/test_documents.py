@@ -139,7 +139,7 @@ def test_indexing_leaves_the_attention_as_it_was(llama, tmp_path):
     document.write_text(TEXT)
     llama.set_attention("squeezed", 0.4)
     open_file(llama, tmp_path, document, [])
-    assert (llama.attention, llama.budget) == ("squeezed", 0.4)
+    assert (str(llama.attention), llama.attention.budget) == ("squeezed", 0.4)
     expected = build(llama, tmp_path / "dense")  # `build` is told to attend densely by its caller only
     assert expected.exists()
 

@@ -132,7 +132,7 @@ def test_duo_makes_and_finds_an_index_of_its_own(tiny_model, plan, tmp_path):
     whole = index_document(plain, library, Source(path), Silent(), 1, notices.append)
     attach_document(llama, library, Source(path), Silent(), 1, notices.append)
     assert said(notices) == [f"Indexing {NAME}, once."] * 2
-    assert (llama.attention, llama.budget) == ("duo+squeezed", 0.5)
+    assert (str(llama.attention), llama.attention.budget) == ("duo+squeezed", 0.5)
     own = index_document(llama, library, Source(path), Silent(), 1, notices.append)
     assert own != whole
     assert said(notices)[-1] == f"{NAME} is indexed already: {own}"

@@ -37,7 +37,8 @@ def new_llama(model, device, attention="dense", kv_type="f16", budget=0.3):
     llama = octavo.Llama(model, n_ctx=2048, n_batch=256, n_threads=2, device=device, type_k=kv, type_v=kv)
     heads = [(i, head) for i, layer in enumerate(llama.context.cache.layers) for head in range(layer.n_kv_head)]
     groups = (None,) * len(llama.context.cache.layers)
-    llama.plan = Plan("-", "duo+squeezed", 0.5, 4, 100, {}, tuple(heads[::2] + heads[1::2]), groups)
+    plan = Plan("-", "duo+squeezed", 0.5, 4, 100, {}, tuple(heads[::2] + heads[1::2]), groups)
+    llama.attention = llama.attention.with_plan(plan)
     llama.set_attention(attention, budget)
     return llama
 

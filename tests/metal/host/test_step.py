@@ -17,6 +17,7 @@ from octavo.metal import shared_memory as memory
 from octavo.metal.shader_library import HELPERS, KERNELS, THREADS, library, source
 from octavo.metal.shader_parts import FUNCTIONS, defines, method_names, part_text
 from octavo.runtime.devices import choose as devices
+from octavo.runtime.methods.attention import DENSE_ATTENTION, Attention
 
 LAYERS, KV_HEADS, GROUP = 3, 2, 2
 TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()
@@ -228,26 +229,26 @@ def on_a_mac(monkeypatch):
 
 @pytest.mark.parametrize(("attention", "name"), [("dense", "metal"), ("duo+quest", "metal"), ("h2o", "cpu")])
 def test_auto_is_metal_on_a_mac_for_what_metal_has(metal, monkeypatch, attention, name):
-    assert devices.choose("auto", attention, None).name == "cpu"
+    assert devices.choose("auto", Attention.parse(attention)).name == "cpu"
     on_a_mac(monkeypatch)
-    assert devices.choose("auto", attention, None).name == name
-    assert devices.choose("cpu", attention, None).name == "cpu"
+    assert devices.choose("auto", Attention.parse(attention)).name == name
+    assert devices.choose("cpu", Attention.parse(attention)).name == "cpu"
     metal.has_device = False
     gpu.open_gpu.cache_clear()
-    assert devices.choose("auto", attention, None).name == "cpu"
+    assert devices.choose("auto", Attention.parse(attention)).name == "cpu"
 
 
 def test_metal_has_no_rows_of_4_bits(metal, monkeypatch):
     on_a_mac(monkeypatch)
-    assert devices.choose("auto", "dense", None, "q8_0").name == "metal"
-    assert devices.choose("auto", "dense", None, "q4_0").name == "cpu"
+    assert devices.choose("auto", DENSE_ATTENTION, "q8_0").name == "metal"
+    assert devices.choose("auto", DENSE_ATTENTION, "q4_0").name == "cpu"
     with pytest.raises(OctavoError, match="do not have rows of q4_0: use --device cpu, or --cache-type q8_0"):
-        devices.choose("metal", "dense", None, "q4_0")
+        devices.choose("metal", DENSE_ATTENTION, "q4_0")
 
 
 def test_other_names_are_refused():
     with pytest.raises(OctavoError, match="no device named 'cuda': choose from auto, cpu, metal"):
-        devices.choose("cuda", "dense", None)
+        devices.choose("cuda", DENSE_ATTENTION)
 
 
 def test_what_metal_does_not_have_is_refused(tiny_model, metal):
@@ -257,7 +258,7 @@ def test_what_metal_does_not_have_is_refused(tiny_model, metal):
     llama.eval(TOKENS[:20])
     with pytest.raises(OctavoError, match="do not have H2O: load the model with --device cpu"):
         llama.set_attention("h2o")
-    assert llama.attention == "dense"
+    assert str(llama.attention) == "dense"
     llama.eval(TOKENS[20:40])
 
 

@@ -19,7 +19,8 @@ from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer
 from octavo.runtime.document.stored_rows import as_floats, kv_type_of, row_format, write_floats
-from octavo.runtime.methods.compose import assign
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 
 SHAPES = [(2, 64, 0), (3, 8, 20), (1, 80, 0)]  # KV heads, head_dim, window
 ELEMENTS = 2 * (2 * 64 + 3 * 8 + 1 * 80)  # of a token's keys and values
@@ -37,7 +38,7 @@ def cache(request):
 
 def new_cache(kv_type, attention="dense"):
     layers = [CacheLayer(*shape, kv_type) for shape in SHAPES]
-    return KVCache(layers, 1000, assign(attention, 1.0, layers, None))
+    return KVCache(layers, 1000, assign(Attention.parse(attention, budget=1.0), layers))
 
 
 def row_bytes(cache):
@@ -154,7 +155,7 @@ def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
 def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
     """Of all rows that came after a cut, in several appends, and of none that were cut."""
     rng, shape, layer = np.random.default_rng(0), Shape(64, 1, kv_type), CacheLayer(2, 64, 0, kv_type)
-    cache = KVCache([layer], 1000, assign("sparq", 0.5, [layer], None))
+    cache = KVCache([layer], 1000, assign(Attention.parse("sparq", budget=0.5), [layer]))
 
     def append(n_rows, mean):
         rows = layer.new_rows(n_rows)
@@ -318,7 +319,7 @@ def free_memory(monkeypatch, n_bytes):
 
 def test_a_cache_that_does_not_fit_is_refused_with_the_figures(monkeypatch):
     layers = [CacheLayer(8, 128, 0)] * 32  # 128 KiB a token
-    cache = KVCache(layers, 1 << 17, assign("dense", 1.0, layers, None))
+    cache = KVCache(layers, 1 << 17, assign(Attention.parse("dense", budget=1.0), layers))
     cache.attach(None)
     free_memory(monkeypatch, 5 << 30)
     with pytest.raises(OctavoError) as refusal:

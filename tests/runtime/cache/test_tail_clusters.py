@@ -11,7 +11,8 @@ from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer
-from octavo.runtime.methods.compose import assign
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 
 SHAPES = [(2, 64, 0), (1, 8, 20)]  # KV heads, head_dim, window
 N_ROWS = 3 * CHUNK_ROWS + RECENT + 20
@@ -25,7 +26,7 @@ def kv_type(request):
 
 def new_cache(kv_type, method="squeezed", n_ctx=2000):
     layers = [CacheLayer(*shape, kv_type) for shape in SHAPES]
-    return KVCache(layers, n_ctx, assign(method, 0.25, layers, None))
+    return KVCache(layers, n_ctx, assign(Attention.parse(method, budget=0.25), layers))
 
 
 def assert_holds(cache, layers, start=0):

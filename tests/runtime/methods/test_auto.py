@@ -9,12 +9,15 @@ from helpers.index_builds import build, library_of
 
 import octavo
 from octavo.errors import OctavoError
+from octavo.runtime.devices.choose import metal_method
 from octavo.runtime.methods import auto as auto_module
+from octavo.runtime.methods.attention import DENSE_ATTENTION, LLAMA_CPP_ATTENTION, Attention, plan_for
 from octavo.runtime.methods.auto import LONG, SHORT, Auto
-from octavo.runtime.methods.compose import chosen, metal_method, parse, plan_for, with_budget, with_quality
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
+AUTO = Attention.parse("auto")
+BUDGETS = [("auto", 0.5), ("auto", None), ("squeezed", 0.5)]
 KV_TYPES = ["f16", "q8_0", "q4_0"]
 PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, {"squeezed": (1.5, 0.5)}, ((1, 0), (0, 0)), (0, 1))
 
@@ -34,66 +37,82 @@ def document_of(n_tokens, n_clusters=10, kv_type="f16"):
     ],
 )
 def test_the_document_decides(document, method):
-    assert parse(Auto().choose(None, document, on_metal=False)).method == method
-    with_plan = parse(Auto().choose(PLAN, document, on_metal=False), PLAN)
+    assert AUTO.resolve(document, on_metal=False).method == method
+    with_plan = AUTO.with_plan(PLAN).resolve(document, on_metal=False)
     assert (with_plan.method, with_plan.layers is not None) == (method, True)
 
 
 def test_a_quality_and_the_most_are_kept():
     for document in (None, document_of(LONG)):
-        settings = parse(Auto(quality=0.95, most=0.5).choose(None, document, on_metal=False)).settings
-        assert (settings["quality"], settings["most"]) == (0.95, 0.5)
-    assert parse(Auto(quality=0.99).choose_for(0)).settings["most"] == 1.0, "nothing else limits what was asked for"
-    assert parse(Auto(most=0.1).choose_for(0)).settings["most"] == 0.1
-    assert parse(Auto(most=0.05).choose_for(LONG)).settings == {"budget": 0.05}
-    assert parse(Auto(most=0.5).choose_for(LONG)).settings == {"budget": 0.125}
+        parameters = Attention.parse("auto:quality=0.95,most=0.5").resolve(document, on_metal=False).parameters
+        assert (parameters["quality"], parameters["most"]) == (0.95, 0.5)
+    assert Auto(quality=0.99).choose()[1]["most"] == 1.0, "nothing else limits what was asked for"
+    assert Auto(most=0.1).choose()[1]["most"] == 0.1
+    assert Auto(most=0.05).choose(LONG) == ("squeezed", {"budget": 0.05})
+    assert Auto(most=0.5).choose(LONG) == ("squeezed", {"budget": 0.125})
 
 
 def test_the_budget_has_room_for_the_lookup_in_rows_of_4_bits():
-    words = {kv_type: Auto().choose(None, document_of(LONG, kv_type=kv_type), on_metal=False) for kv_type in KV_TYPES}
-    assert [parse(each).settings["budget"] for each in words.values()] == [0.125, 0.125, 0.25]
-    assert parse(Auto(most=0.1).choose_for(LONG, kv_type="q4_0")).settings == {"budget": 0.1}
+    documents = [document_of(LONG, kv_type=kv_type) for kv_type in KV_TYPES]
+    budgets = [AUTO.resolve(document, on_metal=False).parameters["budget"] for document in documents]
+    assert budgets == [0.125, 0.125, 0.25]
+    assert Auto(most=0.1).choose(LONG, kv_type="q4_0") == ("squeezed", {"budget": 0.1})
 
 
 @pytest.mark.parametrize(
     ("document", "method"), [(None, "dense"), (document_of(SHORT), "dense"), (document_of(SHORT + 1), "squeezed")]
 )
 def test_on_metal_it_chooses_what_metal_has(document, method):
-    words = Auto().choose(PLAN, document, on_metal=True)
-    assert metal_method(words, PLAN) == (method, True)
-    assert metal_method("auto", None) == ("dense", True)
+    assert metal_method(AUTO.with_plan(PLAN).resolve(document, on_metal=True)) == (method, True)
+    assert metal_method(AUTO) == ("dense", True)
 
 
 def test_it_composes_with_nothing_and_takes_its_own_parameters():
     with pytest.raises(OctavoError, match="auto composes with nothing"):
-        parse("plan+auto", PLAN)
+        Attention.parse("plan+auto", plan=PLAN)
     with pytest.raises(OctavoError, match="auto has no parameter named 'budget': its parameters are quality, most"):
-        parse("auto:budget=0.5")
-    assert with_quality("auto:most=0.5", 0.9) == "auto:most=0.5,quality=0.9"
-    assert not parse("auto").needs_plan
-    assert not parse("auto").has_budget
+        Attention.parse("auto:budget=0.5")
+    assert str(Attention.parse("auto:most=0.5", quality=0.9)) == "auto:most=0.5,quality=0.9"
+    assert not AUTO.needs_plan
+    assert not AUTO.has_budget
+
+
+def test_a_quality_stands_in_place_of_a_budget():
+    assert str(Attention.parse("duo+sketch", quality=0.9)) == "duo+sketch:quality=0.9"
+    with pytest.raises(OctavoError, match="'quest' covers no share of the attention on request: use auto or sketch"):
+        Attention.parse("quest", quality=0.9)
+    with pytest.raises(OctavoError, match="in place of a budget"):
+        Attention.parse("auto", quality=0.9, budget=0.5)
+    with pytest.raises(OctavoError, match="auto's quality has to be"):
+        Attention.parse("auto", quality=2)
 
 
 def test_a_budget_is_the_most_that_it_reads():
-    assert with_budget("auto", 0.5) == ("auto:most=0.5", 0.125)
-    assert with_budget("auto", None) == ("auto", 0.125)
-    assert with_budget("squeezed", 0.5) == ("squeezed", 0.5)
+    found = [Attention.parse(words, budget=budget) for words, budget in BUDGETS]
+    assert [(str(attention), attention.budget) for attention in found] == [
+        ("auto:most=0.5", 0.125),
+        ("auto", 0.125),
+        ("squeezed", 0.5),
+    ]
     with pytest.raises(OctavoError, match="A budget is a share"):
-        with_budget("auto", 1.5)
+        Attention.parse("auto", budget=1.5)
 
 
 def test_it_follows_a_plan_if_there_is_one(tmp_path):
     library = SimpleNamespace(plan_path=tmp_path / "plan.json", plan=lambda named: ("read", named))
-    assert plan_for(["auto"], None, library) is None
-    assert plan_for(["llama.cpp", "auto"], "own.json", library) == ("read", "own.json")
+    assert plan_for([AUTO], library) is None
+    assert plan_for([LLAMA_CPP_ATTENTION, AUTO], library, "own.json") == ("read", "own.json")
     library.plan_path.touch()
-    assert plan_for(["auto"], None, library) == ("read", None)
-    assert plan_for(["dense", "squeezed"], None, library) is None
+    assert plan_for([AUTO], library) == ("read", None)
+    assert plan_for([DENSE_ATTENTION, Attention("squeezed")], library) is None
 
 
 def test_what_it_chooses_has_the_method_s_parameters():
-    assert chosen("dense", None, None, on_metal=False) == "dense"
-    assert chosen("auto:most=0.5", None, None, on_metal=False) == Auto(most=0.5).choose_for(0)
+    assert DENSE_ATTENTION.resolve(None, on_metal=False) == DENSE_ATTENTION
+    chosen = Attention.parse("auto:most=0.5").resolve(None, on_metal=False)
+    assert str(chosen) == "sketch:quality=0.95,most=0.5,dense=2048"
+    assert chosen == Attention.parse(str(chosen))
+    assert str(AUTO.with_plan(PLAN).resolve_for(LONG)) == "plan+squeezed:budget=0.125"
 
 
 @pytest.fixture
@@ -118,15 +137,15 @@ def test_it_chooses_anew_for_each_document(tmp_path, short_texts):
         llama.eval(question)
         return llama.logits()
 
-    expected = logits_over_document(Auto().choose_for(len(index.tokens)))
+    expected = logits_over_document(AUTO.resolve_for(len(index.tokens)))
     llama.reset()
     llama.set_attention("auto")
-    assert llama.chosen == Auto().choose_for(0)
+    assert llama.resolved_attention == AUTO.resolve_for(0)
     assert np.array_equal(logits_over_document("auto"), expected)
-    assert llama.chosen == Auto().choose_for(len(index.tokens)) != Auto().choose_for(0)
+    assert llama.resolved_attention == AUTO.resolve_for(len(index.tokens)) != AUTO.resolve_for(0)
     llama.rewind(len(index.tokens))
     llama.eval(question)
     assert np.array_equal(llama.logits(), expected)
     llama.reset()
-    assert llama.chosen == Auto().choose_for(0)
-    assert llama.attention == "auto"
+    assert llama.resolved_attention == AUTO.resolve_for(0)
+    assert str(llama.attention) == "auto"

@@ -23,8 +23,9 @@ from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer, LastQueries
 from octavo.runtime.document.stored_rows import row_format
 from octavo.runtime.graph.attention_nodes import AttentionNode
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.budgets import scaled
-from octavo.runtime.methods.compose import assign
 from octavo.runtime.process.interruption import Interruption
 from octavo.runtime.store.plan import Plan
 
@@ -81,7 +82,9 @@ class Model:
         layers = [CacheLayer(1, head_dim, window, kv_type, GROUP) for window in windows]
         device = CpuDevice()
         memory = device.new_memory()
-        self.cache = KVCache(layers, 2 * depth, assign(attention, budget, layers, plan), memory)
+        self.cache = KVCache(
+            layers, 2 * depth, assign(Attention.parse(attention, budget=budget, plan=plan), layers), memory
+        )
         if document is None:
             self.cache.append_rows([(stored.keys, stored.values) for stored in rows(head_dim, kv_type, depth).layers])
         else:
@@ -342,7 +345,7 @@ def test_quest_attends_a_number_of_tokens(tokens, select):
 
 def test_query_heads_of_too_large_a_group_cannot_select_apart():
     with pytest.raises(OctavoError, match="65 share a KV head, and it tells 64 apart"):
-        assign("quest:select=head", 0.5, [CacheLayer(1, 64, 0, F16, 65)], None)
+        assign(Attention.parse("quest:select=head", budget=0.5), [CacheLayer(1, 64, 0, F16, 65)])
 
 
 # The shares of a plan's layers.

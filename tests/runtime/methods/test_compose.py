@@ -1,6 +1,7 @@
 """What `--attention` may say, and which heads attend how then."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,8 @@ from octavo.cli.options import ATTENTIONS
 from octavo.errors import OctavoError
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.methods import words
-from octavo.runtime.methods.compose import Composition, assign, parse
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.dense import Dense
 from octavo.runtime.methods.duo import Duo
 from octavo.runtime.methods.layer_budgets import LayerBudgets
@@ -34,19 +36,21 @@ def served(assignments):
 @pytest.mark.parametrize(
     ("attention", "method"),
     [
-        ("dense", Composition("dense")),
-        ("squeezed2", Composition("squeezed2")),
-        ("duo", Composition("dense", duo=Duo())),
-        ("duo+quest", Composition("quest", duo=Duo())),
-        ("quest+duo", Composition("quest", duo=Duo())),
-        ("plan+h2o", Composition("h2o", layers=LayerBudgets())),
-        ("plan+duo+sparq", Composition("sparq", duo=Duo(), layers=LayerBudgets())),
-        ("plan", Composition("squeezed", duo=Duo(), layers=LayerBudgets())),
+        ("dense", Attention("dense")),
+        ("squeezed2", Attention("squeezed2")),
+        ("duo", Attention("dense", duo=Duo())),
+        ("duo+quest", Attention("quest", duo=Duo())),
+        ("quest+duo", Attention("quest", duo=Duo())),
+        ("plan+h2o", Attention("h2o", layers=LayerBudgets())),
+        ("plan+duo+sparq", Attention("sparq", duo=Duo(), layers=LayerBudgets())),
+        ("plan", Attention("squeezed", duo=Duo(), layers=LayerBudgets())),
     ],
 )
 def test_what_composes(attention, method):
-    assert parse(attention, PLAN) == method
-    assert parse(attention).needs_plan == method.needs_plan
+    parsed = Attention.parse(attention, plan=PLAN)
+    assert replace(parsed, text="") == replace(method, plan=PLAN)
+    assert str(parsed) == attention
+    assert Attention.parse(attention).needs_plan == method.needs_plan
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_what_composes(attention, method):
 )
 def test_what_does_not_compose_is_refused_with_the_reason(attention, reason):
     with pytest.raises(OctavoError) as refusal:
-        parse(attention, PLAN)
+        Attention.parse(attention, plan=PLAN)
     assert reason in str(refusal.value)
 
 
@@ -74,18 +78,18 @@ def test_help_names_all_methods():
 
 
 def test_sliding_layers_are_dense():
-    methods = served(assign("squeezed", 0.2, LAYERS, None))
+    methods = served(assign(Attention.parse("squeezed", budget=0.2), LAYERS))
     assert methods == [*[Squeezed(0.2)] * 4, Dense(), Dense(), Squeezed(0.2), Squeezed(0.2)]
 
 
 def test_first_layers_are_dense_where_a_method_wants_it():
     quest = Quest(0.2, dense_layers=2)
-    assert served(assign("quest:dense_layers=2", 0.2, LAYERS, None)) == [*[Dense()] * 6, quest, quest]
+    assert served(assign(Attention.parse("quest:dense_layers=2", budget=0.2), LAYERS)) == [*[Dense()] * 6, quest, quest]
 
 
 @pytest.mark.parametrize(("share", "n_streaming"), [(None, 3), (0.5, 3), (0.25, 4), (0.26, 4), (0, 6), (1, 0)])
 def test_the_heads_that_fell_first_stream(share, n_streaming):
-    methods = served(assign("duo+squeezed", 0.2, LAYERS, PLAN, share))
+    methods = served(assign(Attention.parse("duo+squeezed", budget=0.2, plan=PLAN, retrieval_heads=share), LAYERS))
     streaming = {i for i, method in enumerate(methods) if isinstance(method, Streaming)}
     assert streaming == {2 * layer + head for layer, head in FALLEN[:n_streaming]}
     assert {methods[i] for i in streaming} <= {Streaming(sinks=8, recent=32, positions="sequence")}
@@ -93,34 +97,34 @@ def test_the_heads_that_fell_first_stream(share, n_streaming):
 
 
 def test_layer_budgets_scale_a_budget():
-    squeezed = assign("plan+squeezed", 0.2, LAYERS, PLAN)[1]
+    squeezed = assign(Attention.parse("plan+squeezed", budget=0.2, plan=PLAN), LAYERS)[1]
     assert squeezed.heads.tolist() == [0, 1, 2, 3, 6, 7]
     assert squeezed.scale.tolist() == [1.5, 1.5, 1.15, 1.15, 0.35, 0.35]
-    assert assign("squeezed", 0.2, LAYERS, PLAN)[1].scale.tolist() == [1] * 6
+    assert assign(Attention.parse("squeezed", budget=0.2, plan=PLAN), LAYERS)[1].scale.tolist() == [1] * 6
 
 
 @pytest.mark.parametrize("attention", ["duo", "plan", "duo+quest", "plan+h2o"])
 def test_a_missing_plan_is_named(attention):
     with pytest.raises(OctavoError, match=r"needs a plan of this model: `octavo profile`"):
-        assign(attention, 0.2, LAYERS, None)
+        assign(Attention.parse(attention, budget=0.2), LAYERS)
 
 
 def test_the_plan_of_another_model_is_refused():
     with pytest.raises(OctavoError, match="measured on another model"):
-        assign("duo", 0.2, LAYERS[:3], PLAN)
-    assign("quest", 0.2, LAYERS[:3], PLAN)  # needs none
+        assign(Attention.parse("duo", budget=0.2, plan=PLAN), LAYERS[:3])
+    assign(Attention.parse("quest", budget=0.2, plan=PLAN), LAYERS[:3])  # needs none
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, 1.5, float("nan")])
 def test_a_wrong_budget_is_refused(budget):
     with pytest.raises(OctavoError, match="A budget is a share of the KV cache"):
-        assign("quest", budget, LAYERS, None)
+        assign(Attention.parse("quest", budget=budget), LAYERS)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_wrong_share_of_retrieval_heads_is_refused(share):
     with pytest.raises(OctavoError, match="share of retrieval heads"):
-        assign("duo", 0.2, LAYERS, PLAN, share)
+        assign(Attention.parse("duo", budget=0.2, plan=PLAN, retrieval_heads=share), LAYERS)
 
 
 def plan_file(tmp_path, **changes):
@@ -159,4 +163,4 @@ def test_a_plan_of_another_format_is_refused(tmp_path):
 
 def test_a_plans_own_attention_must_say_something():
     with pytest.raises(OctavoError, match="mend the plan"):
-        parse("plan", Plan("abc".rjust(64, "0"), "plan+quest", 0.5, 8, 32, SCALES, FALLEN, GROUPS))
+        Attention.parse("plan", plan=Plan("abc".rjust(64, "0"), "plan+quest", 0.5, 8, 32, SCALES, FALLEN, GROUPS))

@@ -7,8 +7,10 @@ import pytest
 from helpers import papers, tiny_models
 
 import octavo
+from octavo.runtime.devices.choose import metal_method
 from octavo.runtime.document.cache_layer import CacheLayer
-from octavo.runtime.methods.compose import assign, metal_method
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.layer_budgets import importance_groups
 from octavo.runtime.store.plan import Plan
 
@@ -19,7 +21,8 @@ TOKENS = np.random.default_rng(8).integers(32, 127, 1501).tolist()
 
 
 def scales_of(attention, plan=PLAN):
-    [assignment] = [a for a in assign(attention, 0.2, LAYERS, plan) if a.method.name != "dense"]
+    assignments = assign(Attention.parse(attention, budget=0.2, plan=plan), LAYERS)
+    [assignment] = [a for a in assignments if a.method.name != "dense"]
     return assignment.scale[::2].tolist()
 
 
@@ -34,7 +37,7 @@ def test_importance_is_algorithm_1():
 
 
 def test_metal_has_them():
-    assert metal_method("plan+quest", None) == ("quest", True)
+    assert metal_method(Attention.parse("plan+quest")) == ("quest", True)
 
 
 @pytest.fixture(scope="module")

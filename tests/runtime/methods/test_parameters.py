@@ -1,6 +1,6 @@
 """Parameters of methods: what `NAME:key=value,...` sets, and what it refuses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +9,7 @@ from octavo.cli.main import cli
 from octavo.cli.option_types import AttentionListType
 from octavo.errors import OctavoError
 from octavo.runtime.methods import words
-from octavo.runtime.methods.compose import parameters_of, parse
+from octavo.runtime.methods.attention import Attention, parameters_of
 from octavo.runtime.methods.parameters import Parameters, explain, explain_presets, parameter, read_settings, summary
 
 
@@ -146,12 +146,12 @@ def test_help_prints_every_parameter():
 
 
 def test_settings_reach_the_method():
-    quest = parse("quest:dense_layers=0,budget=0.5")
-    assert quest.settings == {"dense_layers": 0, "budget": 0.5}
-    assert quest.new_method(0.1).dense_layers == 0
-    assert quest.new_method(0.1).budget == 0.5
+    quest = Attention.parse("quest:dense_layers=0,budget=0.5")
+    assert quest.parameters == {"dense_layers": 0, "budget": 0.5}
+    assert replace(quest, budget=0.1).new_method().dense_layers == 0
+    assert replace(quest, budget=0.1).new_method().budget == 0.5
     assert not quest.has_budget, "its own budget counts"
-    assert parse("quest:dense_layers=0").has_budget
+    assert Attention.parse("quest:dense_layers=0").has_budget
 
 
 def test_commas_of_settings_divide_no_list():

@@ -10,7 +10,7 @@ from helpers.kernel_inputs import EACH, QUANTISED, SHAPE
 from octavo.cpu_kernels.attend.head import HEAD
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
-from octavo.runtime.methods.compose import parse
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.method import Heads
 from octavo.runtime.methods.sparq import LEAST_ROWS, SparQ
 
@@ -130,7 +130,7 @@ def test_one_copy_takes_no_memory_for_keys(shape):
 
 
 def test_the_preset_is_the_paper():
-    method = parse("sparq:paper").new_method(0.125)
+    method = Attention.parse("sparq:paper", budget=0.125).new_method()
     assert (method.r, method.k, method.recent) == (32, 128, 0.25)
     assert (method.components, method.temperature, method.reallocate) == ("query", "l1", "auto")
     assert not method.takes_budget

@@ -14,8 +14,9 @@ from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration, Index, ThresholdCurve
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.budgets import share_out
-from octavo.runtime.methods.compose import assign, parse
 from octavo.runtime.methods.squeezed import Squeezed
 
 HEAD_DIM = 64
@@ -30,7 +31,7 @@ def attached(attention, others=None, budget=0.5, curves=None):
     if curves is None:
         curves = {Calibration(): curve, Calibration(levels=2): replace(curve, coarse_thresholds=np.array([0.5, 0.6]))}
     index = Index(np.zeros(600, np.int32), [stored], curves=curves | (others or {}))
-    cache = KVCache([layer], 1000, assign(attention, budget, [layer], None))
+    cache = KVCache([layer], 1000, assign(Attention.parse(attention, budget=budget), [layer]))
     cache.attach(index)
     return cache, curve
 
@@ -65,7 +66,7 @@ def test_a_share_of_1_reads_everything(method):
 @pytest.mark.parametrize("threshold", ["step", "head"])
 def test_without_clusters_of_a_document_each_step_finds_its_threshold(method, threshold):
     layer = CacheLayer(2, HEAD_DIM, 0)
-    cache = KVCache([layer], 1000, assign(f"{method}:threshold={threshold}", 0.5, [layer], None))
+    cache = KVCache([layer], 1000, assign(Attention.parse(f"{method}:threshold={threshold}", budget=0.5), [layer]))
     stored = random_layer(layer, 600, ClusterSettings(shortest=601), np.random.default_rng(0))
     for document in (None, Index(np.zeros(600, np.int32), [stored])):
         cache.attach(document)
@@ -130,7 +131,7 @@ def test_a_document_too_short_for_clusters_is_read_whole_and_that_is_said(method
         f"{method}:tokens=103": f"{method} cannot attend as few as 103 tokens here: it attends 600 in any case.",
     }
     for attention, sentence in sentences.items():
-        cache = KVCache([layer], 1000, assign(attention, 0.5, [layer], None))
+        cache = KVCache([layer], 1000, assign(Attention.parse(attention, budget=0.5), [layer]))
         cache.attach(Index(np.zeros(600, np.int32), [stored]))
         assert cache.shortfall(600) == sentence
         later = "0.5 of 1,200 tokens here: what it reads in any case is 0.822 of them."
@@ -153,9 +154,11 @@ def test_a_plan_scales_tokens_without_the_lookup(method):
 
 
 def test_two_levels_select_for_the_group():
-    assert parse("squeezed2:paper").new_method(0.2).calibration == Calibration("global", "each", "group", 2)
+    assert Attention.parse("squeezed2:paper", budget=0.2).new_method().calibration == Calibration(
+        "global", "each", "group", 2
+    )
     with pytest.raises(OctavoError, match="select"):
-        parse("squeezed2:select=head")
+        Attention.parse("squeezed2:select=head")
 
 
 def test_query_heads_that_select_for_themselves_have_their_own_thresholds():
@@ -172,14 +175,16 @@ def test_parameters_become_rules(method):
             cache, _ = attached(f"{method}:{given},threshold={threshold}")
             assert set(states(cache, "rules")) == {rules | (ESTIMATE if threshold == "step" else 0)}
             assert not cache.served[0].method.on_metal
-    assert parse(method).new_method(0.5).on_metal
-    assert parse(f"{method}:tokens=300").new_method(0.5).on_metal
-    assert not parse(f"{method}:threshold=head").new_method(0.5).on_metal
+    assert Attention.parse(method, budget=0.5).new_method().on_metal
+    assert Attention.parse(f"{method}:tokens=300", budget=0.5).new_method().on_metal
+    assert not Attention.parse(f"{method}:threshold=head", budget=0.5).new_method().on_metal
 
 
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
 def test_the_rest_is_estimated_unless_metal_or_measured_thresholds_decide(method):
-    on, off, default = (parse(f"{method}{rest}").new_method(0.5) for rest in (":rest=on", ":rest=off", ""))
+    on, off, default = (
+        Attention.parse(f"{method}{rest}", budget=0.5).new_method() for rest in (":rest=on", ":rest=off", "")
+    )
     assert (on.estimates, off.estimates, default.estimates) == (True, False, True)
     assert (on.on_metal, off.on_metal, default.on_metal) == (False, True, True)
     assert (on.for_metal(), off.for_metal(), default.for_metal()) == (on, off, off)
@@ -187,8 +192,8 @@ def test_the_rest_is_estimated_unless_metal_or_measured_thresholds_decide(method
     assert off.hooks.estimate is None
     assert set(off.document_arrays) < set(on.document_arrays)
     assert off.extras_bytes(Shape(64, 3)) < on.extras_bytes(Shape(64, 3))
-    assert not parse(f"{method}:threshold=head").new_method(0.5).estimates
-    assert parse(f"{method}:threshold=head,rest=on").new_method(0.5).estimates
+    assert not Attention.parse(f"{method}:threshold=head", budget=0.5).new_method().estimates
+    assert Attention.parse(f"{method}:threshold=head,rest=on", budget=0.5).new_method().estimates
 
 
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
@@ -208,7 +213,7 @@ def test_parameters_become_other_thresholds(method):
 
 @pytest.mark.parametrize("attention", ["squeezed:paper", "duo+squeezed:paper"])
 def test_the_preset_sets_the_papers_rules(attention):
-    method = parse(attention).new_method(0.2)
+    method = Attention.parse(attention, budget=0.2).new_method()
     assert method == Squeezed(
         budget=0.2,
         threshold="global",
@@ -225,9 +230,12 @@ def test_the_preset_sets_the_papers_rules(attention):
 
 def test_what_an_index_holds_follows_from_the_parameters():
     assert Squeezed(threshold="global", batch="mean", tail="exact", tokens=9).clustering == {}
-    assert parse("squeezed:keys=normalised,centroids=0.1").clustering == {"keys": "normalised", "centroid_share": 0.1}
-    assert parse("squeezed2:coarse=0.02").clustering == {"coarse_share": 0.02}
-    assert parse("squeezed2").clustering == {}
+    assert Attention.parse("squeezed:keys=normalised,centroids=0.1").clustering == {
+        "keys": "normalised",
+        "centroid_share": 0.1,
+    }
+    assert Attention.parse("squeezed2:coarse=0.02").clustering == {"coarse_share": 0.02}
+    assert Attention.parse("squeezed2").clustering == {}
     raw, normalised = ClusterSettings(), ClusterSettings(keys="normalised")
     assert "keys" not in raw.as_json(), "indexes from before are still found"
     assert normalised.as_json() == raw.as_json() | {"keys": "normalised"}

@@ -95,9 +95,9 @@ def test_each_sequence_attends_in_its_own_way(tiny_model):
     sequences.take(held[1])
     llama.set_attention("quest", 0.25)
     sequences.take(held[3])
-    assert llama.attention == "dense"
+    assert str(llama.attention) == "dense"
     sequences.take(held[1])
-    assert (llama.attention, llama.budget) == ("quest", 0.25)
+    assert (str(llama.attention), llama.attention.budget) == ("quest", 0.25)
     llama.context.bytes_read = 0
     expected = in_turns(llama, sequences, held)[1]
     read = held[1].sequence.cache.heads["bytes_read"].sum()

@@ -8,7 +8,8 @@ from helpers import papers
 
 from octavo import OctavoError
 from octavo.runtime.document.cache_layer import CacheLayer
-from octavo.runtime.methods.compose import assign
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.gates import N_RECENT, N_SINKS, write_gates
 from octavo.runtime.store.plan import Plan, read_plan
 
@@ -101,7 +102,7 @@ def test_heads_of_layers_that_slide_have_no_part(path):
     save(path, random_gates())  # the authors' files have gates of all layers
     own = read_plan(path).of_layers(HYBRID)
     assert set(own.elimination) == set(plan.elimination)
-    assigned = assign("duo", 0.5, HYBRID, own, 0.5)
+    assigned = assign(Attention.parse("duo", budget=0.5, plan=own, retrieval_heads=0.5), HYBRID)
     assert [len(each.heads) for each in assigned] == [4, 2, 2]  # of layers that slide, retrieval, streaming
 
 
@@ -112,7 +113,7 @@ def test_heads_of_layers_that_slide_have_no_part(path):
 def test_gates_of_another_shape_are_refused(path, layers, shape):
     save(path, random_gates())
     with pytest.raises(OctavoError, match=f"they are of 4 layers of 2 KV heads, and this model has {shape}"):
-        assign("duo", 0.5, layers, read_plan(path))
+        assign(Attention.parse("duo", budget=0.5, plan=read_plan(path)), layers)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, reason):
 def test_a_plan_of_gates_gives_layers_equal_budgets(path):
     save(path, random_gates())
     for attention in ("plan", "plan+duo+squeezed", "plan:by=importance+duo+squeezed"):
-        selected, streamed = assign(attention, 0.5, LAYERS, read_plan(path))
+        selected, streamed = assign(Attention.parse(attention, budget=0.5, plan=read_plan(path)), LAYERS)
         assert (selected.method.name, streamed.method.name) == ("squeezed", "streaming")
         assert selected.scale.tolist() == [1.0] * 4
         assert (streamed.method.sinks, streamed.method.recent) == (N_SINKS, N_RECENT)

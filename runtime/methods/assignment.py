@@ -1,0 +1,68 @@
+"""Assign methods to the KV heads of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...cpu_kernels.attend.spans import MOST_HEADS
+from ...errors import OctavoError
+from ..document.cache_layer import CacheLayer
+from .attention import DENSE_ATTENTION, Attention
+from .method import Assignment
+
+
+def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignment]:
+    """Return which KV heads attend by which method. Layers whose window slides attend to all that it shows.
+
+    Parameters
+    ----------
+    attention : Attention
+        How tokens attend. Of `auto`, the choice without a document.
+    layers : sequence of CacheLayer
+        The model's caches.
+
+    Raises
+    ------
+    OctavoError
+        If it is llama.cpp's own attention, if a plan is needed and there is none, if the plan belongs to another model,
+        or if the method cannot select for this many query heads.
+    """
+    if attention.is_llama_cpp:
+        raise OctavoError("llama.cpp's own attention is chosen when the model is loaded: give octavo's attention.")
+    plan, duo = attention.plan, attention.duo
+    if attention.needs_plan:
+        if plan is None:
+            raise OctavoError(f"'{attention}' needs a plan of this model: `octavo profile` measures and writes it.")
+        plan.check(layers)
+    method = attention.new_method()
+    group = max(layer.group for layer in layers)
+    if getattr(method, "select", "") == "head" and group > MOST_HEADS:
+        raise OctavoError(
+            f"{attention.method} cannot select for each query head here: {group} share a KV head, and it tells "
+            f"{MOST_HEADS} apart. Leave out select=head."
+        )
+    streaming = set(duo.streaming_heads(plan, attention.retrieval_heads)) if plan and duo else set()
+    dense, selected, streamed, selected_layers = [], [], [], []
+    number = 0
+    for i, layer in enumerate(layers):
+        for head in range(layer.n_kv_head):
+            if (i, head) in streaming:
+                streamed.append(number)
+            elif layer.window or i < method.dense_layers:
+                dense.append(number)
+            else:
+                selected.append(number)
+                selected_layers.append(i)
+            number += 1
+
+    scale = np.ones(len(selected))
+    if attention.layers and selected:
+        factors = attention.layers.scales(plan, attention.method, len(layers))
+        scale = np.array(factors, np.float64)[selected_layers]
+    assignments = [Assignment(DENSE_ATTENTION.new_method(), np.array(dense, int), np.ones(len(dense)))]
+    assignments.append(Assignment(method, np.array(selected, int), scale))
+    if plan and duo:
+        assignments.append(Assignment(duo.streaming(plan), np.array(streamed, int), np.ones(len(streamed))))
+    return [assignment for assignment in assignments if len(assignment.heads)]
