@@ -1,4 +1,4 @@
-"""Measure a document's layers on the queries of its last tokens: the mass of each row. Keep the queries."""
+"""Measure the mass of a document's rows on the queries of its last tokens, and keep these queries."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
     layers : sequence of IndexLayer
         The document's layers, clustered or whole. Their mass is measured anew.
     queries : list of float32 arrays, shape (n_kv_head, n_queries, group, head_dim)
-        For each attention node the queries of the document's last tokens, as `Context.captured_queries` gives them.
+        For each attention node, the queries of the document's last tokens (`Context.captured_queries`).
     tokens : list of int
         The document's tokens, the prompt's head included.
 
     Returns
     -------
     Index
-        The index in memory, with the mass of its rows and, if there are clusters, the second half of the queries.
-        Thresholds are measured on them when an attention asks for them (runtime/document/thresholds.py). What is
-        nearest to the first half is in clusters; what is nearest to the second half, and to what comes after the
-        document, is always attended.
+        The index in memory, with the mass of its rows and, if there are clusters, the second half of the queries, to
+        measure thresholds on when an attention needs them (runtime/document/thresholds.py). The first half's nearest
+        tokens are in clusters; those of the second half, and of all that follows the document, are always attended.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -44,20 +43,18 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
         if llama.context.cache.layers[node.kv_layer].window:
             continue
         layer = layers[node.kv_layer]
-        own = captured[layer.heads]
+        queries_of_heads = captured[layer.heads]
         with blas.limit(limits=1):  # sums are rounded by how many threads share them
-            mass[node.kv_layer] += attention_mass(layer, own, node.softcap)
+            mass[node.kv_layer] += attention_mass(layer, queries_of_heads, node.softcap)
         if layer.n_clusters:
-            half = own[:, own.shape[1] // 2 :].astype(np.float16)
+            half = queries_of_heads[:, queries_of_heads.shape[1] // 2 :].astype(np.float16)
             kept.append(LastQueries(node.kv_layer, node.softcap, half))
-    measured = [replace(layer, mass=each) for layer, each in zip(layers, mass, strict=True)]
+    measured = [replace(layer, mass=row_mass) for layer, row_mass in zip(layers, mass, strict=True)]
     return Index(np.asarray(tokens, np.int32), measured, kept)
 
 
 def attention_mass(layer: IndexLayer, queries: np.ndarray, softcap: float) -> np.ndarray:
-    """Add up the attention that each row gets from the queries that see it.
-
-    A sink that the model has learned takes no part in the softmax.
+    """Add up the attention that each row gets from the queries that see it. Learned sinks take no part in the softmax.
 
     Parameters
     ----------

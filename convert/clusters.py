@@ -21,14 +21,14 @@ from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.document.stored_rows import as_floats, mean_rows
 
-#: Keys that are clustered together, as K-means takes time in proportion to the square; and iterations over them, after
-#: which another finds no better clusters (docs/methods.md).
+#: Keys in a segment that is clustered alone, because the time of K-means grows with their square; and iterations, after
+#: which more find no better clusters (docs/methods.md).
 _SEGMENT, _ITERATIONS = 2048, 20
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How a document is clustered.
+    """How to cluster a document.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ class ClusterSettings:
     coarse_share : float
         Coarse centroids per key; 1 % in the paper.
     keys : str
-        "raw": K-means runs over keys as they are, segment by segment; "normalised": over keys of length 1, and over all
-        of them at once, as in the paper. Centroids are always means of the keys as they are.
+        "raw": run K-means over keys as they are, segment by segment; "normalised": over keys of length 1, all of them
+        at once, as in the paper. Centroids are always means of the keys as they are.
     exact_last : int
         Number of last tokens that are always attended; thresholds are measured on their queries.
     exact_first : int
         Number of first tokens that are always attended: the sink tokens.
     shortest : int
-        Length in tokens of the shortest document that is clustered. The tokens that are always attended would take up
-        a budget of an eighth of a shorter one, and to attend to all of it is cheap.
+        Length in tokens of the shortest document that is clustered. In a shorter one the tokens that are always
+        attended would use up a budget of an eighth, and attending to everything is cheap.
     max_iterations : int
         Most iterations of K-means over all keys at once.
     seed : int
@@ -75,35 +75,36 @@ class ClusterSettings:
         return min(max(1, round(self.coarse_share * self.n_clustered(n_tokens))), self.n_clusters(n_tokens))
 
     def n_queries(self, n_tokens: int) -> int:
-        """Return how many last tokens' queries thresholds and mass are measured on."""
+        """Return the number of last tokens whose queries measure thresholds and mass."""
         return max(1, min(self.exact_last, n_tokens - 1))
 
     def n_segments(self, n_keys: int) -> int:
-        """Return in how many segments, of nearly equal length, the keys of a head are clustered."""
+        """Return the number of segments, of nearly equal length, that a head's keys are split into."""
         return max(1, -(-n_keys // _SEGMENT)) if self.keys == "raw" else 1
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as a JSON object. Raw keys are not named, so that earlier indexes are still found."""
+        """Return the settings as a JSON object, without the default of `keys`, so that earlier indexes are found."""
         settings = asdict(self)
         if self.keys == "raw":
             del settings["keys"]
         return settings
 
 
-#: Shortest documents that are clustered: what is always read and the lookup leave room in a budget of an eighth.
+#: Lengths of the shortest documents that are clustered: a budget of an eighth has room for the lookup and for the
+#: tokens that are always attended.
 _SHORTEST = {F16: ClusterSettings.shortest, Q8_0: 1408, Q4_0: 3072}
 
 
 def settings_for(kv_type: str, clustering: Mapping[str, Any] | None = None) -> ClusterSettings:
-    """Return how documents are clustered.
+    """Return the settings for a storage format.
 
-    Centroids are f16. To look them up takes twice the share of q8_0 rows, and nearly four times that of q4_0 rows. So a
-    document must be longer to leave room in a budget of an eighth.
+    Centroids are f16: looking them up costs twice the share of q8_0 rows, and nearly four times that of q4_0 rows. So a
+    document must be longer before a budget of an eighth has room for it.
 
     Parameters
     ----------
     clustering : mapping, optional
-        Settings that the attention wants otherwise, by name (`Method.clustering`).
+        Settings that the attention overrides, by name (`Method.clustering`).
     """
     usual = ClusterSettings(shortest=_SHORTEST[kv_type])
     return replace(usual, **(clustering or {}))
@@ -131,9 +132,8 @@ class HeadClusters:
 def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
     """Cluster one head's keys by K-means, and then the clusters' mean keys.
 
-    Each segment of the document is clustered on its own, with its share of the clusters, so that the time grows with
-    the document and not with its square. As in the authors' code, each cluster counts once in the second step, however
-    many keys it has.
+    Each segment of the document is clustered alone, with its share of the clusters, so that the time grows linearly
+    with the document. As in the authors' code, each cluster counts once in the second step, whatever its size.
 
     Parameters
     ----------
@@ -145,10 +145,10 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
     bounds = totals * np.arange(n_segments + 1)[:, None] // n_segments
     orders, starts, coarse_starts = [], [0], [0]
     for (first, *_), (end, *_), counts in zip(bounds, bounds[1:], np.diff(bounds, axis=0), strict=False):
-        own = _cluster_segment(floats[first:end], int(counts[1]), int(counts[2]), settings)
-        orders.append(own.order + first)
-        starts.extend(own.starts[1:] + first)
-        coarse_starts.extend(own.coarse_starts[1:] + coarse_starts[-1])
+        segment = _cluster_segment(floats[first:end], int(counts[1]), int(counts[2]), settings)
+        orders.append(segment.order + first)
+        starts.extend(segment.starts[1:] + first)
+        coarse_starts.extend(segment.coarse_starts[1:] + coarse_starts[-1])
     return HeadClusters(np.concatenate(orders), np.array(starts, np.int32), np.array(coarse_starts, np.int32))
 
 
@@ -163,7 +163,7 @@ def _cluster_segment(keys: np.ndarray, n_clusters: int, n_coarse: int, settings:
 
 
 def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> np.ndarray:
-    """The cluster of each vector, (n,) int32. A kernel iterates; scikit-learn fills empty clusters, and assigns."""
+    """Assign each vector to a cluster, (n,) int32. A kernel iterates; scikit-learn fills empty clusters."""
     from sklearn.cluster import KMeans
 
     if settings.keys == "normalised":
@@ -180,7 +180,7 @@ def _kmeans(vectors: np.ndarray, n_clusters: int, settings: ClusterSettings) -> 
 
 
 def _sorted_by(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The order that sorts items by label, (n_items,) int64, and where each label starts in it, (n + 1,) int32."""
+    """Return the order that sorts items by label, (n_items,) int64, and the start of each label, (n + 1,) int32."""
     sizes = np.bincount(labels, minlength=n)
     return np.argsort(labels, kind="stable"), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
@@ -193,22 +193,20 @@ def cluster_layers(
     rows: Callable[[int], Rows] | None = None,
     n_tokens: int | None = None,
 ) -> Iterator[IndexLayer]:
-    """Cluster layers of a document.
-
-    Heads are clustered in parallel. Sliding-window layers, and the layers of a short document, are kept whole.
+    """Cluster layers of a document, heads in parallel. Keep sliding-window layers and short documents whole.
 
     Parameters
     ----------
     rows : callable, optional
-        Takes the number of a layer, and returns its keys and values; if its window slides, at least those that it
-        shows. By default they are what the cache has read, which has to be the document and nothing else.
+        Takes the number of a layer and returns its keys and values, at least those that a sliding window shows. The
+        default is the content of the cache, which must be exactly the document.
     n_tokens : int, optional
-        Length of the document; by default what the cache has read.
+        Length of the document. The default is that of the cache.
 
     Yields
     ------
     IndexLayer
-        Each of the layers, in this order, as soon as it is clustered. Its mass is still to be measured, by `calibrate`.
+        Each layer in this order, as soon as it is clustered; `calibrate` measures its mass later.
     """
     rows = rows or cache.rows
     n_tokens = cache.n_tail if n_tokens is None else n_tokens
@@ -230,18 +228,18 @@ def cluster_layers(
 def _sort_heads(
     heads: Iterable[Rows], n_clusters: int, n_coarse: int, settings: ClusterSettings, n_jobs: int
 ) -> Generator[SortedHead, None, None]:
-    """Cluster heads and sort their rows, n_jobs at a time, each on a thread of its own; yield them in order."""
+    """Cluster heads and sort their rows, n_jobs at a time, each on its own thread; yield them in order."""
     import sklearn.cluster  # only the threads of loaded libraries can be limited
     from joblib import Parallel, delayed
     from threadpoolctl import ThreadpoolController
 
     libraries = ThreadpoolController()
-    openmp, blas = (libraries.select(user_api=each) for each in ("openmp", "blas"))
+    openmp, blas = (libraries.select(user_api=api) for api in ("openmp", "blas"))
 
     def cluster_and_sort(keys: np.ndarray, values: np.ndarray) -> SortedHead:
         clustered = keys[settings.exact_first : len(keys) - settings.exact_last]
         unchecked = sklearn.config_context(assume_finite=True, skip_parameter_validation=True)  # checks take a third
-        with openmp.limit(limits=1), unchecked:  # OpenMP's limit and the context are the calling thread's own
+        with openmp.limit(limits=1), unchecked:  # both apply to the calling thread only
             return sort_head(keys, values, cluster_keys(clustered, n_clusters, n_coarse, settings), settings)
 
     with blas.limit(limits=1):
@@ -257,9 +255,9 @@ def _sort_heads(
 
 
 def compute_means(layers: Sequence[IndexLayer], n_jobs: int) -> None:
-    """Compute the layers' `means`, which they then keep, on n_jobs threads."""
+    """Compute the layers' `means` on n_jobs threads; the layers cache them."""
     with ThreadPoolExecutor(n_jobs) as pool:
-        for means in [pool.submit(lambda own: own.means, layer) for layer in layers if layer.n_clusters]:
+        for means in [pool.submit(lambda clustered: clustered.means, layer) for layer in layers if layer.n_clusters]:
             means.result()
 
 
@@ -276,13 +274,7 @@ class SortedHead(NamedTuple):
 
 
 def sort_head(keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, settings: ClusterSettings) -> SortedHead:
-    """Sort the rows of one head by cluster, with the rows that are always exact last.
-
-    Parameters
-    ----------
-    keys, values : array, shape (n_tokens, ...)
-        Stored rows, in the order of the document.
-    """
+    """Sort one head's rows, in document order, by cluster, with the rows that are always exact last."""
     n_tokens = len(keys)
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(n_tokens - settings.exact_last, n_tokens)])
     order = np.concatenate([clusters.order + settings.exact_first, exact]).astype(np.int32)
@@ -299,8 +291,8 @@ def sort_head(keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, sett
 
 
 def _layer_of(heads: list[SortedHead]) -> IndexLayer:
-    """Return the layer of these heads. Its mass is not measured yet."""
-    arrays = SortedHead(*(np.stack(each) for each in zip(*heads, strict=True)))
+    """Stack heads to a layer whose mass is not measured yet."""
+    arrays = SortedHead(*(np.stack(arrays_of_heads) for arrays_of_heads in zip(*heads, strict=True)))
     return IndexLayer(position=ANY_ORDER, mass=no_mass(arrays.keys), **arrays._asdict())
 
 
@@ -332,7 +324,7 @@ def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int
     window : int
         Tokens that a sliding window shows, 0 for no window. Rows that it has left behind are dropped.
     n_tokens : int, optional
-        Length of the document, if these rows are only its last ones.
+        Length of the document, if these rows are only its end.
     """
     n_rows = keys.shape[1]
     n_shown = min(n_rows, window) if window else n_rows
@@ -344,5 +336,5 @@ def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int
 
 
 def no_mass(keys: np.ndarray) -> np.ndarray:
-    """Return the mass of rows for which it is not measured: 0."""
+    """Return a mass of 0 for each row: not measured yet."""
     return np.zeros(keys.shape[:2], np.float32)

@@ -1,11 +1,10 @@
 """Build the index of a document in a folder: read, cluster, calibrate, write.
 
-Each part is written as soon as it is complete, so that an interrupted build resumes where it stopped: the keys and
-values of what is read, in pieces; then each clustered layer; then what is measured on all layers. When all parts are
-there, the folder gets its manifest and its name. A part that is not as it was written is made again, and an index that
-is not becomes such a build.
+Each part is written as soon as it is complete, so that an interrupted build resumes where it stopped: first the keys
+and values, in pieces; then each clustered layer; then the measurements on all layers. A complete folder gets its
+manifest and its final name. A build replaces parts that are damaged, and a damaged index becomes such a build.
 
-A process holds the lock of the unfinished folder while it builds. Another one waits for it, and finds the index then.
+A process locks the unfinished folder while it builds. Another process waits for it, and then finds the index.
 """
 
 from __future__ import annotations
@@ -64,26 +63,26 @@ from .clusters import ClusterSettings, compute_means
 from .pipeline import cluster, document_tokens, read
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
-#: Memory that clustering takes for each thread, in copies of a layer's keys as f32, and that compiling takes, in bytes.
+#: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.
 _CLUSTERING_COPIES, _COMPILING = 6, 128 << 20
 
-#: Tokens of a piece of what is read: the most that an interruption can lose.
+#: Tokens of a piece that is written at once: an interruption loses no more.
 _PIECE = 1024
 
 
 def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> dict[str, Any]:
-    """Return what an index depends on besides the model file and the text.
+    """Return the settings that an index depends on, besides the model file and the text.
 
     Parameters
     ----------
     covers : float
-        Share of its attention that a batch covers that is read; 0 if everything is.
+        Share of its attention that a batch must cover; 0 to read everything.
 
     Returns
     -------
     dict
-        Entries of the manifest. What indexes from before q8_0 and sparse reading have is not named, so that they are
-        still found.
+        Entries of the manifest. Defaults are left out, so that indexes from before q8_0 and sparse reading keep their
+        name.
     """
     kv_type = llama.context.kv_type
     return {
@@ -98,13 +97,7 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
 
 
 def streaming_heads(llama: Llama) -> dict[str, Any]:
-    """Return what an index depends on if heads stream while the document is read.
-
-    Returns
-    -------
-    dict
-        The manifest's entry `duo`, or nothing.
-    """
+    """Return the manifest's entry `duo`, on which an index depends if heads stream while the document is read."""
     attention = llama.attention
     if attention.duo is None or attention.plan is None:
         return {}
@@ -112,12 +105,12 @@ def streaming_heads(llama: Llama) -> dict[str, Any]:
 
 
 def rope_settings(llama: Llama) -> list[float]:
-    """Return what positions depend on besides the model file.
+    """Return the settings of positions that the model file does not determine.
 
     Returns
     -------
     list of float
-        Base and scale of the frequencies, and llama.cpp's number of the way to stretch positions, if it stretches them.
+        Base and scale of the frequencies; and llama.cpp's number of the scaling type, if positions are stretched.
     """
     params = llama.context_params
     stretched = [params.rope_scaling_type] if params.rope_scaling_type > 0 else []
@@ -125,12 +118,12 @@ def rope_settings(llama: Llama) -> list[float]:
 
 
 class IndexBuilder:
-    """Build the index of one text in a folder, from wherever an earlier build stopped.
+    """Build the index of one text in a folder, or resume an earlier build.
 
     Parameters
     ----------
     llama : Llama
-        The model that reads the text; it has to attend densely, or by `duo`. What it held is forgotten.
+        The model that reads the text; it must attend densely, or by `duo`. It forgets its sequence.
     covers : float
         Share of its attention that a batch must cover; 0 to read everything.
 
@@ -159,14 +152,14 @@ class IndexBuilder:
             raise OctavoError(f"Indexing needs larger batches: give n_batch={settings.exact_last} or more.")
 
     def build(self, begins: Callable[[], None] | None = None, waits: Callable[[], None] | None = None) -> None:
-        """Do everything that is not done yet. What the model's cache holds afterwards is not defined.
+        """Do what is missing. The content of the model's cache is undefined afterwards.
 
         Parameters
         ----------
         begins : callable, optional
-            Is called before the work, unless another process has done it.
+            Called before the work, unless another process has built the index.
         waits : callable, optional
-            Is called before a wait for another process that does it.
+            Called before waiting for another process that builds it.
 
         Raises
         ------
@@ -181,7 +174,7 @@ class IndexBuilder:
 
     @contextmanager
     def _alone(self, waits: Callable[[], None] | None) -> Iterator[bool]:
-        """Keep other processes from building the same index. Yields False if one of them has built it."""
+        """Lock the index against other processes. Yield False if one of them has built it."""
         self.library.make_folder()
         with ExitStack() as lock:
             with disk_errors(self.folder):
@@ -190,7 +183,7 @@ class IndexBuilder:
                     try:
                         lock.enter_context(locked(self.folder, waiting=waits))
                         break
-                    except FileNotFoundError:  # it was finished, or removed, in this moment
+                    except FileNotFoundError:  # another process finished or removed it just now
                         continue
                 needed = not self._is_there()
                 if not needed:
@@ -198,7 +191,7 @@ class IndexBuilder:
             yield needed
 
     def _build(self) -> None:
-        """Do everything that is not done yet."""
+        """Do what is missing, under the lock."""
         start = time.perf_counter()
         self._check_space()
         threading.Thread(target=_import_clustering).start()
@@ -210,7 +203,7 @@ class IndexBuilder:
         self._finish(layers, queries, start)
 
     def _is_there(self) -> bool:
-        """Return whether the index can be opened. If it cannot, a build resumes from its whole parts."""
+        """Return whether the index opens. Make its whole layers part of the build if it is damaged."""
         try:
             if self.path.exists():
                 open_index(self.path, self.library.model_hash)
@@ -226,7 +219,7 @@ class IndexBuilder:
 
     @cached_property
     def whole_layers(self) -> dict[int, IndexLayer]:
-        """Return the layers of an earlier build that are as they were written, and remove the others."""
+        """Return the undamaged layers of an earlier build, and remove the others."""
         found = {}
         for i in range(len(self.llama.context.cache.layers)):
             layer = whole_layer_of(self.folder, i, len(self.tokens))
@@ -237,7 +230,7 @@ class IndexBuilder:
         return found
 
     def _check_space(self) -> None:
-        """Refuse, with the figures, if the disk cannot hold the index and the rows that it is made from."""
+        """Refuse if memory or disk cannot hold the index and the rows that it is made from."""
         self.llama.context.cache.check_memory(len(self.tokens), self._other_memory())
         needed = 2 * len(self.tokens) * self.llama.context.cache.row_bytes
         there = sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.exists() else 0
@@ -250,17 +243,17 @@ class IndexBuilder:
             )
 
     def _other_memory(self) -> dict[str, int]:
-        """What a build needs besides its KV cache."""
+        """Return the memory that a build needs besides its KV cache, in bytes."""
         llama = self.llama
         keys = max(4 * len(self.tokens) * layer.n_kv_head * layer.head_dim for layer in llama.context.cache.layers)
         return {
-            "the model": max(0, self.library.model_path.stat().st_size - private_bytes()),  # or it has copies already
+            "the model": max(0, self.library.model_path.stat().st_size - private_bytes()),  # or copies exist already
             "clustering": int(_CLUSTERING_COPIES * self.n_jobs * keys),
             "compiling": 0 if compiled_before() else _COMPILING,
         }
 
     def _read(self) -> list[np.ndarray]:
-        """Read the tokens, piece by piece; returns the queries of the last ones, which are a piece of their own."""
+        """Read the tokens piece by piece. Return the queries of the last tokens, which are a piece of their own."""
         if self.llama.context.cache.evicts:
             return self._read_streaming()
         llama, n_tokens = self.llama, len(self.tokens)
@@ -269,10 +262,10 @@ class IndexBuilder:
         llama.reset()
         llama.context.attach(None)
         done = 0
-        known = self.known
+        reused = self.known
         while ends:
-            if known is not None and ends[0] <= known.n_tokens:
-                rows = known.rows(done, ends[0])
+            if reused is not None and ends[0] <= reused.n_tokens:
+                rows = reused.rows(done, ends[0])
             elif (arrays := _whole(self._piece(ends[0]))) is not None:
                 rows = _rows_of(arrays)
             else:
@@ -289,7 +282,7 @@ class IndexBuilder:
 
     @cached_property
     def known(self) -> KnownRows | None:
-        """Return the rows of the first tokens, if an earlier build or another text's index has them."""
+        """Return the rows of the first tokens, from an earlier build or from the index of another text."""
         if self.llama.context.cache.evicts:
             return None
         n_last = self.settings.n_queries(len(self.tokens))
@@ -300,7 +293,7 @@ class IndexBuilder:
         return known_rows(self.library, self.tokens, settings, kv_type, n_last, _PIECE)
 
     def _read_streaming(self) -> list[np.ndarray]:
-        """Read the tokens while heads stream, in one piece: what they forget cannot be read again from pieces."""
+        """Read the tokens while heads stream, in one piece: pieces could not restore the rows that heads forget."""
         llama, n_tokens = self.llama, len(self.tokens)
         path, cache = self._piece(n_tokens), llama.context.cache
         if _whole(path) is None:
@@ -315,16 +308,16 @@ class IndexBuilder:
         return self._queries()
 
     def _queries(self) -> list[np.ndarray]:
-        """The captured queries of the last tokens."""
+        """Return the captured queries of the last tokens."""
         stored = map_arrays(self._piece(len(self.tokens)))
         return [stored[f"queries.{i}"] for i in range(len(self.llama.context.nodes))]
 
     def _piece(self, end: int) -> Path:
-        """The file of the piece that ends before this position."""
+        """Return the path of the piece that ends before a position."""
         return self.folder / f"prefill-{end:08d}.safetensors"
 
     def _write_piece(self, start: int, end: int, queries: list[np.ndarray]) -> None:
-        """Write keys and values from a position on, and the captured queries."""
+        """Write the keys and values from a position on, and the captured queries."""
         cache = self.llama.context.cache
         rows = {
             f"{kind}.{i}": array
@@ -334,7 +327,7 @@ class IndexBuilder:
         write_arrays(self._piece(end), rows | {f"queries.{i}": array for i, array in enumerate(queries)})
 
     def _cluster(self) -> list[IndexLayer]:
-        """Cluster the layers that are not clustered yet; returns all of them, as they were written."""
+        """Cluster the missing layers, and return all layers as stored."""
         cache = self.llama.context.cache
         numbers = range(len(cache.layers))
         missing = [i for i in numbers if i not in self.whole_layers]
@@ -352,7 +345,7 @@ class IndexBuilder:
         return [read_layer(self.folder, i) for i in numbers]
 
     def _described(self) -> dict[str, Any]:
-        """What the manifest says of the document; `places` is where its pages and headings begin, in characters."""
+        """Return the manifest's entry of the document; `places` are the character offsets of pages and headings."""
         document = self.document
         where: dict[str, Any] = {}
         if document.path is not None:
@@ -369,7 +362,7 @@ class IndexBuilder:
         }
 
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray], start: float) -> None:
-        """Calibrate, write what is left, and give the index its name."""
+        """Calibrate, write the rest, and give the folder its final name."""
         write_document(self.folder, calibrate(self.llama, layers, queries, self.tokens))
         compute_means(layers, self.n_jobs)
         write_means(self.folder, layers)
@@ -393,13 +386,13 @@ class IndexBuilder:
 
 
 def _import_clustering() -> None:
-    """Import scikit-learn while the model reads: it takes a second. At Ctrl-C, an import may fail half-way."""
-    with suppress(Exception):  # its use reports what is wrong
+    """Import scikit-learn, which takes a second, while the model reads. Ctrl-C may interrupt the import."""
+    with suppress(Exception):  # the later import reports errors
         importlib.import_module("sklearn.cluster")
 
 
 def _whole(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of a file that an earlier build wrote; None if it is missing or damaged."""
+    """Open a file of an earlier build; None if it is missing or damaged."""
     try:
         return map_arrays(path, checked=True, in_place=True)
     except DamagedError:
@@ -407,6 +400,6 @@ def _whole(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def _rows_of(arrays: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The keys and values of each layer in a piece."""
+    """Return the keys and values of each layer in a piece."""
     n_layers = sum(name.startswith("keys.") for name in arrays)
     return [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)]

@@ -1,7 +1,7 @@
-"""From text to index, step by step: tokens -> read -> cluster (or keep whole) -> calibrate.
+"""Turn text into an index, step by step: tokens -> read -> cluster (or keep whole) -> calibrate.
 
-The steps work on the cache of a loaded model, in memory. index.py puts files between them, so that an interrupted build
-continues; evaluation takes them as they are. The last step is `calibrate`, in calibrate.py.
+The steps work in memory, on the cache of a loaded model. index_builder.py writes files between them, so that an
+interrupted build resumes; the evaluation runs them directly. The last step, `calibrate`, is in calibrate.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..runtime.prompt import Prompt
 from ..settings import PREFILL_SPARSE
 from .clusters import ClusterSettings, cluster_layers, whole_layer
 
-#: Characters for each token of the context that are always tokenized; and how many samples of how many characters
-#: tell how long a longer text is.
+#: Characters for each token of the context up to which a text is always tokenized; number and length of the samples
+#: that estimate the tokens of a longer text.
 _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 
-#: The share of a batch's attention that these keys must hold (cpu_kernels/prefill/sparse_prefill.py), where documents
-#: are long.
+#: The share of a batch's attention that these keys must hold, in long documents
+#: (cpu_kernels/prefill/sparse_prefill.py).
 COVERS = 0.99
 
 
@@ -36,7 +36,7 @@ class TooLongError(OctavoError):
     Parameters
     ----------
     n_tokens : int
-        About how many tokens it has.
+        Number of tokens, perhaps estimated.
     """
 
     def __init__(self, n_tokens: int, message: str) -> None:
@@ -45,7 +45,7 @@ class TooLongError(OctavoError):
 
 
 def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
-    """Tokenize a document, with the prompt's head before it.
+    """Tokenize a document, after the prompt's head.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
 
 
 def _refuse_far_too_long(llama: Llama, prompt: Prompt, name: str, text: str) -> None:
-    """Refuse a text by samples of it, as to tokenize all of it may take minutes. See `document_tokens`."""
+    """Refuse a text whose samples exceed the context by far: to tokenize all of it may take minutes."""
     if len(text) <= _SURELY_READ * llama.n_ctx():
         return
     starts = range(0, len(text) - _SAMPLE, (len(text) - _SAMPLE) // _N_SAMPLES)
@@ -80,12 +80,12 @@ def _refuse_far_too_long(llama: Llama, prompt: Prompt, name: str, text: str) -> 
 
 
 def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[range]:
-    """Split positions into batches, with a border before the last ones.
+    """Split positions into batches, with a border before the last tokens.
 
     Parameters
     ----------
     n_last : int
-        Number of last tokens that share no batch with earlier ones; 0 for no such border.
+        Number of last tokens that share no batch with earlier ones; 0 for no border.
     """
     border = max(start, stop - n_last)
     for begin, end in ((start, border), (border, stop)):
@@ -94,15 +94,7 @@ def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[ra
 
 
 def covers_by(prefill: str, llama: Llama) -> float:
-    """Return what share of its attention a batch of a document must cover; 0 to read everything.
-
-    Parameters
-    ----------
-    prefill : str
-        How documents are read, one of PREFILLS (settings.py).
-    llama : Llama
-        The model that reads. Metal always reads everything.
-    """
+    """Return the share of its attention that each batch must cover; 0 to read everything, as Metal always does."""
     return COVERS if prefill == PREFILL_SPARSE and llama.context.device.name == CPU else 0.0
 
 
@@ -148,12 +140,12 @@ def cluster(
     rows: Callable[[int], Rows] | None = None,
     n_tokens: int | None = None,
 ) -> Iterator[IndexLayer]:
-    """Cluster the layers of a document that the model has read, and report each.
+    """Cluster the layers of a document that the model has read, and report each to `progress`.
 
     Parameters
     ----------
     cache : KVCache
-        The cache that has read the document, and nothing else.
+        The cache, which must hold exactly the document.
     missing : sequence of int, optional
         Layers that are not clustered yet; by default all of them.
     """
@@ -169,5 +161,5 @@ def cluster(
 
 
 def keep_whole(cache: KVCache) -> list[IndexLayer]:
-    """Return the layers of a document that the model has read, without clusters."""
+    """Return the layers of a document that the cache holds, unclustered."""
     return [whole_layer(*cache.rows(i), layer.window) for i, layer in enumerate(cache.layers)]

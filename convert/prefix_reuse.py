@@ -1,6 +1,6 @@
-"""Take the keys and values of a text's beginning from the index of another text that begins in the same way.
+"""Reuse the keys and values of a text's beginning from the index of another text that begins alike.
 
-Attention is causal: what a token stores depends on the tokens before it alone, and on how they were batched.
+Attention is causal: a token's keys and values depend only on the tokens before it, and on how they were batched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..runtime.store.index_files import open_index
 from ..runtime.store.manifest import DOCUMENT
 from ..runtime.store.model_library import Library
 
-#: What must be the same of two indexes, apart from the model, so that the same tokens store the same.
+#: Entries of the manifest that must agree, apart from the model, so that equal tokens have equal rows.
 _SAME = ("format_version", "head", "rope", "prefill_covers", "duo")
 
 
@@ -29,9 +29,9 @@ class KnownRows:
     Parameters
     ----------
     layers : sequence of IndexLayer
-        Layers of the index, which keep all rows.
+        Layers of the index; all rows must be present.
     n_tokens : int
-        How many of its first tokens are known.
+        Number of its first tokens that may be reused.
     """
 
     def __init__(self, layers: Sequence[IndexLayer], n_tokens: int) -> None:
@@ -42,20 +42,20 @@ class KnownRows:
         ]
 
     def rows(self, start: int, end: int) -> list[Rows]:
-        """Return the keys and values of the tokens from one position up to another, for each layer."""
-        made = []
+        """Return each layer's keys and values of the tokens from `start` to `end`."""
+        rows_of_layers = []
         for layer, places in zip(self._layers, self._places, strict=True):
-            own = [of_head[start:end] for of_head in places]
+            rows_of_heads = [of_head[start:end] for of_head in places]
             keys, values = (
-                np.stack([of_head[rows] for of_head, rows in zip(stored, own, strict=True)])
+                np.stack([of_head[rows] for of_head, rows in zip(stored, rows_of_heads, strict=True)])
                 for stored in (layer.keys, layer.values)
             )
-            made.append((keys, values))
-        return made
+            rows_of_layers.append((keys, values))
+        return rows_of_layers
 
 
 def _places(positions: np.ndarray) -> np.ndarray:
-    """Row of each position, where each has one."""
+    """Return the row of each position; each position has one."""
     places = np.empty(len(positions), np.int64)
     places[positions] = np.arange(len(positions))
     return places
@@ -64,35 +64,35 @@ def _places(positions: np.ndarray) -> np.ndarray:
 def known_rows(
     library: Library, tokens: Sequence[int], settings: dict[str, Any], kv_type: str, n_last: int, step: int
 ) -> KnownRows | None:
-    """Find the index that has most of a text's first tokens.
+    """Find the index that shares the most first tokens with a text.
 
     Parameters
     ----------
     tokens : sequence of int
-        The text, with the prompt's head before it.
+        The text, after the prompt's head.
     settings : dict
-        What its index depends on (`index.identity`).
+        Settings of its index (`index_builder.identity`).
     n_last : int
         Last tokens of a text that share no batch with earlier ones.
     step : int
-        Batches do not cross multiples of this number: up to one of them both texts were batched alike.
+        Batches do not cross multiples of this number, so both texts were batched alike up to any of them.
 
     Returns
     -------
     KnownRows or None
-        The rows of a multiple of `step` tokens; None if no index has any. Indexes that do not keep all rows, because
-        windows slide or heads stream, have none.
+        The rows of a multiple of `step` tokens; None if no index has any. Indexes that lack rows, because windows slide
+        or heads stream, are passed over.
     """
     best, found = 0, None
     for path, manifest in library.indexes():
         if manifest["dtype"] != kv_type or any(manifest.get(name) != settings.get(name) for name in _SAME):
             continue
         try:
-            own = map_arrays(path / DOCUMENT)["tokens"]
+            other = map_arrays(path / DOCUMENT)["tokens"]
         except (OctavoError, KeyError):  # a damaged neighbour must not stop this text
             continue
-        n = min(len(own), len(tokens))
-        differs = np.flatnonzero(own[:n] != np.asarray(tokens[:n]))
+        n = min(len(other), len(tokens))
+        differs = np.flatnonzero(other[:n] != np.asarray(tokens[:n]))
         n_same = min(int(differs[0]) if len(differs) else n, n - n_last) // step * step
         if n_same > best:
             best, found = n_same, path
@@ -106,5 +106,5 @@ def known_rows(
 
 
 def keep_all_rows(layers: Sequence[IndexLayer]) -> bool:
-    """Return whether layers keep all rows of a document, in any order or from the first on."""
+    """Return whether layers have all rows of a document, in any order or from the first on."""
     return all(layer.position in (ANY_ORDER, 0) and not layer.streaming for layer in layers)

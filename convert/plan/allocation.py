@@ -1,9 +1,9 @@
-"""Share a budget among the layers by their sensitivity, and check on other texts whether that pays.
+"""Distribute a budget among layers by their sensitivity, and check on other texts whether that pays.
 
-The sensitivity of a layer is the change of the model's last hidden states when this layer alone sees an eighth of the
-text: sinks and a recent window. Budgets in proportion to a power of it are tried on texts that it was not measured on,
-with each method as it is used: over an index, a token at a time. A method gets those that are better than equal budgets
-both where the text is repeated and where it continues as prose; else its layers get equal budgets.
+A layer's sensitivity is the change of the model's last hidden states when this layer alone sees an eighth of the text:
+sinks and a recent window. Budgets in proportion to a power of it are tried on other texts, with each method as it is
+used: over an index, token by token. A method gets such budgets if they beat equal budgets both where the text is
+repeated and where it continues as prose; otherwise its layers get equal budgets.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from ..pipeline import cluster, read
 from .heads import HIDDEN, Head, change, recall, streaming
 from .recall_texts import Haystack, RecallText
 
-#: Powers of the sensitivity that budgets are tried in proportion to. With 0 they are equal.
+#: Powers of the sensitivity to try budgets in proportion to. 0 makes them equal.
 POWERS = (0.0, 1 / 3, 1 / 2)
 
-#: Sink tokens that a layer sees whose sensitivity is measured.
+#: Sink tokens that a layer sees while its sensitivity is measured.
 _SINKS = 4
 
 #: Tokens of prose whose hidden states are compared, and tokens that are read one by one to check budgets.
 _CONTINUED, _CHECKED = 128, 64
 
-#: How much more than with equal budgets a check may read. If it reads more, equal budgets are checked with as much.
+#: How much more than equal budgets a check may read. If it reads more, equal budgets are checked with as much.
 _MORE_BYTES = 1.01
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a method's budgets change, on the text that is repeated and on prose.
+    """The effect of a method's budgets, on repeated text and on prose.
 
     Parameters
     ----------
     power : float
-        Power of the sensitivity that the budgets are in proportion to; 0 for equal ones.
+        Power of the sensitivity; 0 for equal budgets.
     divergence : tuple of float
         KL divergence of the next token from dense attention's, averaged over the tokens of each text.
     share : float
@@ -63,13 +63,13 @@ class Check:
     share: float
 
     def over(self, other: Check) -> float:
-        """Return its divergence over another's, as the geometric mean over the texts."""
+        """Return the ratio of its divergence to another's, as the geometric mean over the texts."""
         ratios = np.maximum(self.divergence, 1e-9) / np.maximum(other.divergence, 1e-9)
         return float(np.exp(np.log(ratios).mean()))
 
 
 class Kept:
-    """Numbers that were measured, kept in a file, so that an interrupted profile does not measure them again.
+    """Measured numbers, kept in a file so that an interrupted profile does not measure them again.
 
     Parameters
     ----------
@@ -81,21 +81,21 @@ class Kept:
         self._path, self._progress = path, progress
         self.values: dict[str, Any] = {}
         if path is not None:
-            with suppress(DamagedError):  # or not there yet
+            with suppress(DamagedError):  # or the file does not exist yet
                 self.values = read_json(path)
 
     def count(self, names: Iterable[str]) -> int:
-        """Return how many of these are known."""
+        """Return how many of these were measured."""
         return sum(name in self.values for name in names)
 
     def get(self, name: str, measure: Callable[[], Any]) -> Any:
-        """Return a value that is known, or measure it."""
+        """Return a measured value, or measure it."""
         if name not in self.values:
             self.put(name, measure())
         return self.values[name]
 
     def put(self, name: str, value: Any) -> None:
-        """Keep a value that was measured."""
+        """Keep a measured value."""
         self.values[name] = value
         if self._path is not None:
             write_json(self._path, self.values)
@@ -103,7 +103,7 @@ class Kept:
 
 
 def prose_text(haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
-    """Make a text that continues as it began: its last tokens are compared, and none of them was there before."""
+    """Make a text of continuous prose: its last tokens are compared, and repeat nothing."""
     head = haystack.head()
     tokens = head + haystack.tokens(n_tokens - len(head), np.random.default_rng(seed))
     last = np.arange(n_tokens - min(_CONTINUED, n_tokens // 4), n_tokens)
@@ -111,7 +111,7 @@ def prose_text(haystack: Haystack, n_tokens: int, seed: int) -> RecallText:
 
 
 def layer_change(llama: Llama, text: RecallText, hidden: np.ndarray, layer: int) -> float:
-    """Measure the change of the last hidden states when one layer sees sinks and a recent window only.
+    """Measure the change of the last hidden states when one layer sees only sinks and a recent window.
 
     Parameters
     ----------
@@ -140,23 +140,23 @@ def factors(sensitivity: Sequence[float | None], power: float, n_dense: int = 0)
     sensitivity : sequence of float or None
         Sensitivity of each layer; None for a layer that slides.
     n_dense : int
-        First layers that attend to everything. They and layers that slide have no part in it.
+        First layers that attend to everything. They and sliding layers are left out.
 
     Returns
     -------
     list of float
         Factor of each layer, on average 1.
     """
-    own = [i for i, value in enumerate(sensitivity) if value is not None and i >= n_dense]
-    weights = np.array([max(sensitivity[i] or 0.0, 1e-9) for i in own]) ** power
+    weighted = [i for i, value in enumerate(sensitivity) if value is not None and i >= n_dense]
+    weights = np.array([max(sensitivity[i] or 0.0, 1e-9) for i in weighted]) ** power
     result = [1.0] * len(sensitivity)
-    for i, weight in zip(own, weights / weights.mean() if own else [], strict=True):
+    for i, weight in zip(weighted, weights / weights.mean() if weighted else [], strict=True):
         result[i] = round(float(weight), 4)
     return result
 
 
 class CheckedText:
-    """A text that methods are checked on: its index in memory, and what dense attention predicts after it."""
+    """A text to check methods on: its index in memory, and dense attention's predictions after it."""
 
     def __init__(self, llama: Llama, text: RecallText) -> None:
         self.llama, self.tokens = llama, text.tokens[text.n_read : text.n_read + _CHECKED]
@@ -171,7 +171,7 @@ class CheckedText:
         self.expected, self.dense_bytes = self._predictions()
 
     def _predictions(self) -> tuple[np.ndarray, int]:
-        """Return the logarithms of the probabilities of the next tokens, and the bytes that attention read."""
+        """Return the log-probabilities of the next tokens, and the bytes that attention read."""
         llama, rows = self.llama, []
         llama.attach(self.index)
         llama.context.bytes_read = 0
@@ -193,16 +193,16 @@ class CheckedText:
 
 
 class Checker:
-    """Checks budgets of methods on texts, each of which is read when it is first needed.
+    """Check budgets of methods on texts, each of which is read when first needed.
 
     Parameters
     ----------
     llama : Llama
         The model. Its attention changes.
     texts : sequence of RecallText
-        Texts that sensitivity was not measured on.
+        Texts other than those that measured the sensitivity.
     plan : Plan
-        A plan of this model, for all but the layers' budgets.
+        A plan of this model, without layer budgets.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Checker:
         Returns
         -------
         list of Check
-            Equal budgets and the best others, those first that are to be used.
+            Equal budgets and the best others, the preferred first.
         """
         found = []
         equal = self._check(method, POWERS[0], DEFAULT_BUDGET)
@@ -234,7 +234,7 @@ class Checker:
             losses = zip(other.divergence, base.divergence, strict=True)
             wins = other.over(base) < 1 and all(unequal <= even for unequal, even in losses)
             found.append((not wins, other.over(base), other, base))
-        loses, _, other, base = min(found, key=lambda each: each[:2])
+        loses, _, other, base = min(found, key=lambda measured: measured[:2])
         return [base, other] if loses else [other, base]
 
     def _check(self, method: str, power: float, budget: float) -> Check:
@@ -243,7 +243,7 @@ class Checker:
         for i in range(len(self.texts)):
             name = f"{method}, power {power:.2f}, budget {budget:g}, text {i}"
             found.append(self.kept.get(name, partial(self._run, i, method, power, budget)))
-        return Check(power, tuple(each[0] for each in found), float(np.mean([each[1] for each in found])))
+        return Check(power, tuple(result[0] for result in found), float(np.mean([result[1] for result in found])))
 
     def _run(self, number: int, method: str, power: float, budget: float) -> tuple[float, float]:
         """Run a method on a text."""
@@ -255,23 +255,17 @@ class Checker:
 
 
 def plan_of_heads(heads: Iterable[Head], n_sinks: int, n_recent: int, n_layers: int) -> Plan:
-    """Return a plan that says of the heads what was measured, and of the layers nothing.
-
-    Parameters
-    ----------
-    heads : iterable of Head
-        The heads in the order of their elimination.
-    """
+    """Return a plan of heads, in the order of their elimination, without layer budgets."""
     return Plan("", "", 1.0, n_sinks, n_recent, {}, tuple(heads), (None,) * n_layers)
 
 
 def layer_budgets(checks: Mapping[str, Sequence[Check]], sensitivity: Sequence[float | None]) -> dict[str, Any]:
-    """Return what a plan says of the layers' budgets.
+    """Return a plan's entries of the layers' budgets.
 
     Parameters
     ----------
     checks : mapping of str to sequence of Check
-        What `Checker.best` returned for each method.
+        The results of `Checker.best` for each method.
 
     Returns
     -------
@@ -283,9 +277,9 @@ def layer_budgets(checks: Mapping[str, Sequence[Check]], sensitivity: Sequence[f
     checked: dict[str, dict[str, list[float]]] = {"equal": {}, "by_sensitivity": {}}
     for method, found in checks.items():
         scales[method] = factors(sensitivity, found[0].power, method_class(method).dense_layers)
-        for each in found:
-            kind = "by_sensitivity" if each.power else "equal"
-            checked[kind][method] = [round(divergence, 5) for divergence in each.divergence]
+        for checked_budgets in found:
+            kind = "by_sensitivity" if checked_budgets.power else "equal"
+            checked[kind][method] = [round(divergence, 5) for divergence in checked_budgets.divergence]
     shown = [None if value is None else round(value, 6) for value in sensitivity]
     return {"sensitivity": shown, "budget_scale": scales, "checks": checked}
 

@@ -1,7 +1,6 @@
-"""Try heads, layers and budgets on a Dask cluster: each trial is a task, and so are all checks of one method.
+"""Try heads, layers and budgets on a Dask cluster. Each trial is a task; all checks of one method are one task.
 
-The client makes the texts and sends them, and keeps the figures that workers return, from which it continues as if it
-had measured them itself.
+The client makes the texts and sends them. It keeps the figures that workers return, as if it had measured them itself.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ def trial_workers(
     settings: ModelSettings,
     notice: Callable[[str], None],
 ) -> Iterator[TrialWorkers]:
-    """Connect to a cluster whose workers do a profile's trials.
+    """Connect to a cluster whose workers run a profile's trials.
 
     Parameters
     ----------
     scheduler : str
         Address of the scheduler, such as "tcp://10.0.0.5:8786".
     settings : ModelSettings
-        The model as the user named it, as workers may have it at another path; the device; and the threads of a trial,
-        by default such that the trials on a machine share its cores.
+        The model as the user named it, since workers may have it at another path; the device; and the threads of a
+        trial. By default the trials on a machine share its cores.
 
     Raises
     ------
@@ -57,7 +56,7 @@ def trial_workers(
 
 
 class TrialWorkers:
-    """The workers of a cluster, which do trials."""
+    """The workers of a cluster, which run trials."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -65,12 +64,12 @@ class TrialWorkers:
     def measure_losses(
         self, text: RecallText, trials: Mapping[str, Sequence[Head]], n_sinks: int, n_recent: int, kept: Kept
     ) -> None:
-        """Measure the loss as heads stream, where it is not known.
+        """Measure the loss with each set of streaming heads that was not measured yet.
 
         Parameters
         ----------
         trials : mapping
-            For each name, the heads that stream.
+            The streaming heads of each name.
 
         Raises
         ------
@@ -81,29 +80,29 @@ class TrialWorkers:
         self._fill(kept, shared, "heads", trials)
 
     def measure_layers(self, text: RecallText, layers: Mapping[str, int], kept: Kept) -> None:
-        """Measure the change that single layers make, where it is not known (see `measure_losses`).
+        """Measure the changes by single layers that were not measured yet (see `measure_losses`).
 
         Parameters
         ----------
         layers : mapping
-            For each name, the number of the layer.
+            The number of the layer of each name.
         """
         self._fill(kept, {"text": text_as_json(text)}, "layer", layers)
 
     def _fill(self, kept: Kept, shared: Message, field: str, trials: Mapping[str, Any]) -> None:
-        """Do the trials whose results are not known; `field` is what tells them apart."""
-        known = kept.values
-        tasks = {name: {**shared, "name": name, field: trial} for name, trial in trials.items() if name not in known}
+        """Run the trials without a result; `field` distinguishes them."""
+        measured = kept.values
+        tasks = {name: {**shared, "name": name, field: trial} for name, trial in trials.items() if name not in measured}
         for _ in self._done(tasks, kept):
             pass
 
     def check(self, checker: Checker, methods: Sequence[str]) -> Iterator[str]:
-        """Measure what a checker needs (see `measure_losses`).
+        """Measure all that a checker needs (see `measure_losses`).
 
         Yields
         ------
         str
-            A method whose figures the checker knows.
+            A method, as soon as the checker has its figures.
         """
         plan = checker.plan
         shared = {
@@ -117,7 +116,7 @@ class TrialWorkers:
         yield from self._done({method: {**shared, "method": method} for method in methods}, checker.kept)
 
     def _done(self, tasks: Mapping[str, Message], kept: Kept) -> Iterator[str]:
-        """Have tasks done, keep what they measure, and yield their names."""
+        """Run tasks, keep their figures, and yield their names."""
         for name, outcome in self._workers.results(deque(tasks), tasks.__getitem__, _ignore):
             for measured, value in result_of(outcome, f"What the plan needs ({name})")["values"].items():
                 kept.put(measured, value)
@@ -129,7 +128,7 @@ def _ignore(name: str, message: Message) -> None:
 
 
 class MeasureTrials(ModelWork):
-    """Do trials: what a process beside a worker does."""
+    """Run trials, in a process beside a worker."""
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
         super().__init__(settings, sender)
@@ -137,28 +136,28 @@ class MeasureTrials(ModelWork):
         self._checker: Checker | None = None
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return what a trial measures, by name, as `values` (see `Work.do`)."""
+        """Return a trial's figures by name, as `values` (see `Work.do`)."""
         if "method" in message:
             return {"values": self._checked(message)}
         value = self._layer_change(message) if "layer" in message else self._loss(message)
         return {"values": {message["name"]: value}}
 
     def _loss(self, message: dict[str, Any]) -> float:
-        """Measure the loss as heads stream."""
+        """Measure the loss with some heads streaming."""
         self._read, text = None, text_of(message["text"])
         heads = [(layer, head) for layer, head in message["heads"]]
         return streaming_loss(self.llama, text, heads, message["n_sinks"], message["n_recent"])
 
     def _layer_change(self, message: dict[str, Any]) -> float:
-        """Measure the change that a layer makes. The text is read unless the cache has it already."""
+        """Measure the change by a layer. Read the text unless the cache holds it."""
         text = text_of(message["text"])
         if self._read is None or self._read[0] != message["text"]:
             self._read = message["text"], read_text(self.llama, text, "Reading a text", Silent())["hidden"]
         return layer_change(self.llama, text, self._read[1], message["layer"])
 
     def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Check a method's budgets; returns the figures that were not known."""
-        self._read, known = None, message["known"]
+        """Check a method's budgets; return the new figures."""
+        self._read, measured = None, message["known"]
         if self._checker is None:
             heads = [(layer, head) for layer, head in message["heads"]]
             n_layers = len(self.llama.context.cache.layers)
@@ -166,9 +165,9 @@ class MeasureTrials(ModelWork):
             texts = [text_of(fields) for fields in message["texts"]]
             self._checker = Checker(self.llama, texts, message["sensitivity"], plan, Kept(None, Silent()))
         kept = self._checker.kept
-        kept.values.update(known)
+        kept.values.update(measured)
         self._checker.best(message["method"])
-        return {name: value for name, value in kept.values.items() if name not in known}
+        return {name: value for name, value in kept.values.items() if name not in measured}
 
 
 def text_as_json(text: RecallText) -> dict[str, Any]:
@@ -177,6 +176,6 @@ def text_as_json(text: RecallText) -> dict[str, Any]:
 
 
 def text_of(fields: Mapping[str, Any]) -> RecallText:
-    """Return the text that `text_as_json` has written."""
+    """Return the text of `text_as_json`'s fields."""
     places = {name: np.array(fields[name], np.int64) for name in ("recalled", "sources")}
     return RecallText(**{**fields, **places})

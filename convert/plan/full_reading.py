@@ -1,4 +1,4 @@
-"""Read a text with full attention, to compare with what a model makes of it when it sees less."""
+"""Read a text with full attention, to compare with what the model predicts when it sees less."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .recall_texts import RecallText
 
 @dataclass(frozen=True)
 class Reading:
-    """A text as the model reads it with full attention.
+    """A model's reading of a text with full attention.
 
     Parameters
     ----------
     rows : list of (float16 array, float16 array)
         Keys and values of each layer, for the first part of the text.
     hidden : float32 array, shape (n, n_embd)
-        Hidden states that the recalled tokens are predicted from.
+        Hidden states that predict the recalled tokens.
     right : uint8 array, shape (n,)
         1 for each recalled token that the model predicts.
     similarity : float64 array, shape (n_layers,) or (0,)
@@ -37,12 +37,12 @@ class Reading:
 
 
 def read_text(llama: Llama, text: RecallText, task: str, progress: Progress) -> dict[str, np.ndarray]:
-    """Read a text.
+    """Read a text with full attention.
 
     Parameters
     ----------
     llama : Llama
-        The model. Its cache has the first part of the text afterwards.
+        The model. Its cache holds the first part of the text afterwards.
 
     Returns
     -------

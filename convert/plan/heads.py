@@ -1,8 +1,8 @@
 """Find the KV heads that must see everything, by greedy elimination of the others.
 
 DuoAttention (Xiao et al. 2024, section 2.2) finds retrieval heads by gradients through a model that blends full and
-streaming attention. Here heads are made to stream from the first token of a text on, as they do in use, and the model's
-loss on the tokens that it recalls is measured. This takes forward passes only.
+streaming attention. This module needs forward passes only: it makes heads stream from a text's first token on, as in
+use, and measures the model's loss on the tokens that it recalls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HIDDEN, LOGITS = "result_norm", "result_output"
 
 @dataclass(frozen=True)
 class Elimination:
-    """A head that was made to stream for good.
+    """A head that was made to stream permanently.
 
     Parameters
     ----------
@@ -51,11 +51,6 @@ def round_sizes(n_heads: int, rounds: int) -> list[int]:
 
     The number shrinks by the same factor in each round. Each round eliminates at least one head, and the last round all
     remaining ones.
-
-    Returns
-    -------
-    list of int
-        Number of heads before each round.
     """
     sizes = [n_heads]
     for i in range(1, rounds):
@@ -69,7 +64,7 @@ def round_sizes(n_heads: int, rounds: int) -> list[int]:
 def eliminate(
     heads: Sequence[Head], rounds: int, measure: Callable[[int, list[Head], list[Head]], Sequence[float]]
 ) -> list[Elimination]:
-    """Make heads stream for good, those first with which the loss is least.
+    """Make heads stream permanently, in the order of the least loss.
 
     Parameters
     ----------
@@ -77,7 +72,7 @@ def eliminate(
         Heads that see everything.
     measure : callable
         Takes the number of the round, the heads that stream already, and candidates. Returns for each candidate the
-        loss when it streams as well.
+        loss when it streams too.
 
     Returns
     -------
@@ -88,7 +83,7 @@ def eliminate(
     left = list(heads)
     sizes = round_sizes(len(heads), rounds)
     for number, n_next in enumerate([*sizes[1:], 0]):
-        losses = measure(number, [each.head for each in eliminated], left)
+        losses = measure(number, [elimination.head for elimination in eliminated], left)
         order = sorted(zip(losses, left, strict=True))
         eliminated += [Elimination(head, number, loss) for loss, head in order[: len(left) - n_next]]
         left = sorted(head for _, head in order[len(left) - n_next :])
@@ -97,7 +92,7 @@ def eliminate(
 
 @contextmanager
 def streaming(cache: KVCache, heads: Collection[Head], n_sinks: int, n_recent: int) -> Iterator[None]:
-    """Have some heads see sinks and recent rows only. They keep everything, and see it again afterwards."""
+    """Make some heads see only sinks and recent rows, temporarily: they keep all rows."""
     method = Streaming(sinks=n_sinks, recent=n_recent, positions="sequence")
     with cache.attending_by(method, [int(cache.first_heads[layer]) + head for layer, head in heads]):
         yield
@@ -116,13 +111,13 @@ def evaluate(
     Parameters
     ----------
     outputs : bool array, shape (n_tokens,)
-        For which tokens the last layer computes hidden states.
+        The tokens for which the last layer computes hidden states.
     wants : callable
         Takes the name of a tensor and returns whether to observe it.
     take : callable
-        Takes the name and the values of a tensor, and returns whether to compute the rest of the graph.
+        Takes the name and values of a tensor, and returns whether to compute the rest of the graph.
     advance : callable, optional
-        Receives the number of tokens of each batch that was run.
+        Receives the number of tokens of each batch after it has run.
     """
     context, done = llama.context, 0
     while done < len(tokens):
@@ -151,8 +146,8 @@ def recall(llama: Llama, text: RecallText, logits: bool = False) -> dict[str, np
     Returns
     -------
     dict
-        As HIDDEN, the hidden states that the recalled tokens are predicted from: float32, shape (n, n_embd). As LOGITS,
-        their logits: float32, shape (n, n_vocab).
+        As HIDDEN, the hidden states that predict the recalled tokens: float32, shape (n, n_embd). As LOGITS, their
+        logits: float32, shape (n, n_vocab).
     """
     outputs = np.zeros(len(text.tokens) - text.n_read, bool)
     outputs[text.recalled - 1 - text.n_read] = True
@@ -174,12 +169,7 @@ def streaming_loss(llama: Llama, text: RecallText, heads: Collection[Head], n_si
     Parameters
     ----------
     llama : Llama
-        The model, which attends densely. It forgets what it holds.
-
-    Returns
-    -------
-    float
-        The mean cross-entropy of the recalled tokens.
+        The model, which attends densely. It forgets its sequence.
     """
     llama.reset()
     with streaming(llama.context.cache, heads, n_sinks, n_recent):
@@ -189,25 +179,11 @@ def streaming_loss(llama: Llama, text: RecallText, heads: Collection[Head], n_si
 
 
 def change(hidden: np.ndarray, full: np.ndarray) -> float:
-    """Compute the mean squared change of hidden states.
-
-    Parameters
-    ----------
-    hidden, full : float32 arrays, shape (n, n_embd)
-        Hidden states with some heads streaming, and with full attention.
-    """
+    """Compute the mean squared change of hidden states from those with full attention, shape (n, n_embd) f32."""
     return float(np.square(hidden.astype(np.float64) - full).mean())
 
 
 def cross_entropy(logits: np.ndarray, tokens: np.ndarray) -> float:
-    """Compute the mean cross-entropy of tokens, in nats.
-
-    Parameters
-    ----------
-    logits : float32 array, shape (n, n_vocab)
-        What the model predicts each token with.
-    tokens : int array, shape (n,)
-        The tokens.
-    """
+    """Compute the mean cross-entropy of tokens, (n,), under logits, (n, n_vocab) f32; in nats."""
     pairs = zip(logits.astype(np.float64), tokens, strict=True)
-    return float(np.mean([np.logaddexp.reduce(own) - own[token] for own, token in pairs]))
+    return float(np.mean([np.logaddexp.reduce(row) - row[token] for row, token in pairs]))

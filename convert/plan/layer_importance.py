@@ -1,27 +1,27 @@
-"""Rank layers by how much their attention changes the residual stream, and share a budget among them.
+"""Rank layers by how much their attention changes the residual stream, and group them by it.
 
 SqueezeAttention (Wang et al. 2024, algorithm 1) computes the cosine similarity of the residual stream before and after
-each layer's attention, puts the layers into three groups by K-means, and gives less budget to the group that attention
-changes least.
+each layer's attention, puts the layers into three groups by K-means, and takes budget from the group with the least
+change.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-#: How llama.cpp's graphs name the residual stream: the embeddings, after a layer, and after a layer's attention.
+#: llama.cpp's names of the residual stream: the embeddings, after a layer, and after a layer's attention.
 _EMBEDDED, _LAYER = "embd", "l_out"
 _ATTENDED = ("ffn_inp", "sa_out")
 
-#: The groups of layers, the most important one first.
+#: The groups of layers, most important first.
 GROUP_NAMES = ("most important", "less important", "least important")
 
 
 class ResidualChange:
     """Compare the residual stream before and after each attention, while a graph is computed.
 
-    The arguments of `Context.observed` are `wants` and, wrapped, `take`. The cosine is the same for models that scale
-    their embeddings.
+    `wants` and, wrapped, `take` are the arguments of `Context.observed`. The cosine does not depend on whether a model
+    scales its embeddings.
     """
 
     def __init__(self, n_layers: int) -> None:
@@ -31,17 +31,11 @@ class ResidualChange:
         self._sums, self._counts = np.zeros(n_layers), np.zeros(n_layers)
 
     def wants(self, name: str) -> bool:
-        """Return whether a tensor is compared."""
+        """Return whether a tensor takes part in the comparison."""
         return name in self._layer_of or name in self._before_name
 
     def take(self, name: str, values: np.ndarray) -> None:
-        """Add a tensor that is compared.
-
-        Parameters
-        ----------
-        values : float32 array, shape (n_tokens, n_embd)
-            Its content.
-        """
+        """Add a tensor, (n_tokens, n_embd) f32, that takes part in the comparison."""
         layer = self._layer_of.get(name)
         if layer is None:
             self._before = {name: values}
@@ -59,17 +53,7 @@ class ResidualChange:
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Compute the cosine similarity of each row of two arrays.
-
-    Parameters
-    ----------
-    a, b : float arrays, shape (n_rows, n)
-        Rows to compare.
-
-    Returns
-    -------
-    float64 array, shape (n_rows,)
-    """
+    """Compute the cosine similarity, (n_rows,) f64, of the rows of two arrays of shape (n_rows, n)."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     similarity: np.ndarray = (a * b).sum(axis=1) / np.maximum(lengths, 1e-30)

@@ -1,4 +1,4 @@
-"""Write what was measured as a plan file. `runtime/store/plan.py` reads it, and docs/plans.md describes it."""
+"""Write measurements as a plan file. `runtime/store/plan.py` reads it, and docs/plans.md describes it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .heads import Elimination
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of a model.
+    """The measurements of a model.
 
     Parameters
     ----------
     settings : dict
-        Settings of the profile and the texts; a plan with the same ones is not measured again.
+        Settings of the profile and the texts; a plan with equal settings is not measured again.
     slides : sequence of bool
         Whether the window of each cached layer slides.
     similarity : sequence of float, optional
@@ -72,9 +72,9 @@ def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
         "heads": {
             "n_sinks": measured.n_sinks,
             "n_recent": measured.n_recent,
-            "elimination": [list(each.head) for each in measured.eliminated],
-            "round": [each.round for each in measured.eliminated],
-            "loss": [float(f"{each.loss:.6g}") for each in measured.eliminated],
+            "elimination": [list(step.head) for step in measured.eliminated],
+            "round": [step.round for step in measured.eliminated],
+            "loss": [float(f"{step.loss:.6g}") for step in measured.eliminated],
         },
         "measured_with": measured.settings,
         "task": measured.task,
@@ -85,7 +85,7 @@ def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
 
 
 def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Read the plan that is there, if it was measured on this model with these settings."""
+    """Read the existing plan, if this model was measured with these settings."""
     try:
         plan: dict[str, Any] = json.loads(library.plan_path.read_text("utf-8"))
         same = plan["model"]["sha256"] == library.model_hash and plan["format_version"] == PLAN_VERSION
@@ -95,13 +95,7 @@ def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] 
 
 
 def write_plan(library: Library, plan: dict[str, Any]) -> None:
-    """Write a plan file that people can read and edit: each list of numbers is on one line.
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be written.
-    """
+    """Write a plan file that people can read and edit: each list of numbers is on one line."""
     text = json.dumps(plan, indent=1)
     text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
     write_bytes(library.plan_path, (text + "\n").encode())

@@ -1,9 +1,9 @@
 """Measure which layers and heads of a model matter, and write its plan.
 
-Measurements are kept in a folder as they are completed, so that an interrupted profile continues: each text as the
-model reads it (`TASK-NNN.safetensors`: keys, values and the hidden states under full attention), the loss as each head
-streams (`losses.json`), the change that each layer makes (`layers.json`), and checks of the layers' budgets
-(`checks.json`). The folder's name identifies model and settings. The finished plan replaces the folder.
+Measurements are written as they are completed, so that an interrupted profile resumes: the model's reading of each text
+(`TASK-NNN.safetensors`: keys, values and hidden states with full attention), the loss as each head streams
+(`losses.json`), the change by each layer (`layers.json`), and checks of the layers' budgets (`checks.json`). The
+folder's name identifies model and settings. The finished plan replaces the folder.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_tex
 if TYPE_CHECKING:
     from .cluster_trials import TrialWorkers
 
-#: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text.
+#: A model that recalls a smaller share of the passkeys' tokens is measured on repeated text instead.
 LEAST_ACCURACY = 0.5
 
-#: Streaming heads see so many times the recent tokens that they were found with. Texts are longer in use.
+#: In use, streaming heads see this many times the recent tokens of the profile, because texts are longer.
 RECENT = 2
 
-#: The name of the text that continues as it began, beside PASSKEYS and REPETITION.
+#: The name of the text of continuous prose, beside PASSKEYS and REPETITION.
 PROSE = "prose"
 
 
 @dataclass(frozen=True)
 class ProfileSettings:
-    """What the measurements depend on.
+    """Settings of the measurements.
 
     Parameters
     ----------
     tokens : int
         Tokens of a text.
     rounds : int
-        Rounds of elimination, each on one of the texts in turn. More rounds take longer and are more exact.
+        Rounds of elimination, each on the next of the texts. More rounds take longer and are more exact.
     sinks, recent : int
         First and newest rows that a streaming head sees.
     """
@@ -81,7 +81,7 @@ class ProfileSettings:
 
     @property
     def recent_in_use(self) -> int:
-        """Return the newest rows that a streaming head sees in use."""
+        """Return the number of newest rows that a streaming head sees in use."""
         return RECENT * self.recent
 
     def fitted(self, n_ctx: int) -> ProfileSettings:
@@ -90,7 +90,7 @@ class ProfileSettings:
         Raises
         ------
         OctavoError
-            If a streaming head would see more than half of a text, and so miss too little of it.
+            A streaming head would see more than half of a text, and so miss too little of it.
         """
         fitted = replace(self, tokens=min(self.tokens, n_ctx))
         least = 2 * (self.sinks + self.recent)
@@ -103,19 +103,19 @@ class ProfileSettings:
 
 
 class Profiler:
-    """Measure one model, from where an earlier profile stopped.
+    """Measure one model, resuming an earlier profile.
 
     Parameters
     ----------
     llama : Llama
         The model, with dense attention and float16 keys and values.
     settings : ProfileSettings
-        What to measure with. Texts are shortened to the model's context.
+        Its texts are shortened to the model's context.
 
     Raises
     ------
     OctavoError
-        If the texts are too short for the settings.
+        The texts are too short for the settings.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Profiler:
 
     @cached_property
     def measured_with(self) -> dict[str, Any]:
-        """Settings and texts, as the plan names them."""
+        """Settings and texts, as recorded in the plan."""
         path = SHIPPED_NOVEL
         return {**asdict(self.settings), "novel": {"name": path.name, "sha256": sha256_of(path)}}
 
@@ -153,12 +153,12 @@ class Profiler:
         Parameters
         ----------
         workers : TrialWorkers, optional
-            What tries heads, layers and budgets in place of this process, which always reads the texts.
+            Try heads, layers and budgets instead of this process, which always reads the texts.
 
         Raises
         ------
         OctavoError
-            If a file cannot be written, or the texts do not fit in memory.
+            A file cannot be written, or the texts do not fit in memory.
         """
         self.library.make_folder()
         with disk_errors(self.folder):
@@ -177,7 +177,7 @@ class Profiler:
         return plan
 
     def _read(self) -> tuple[str, list[Reading], float]:
-        """Read the texts: with passkeys, if the model recalls those of the first text. Also return how well it does."""
+        """Read the texts: with passkeys, if the model recalls those of the first text. Also return its accuracy."""
         first = self._reading(PASSKEYS, 0)
         accuracy = float(first.right.mean())
         task = PASSKEYS if accuracy >= LEAST_ACCURACY else REPETITION
@@ -190,19 +190,19 @@ class Profiler:
         return task, readings, accuracy
 
     def _reading(self, task: str, number: int, text: RecallText | None = None) -> Reading:
-        """Read one text, or open what an earlier profile read of it."""
+        """Read one text, or open an earlier profile's reading."""
         text = text or recall_text(task, self.novel, self.settings.tokens, self.settings.seed + number)
         path = self.folder / f"{task}-{number:03d}.safetensors"
         try:
             arrays = map_arrays(path, checked=True)
-        except DamagedError:  # or not there yet
+        except DamagedError:  # or the file does not exist yet
             write_arrays(path, read_text(self.llama, text, f"Reading text {number + 1} ({task})", self.progress))
             arrays = map_arrays(path)
         rows = [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(len(self.llama.context.cache.layers))]
         return Reading(text, rows, arrays["hidden"], arrays["right"], arrays["similarity"])
 
     def _eliminate(self, readings: list[Reading], workers: TrialWorkers | None) -> list[Elimination]:
-        """Eliminate heads by the loss with which the model recalls as they stream, in each round another text."""
+        """Eliminate heads by the loss of recall as they stream; each round takes another text."""
         heads = full_heads(self.llama.context.cache)
         kept = Kept(self.folder / "losses.json", self.progress)
         n_trials = sum(round_sizes(len(heads), self.settings.rounds))
@@ -222,27 +222,27 @@ class Profiler:
         return eliminate(heads, self.settings.rounds, measure)
 
     def _weigh_layers(self, readings: list[Reading], workers: TrialWorkers | None) -> list[float | None]:
-        """Measure each layer's share of the change that all layers make alone, on repeated text and on prose."""
+        """Measure each layer's share of the sum of all layers' changes, on repeated text and on prose."""
         layers = self.llama.context.cache.layers
-        own = [i for i, layer in enumerate(layers) if not layer.window]
+        numbers = [i for i, layer in enumerate(layers) if not layer.window]
         prose = prose_text(self.novel, self.settings.tokens, self.settings.seed)
         texts = {"repeated": readings[0], PROSE: self._reading(PROSE, 0, prose)}
         kept = Kept(self.folder / "layers.json", self.progress)
-        names = {task: [f"{task}, layer {i}" for i in own] for task in texts}
+        names = {task: [f"{task}, layer {i}" for i in numbers] for task in texts}
         n_known = sum(kept.count(of_task) for of_task in names.values())
-        self.progress.start("Weighing layers", 2 * len(own), "trials", n_known)
-        shares = np.zeros(len(own))
+        self.progress.start("Weighing layers", 2 * len(numbers), "trials", n_known)
+        shares = np.zeros(len(numbers))
         for task, reading in texts.items():
             if workers:
-                workers.measure_layers(reading.text, dict(zip(names[task], own, strict=True)), kept)
-            if kept.count(names[task]) < len(own):
+                workers.measure_layers(reading.text, dict(zip(names[task], numbers, strict=True)), kept)
+            if kept.count(names[task]) < len(numbers):
                 self._load(reading)
             changes = [
                 kept.get(name, partial(layer_change, self.llama, reading.text, reading.hidden, i))
-                for name, i in zip(names[task], own, strict=True)
+                for name, i in zip(names[task], numbers, strict=True)
             ]
             shares += np.array(changes) / max(sum(changes), 1e-30) / len(texts)
-        found = dict(zip(own, shares.tolist(), strict=True))
+        found = dict(zip(numbers, shares.tolist(), strict=True))
         return [found.get(i) for i in range(len(layers))]
 
     def _check_budgets(
@@ -252,11 +252,11 @@ class Profiler:
         eliminated: list[Elimination],
         workers: TrialWorkers | None,
     ) -> dict[str, list[Check]]:
-        """Check on other texts, for each method, whether budgets by sensitivity are better than equal ones."""
+        """Check for each method, on other texts, whether budgets by sensitivity beat equal ones."""
         layers, seed, n_tokens = self.llama.context.cache.layers, self.settings.seed, self.settings.tokens
         other = seed + self.settings.texts
         texts = [recall_text(task, self.novel, n_tokens, other), prose_text(self.novel, n_tokens, other)]
-        heads = tuple(each.head for each in eliminated)
+        heads = tuple(elimination.head for elimination in eliminated)
         plan = plan_of_heads(heads, self.settings.sinks, self.settings.recent, len(layers))
         kept, methods = Kept(self.folder / "checks.json", Silent()), methods_with_layer_budgets()
         self.progress.start("Checking budgets", len(methods), "methods")
@@ -317,19 +317,19 @@ def profile(
     notice: Callable[[str], None],
     workers: AbstractContextManager[TrialWorkers] | None = None,
 ) -> dict[str, Any]:
-    """Return the plan of a model: the one that is there if it was measured with these settings, or a new one.
+    """Return a model's plan: the existing one if it was measured with these settings, or a new one.
 
     Parameters
     ----------
     llama : Llama
         The model, with dense attention and float16 keys and values.
     workers : context manager, optional
-        Connects to the workers of a cluster (`trial_workers`), if a new one is measured on them.
+        Connects to the workers of a cluster (`trial_workers`), if a new plan is measured on them.
 
     Raises
     ------
     OctavoError
-        If the texts are too short for the settings, a file cannot be written, the texts do not fit in memory, or the
+        The texts are too short for the settings, a file cannot be written, the texts do not fit in memory, or the
         cluster cannot be used.
     """
     profiler = Profiler(llama, library, settings, progress, notice)

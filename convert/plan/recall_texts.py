@@ -1,7 +1,7 @@
 """Make texts whose end repeats earlier parts, to find the heads that retrieve.
 
-A text has two parts. The second part repeats some of the first. Retrieval heads are those without which a model
-predicts the second part differently. DuoAttention (Xiao et al. 2024, section 2.2) hides passkeys in this way.
+A text has two parts; the second repeats some of the first. Retrieval heads are those without which a model predicts the
+second part differently. DuoAttention (Xiao et al. 2024, section 2.2) hides passkeys in this way.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 
 from ...errors import OctavoError
 
-#: The tasks: passkeys that are hidden and recalled, and passages that are repeated.
+#: The tasks: recall hidden passkeys, or repeat passages.
 PASSKEYS, REPETITION = "passkeys", "repetition"
 
 _PEOPLE = ("Marta", "Quentin", "Oswald", "Priya", "Hilda", "Tobias", "Ingrid", "Rafael", "Noor", "Barnaby")
 
-#: A passkey is hidden and recalled in the same words: small models find it by them, and few by a question. They tell
-#: people apart, but not the first passkey from the second: so passkeys belong to people here.
+#: A passkey is recalled in the words that it was hidden in: small models find it by them, and few by a question. Models
+#: tell people apart, but not the first passkey from the second, so each passkey belongs to a person.
 _NAMED = "The pass key of {person} is"
 _BORDER = "\n\n"
 
@@ -39,14 +39,14 @@ _PASSAGES, _PASSAGE, _CUE = 4, 128, 16
 
 @dataclass(frozen=True)
 class RecallText:
-    """Tokens, of which the last ones repeat earlier ones.
+    """Tokens, of which the last repeat earlier ones.
 
     Parameters
     ----------
     n_read : int
         Tokens of the first part.
     recalled : int64 array, shape (n,)
-        Positions of the tokens in the second part that can be known from the first.
+        Positions of the tokens in the second part that follow from the first.
     sources : int64 array, shape (n,)
         Positions of the tokens that they repeat.
     n_words : int
@@ -88,20 +88,11 @@ class Haystack:
         return [self.llama.token_bos()] if self.llama._model.add_bos_token() else []
 
     def tokens(self, n_tokens: int, rng: np.random.Generator) -> list[int]:
-        """Take consecutive tokens, from the beginning of a random paragraph on.
-
-        After the end of the text follows its beginning.
-        """
+        """Take consecutive tokens, from the start of a random paragraph on. The text's end continues at its start."""
         return [token for paragraph in self.passage(n_tokens, rng) for token in paragraph]
 
     def passage(self, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
-        """Take consecutive tokens as `tokens` does, paragraph by paragraph.
-
-        Returns
-        -------
-        list of list of int
-            Tokens of each paragraph; the last one is cut.
-        """
+        """Take consecutive tokens as `tokens` does, one list for each paragraph; the last one is cut."""
         number = int(rng.integers(len(self.paragraphs)))
         paragraphs: list[list[int]] = []
         while n_tokens > 0:
@@ -144,7 +135,7 @@ def recall_text(task: str, haystack: Haystack, n_tokens: int, seed: int) -> Reca
     Raises
     ------
     OctavoError
-        If passkeys do not fit in so few tokens.
+        Passkeys do not fit in so few tokens.
     """
     rng = np.random.default_rng(seed)
     if task == REPETITION:
@@ -157,12 +148,12 @@ def passkey_text(
 ) -> RecallText:
     """Hide ten passkeys at random depths of a text, and repeat them in order at its end.
 
-    No word occurs twice in the passkeys. They are shortened if they leave too little room for the text around them.
+    No word occurs twice in the passkeys. They are shortened if they leave too little room for the surrounding text.
 
     Raises
     ------
     OctavoError
-        If even passkeys of one word leave too little room.
+        Even passkeys of one word leave too little room.
     """
     drawn = rng.choice(np.array(words), (len(_PEOPLE), n_words), replace=False)
     border, head = haystack.pieces(_BORDER), haystack.head()
@@ -195,10 +186,7 @@ def passkey_text(
 
 
 def repetition_text(haystack: Haystack, n_tokens: int, rng: np.random.Generator) -> RecallText:
-    """Repeat passages of a text at its end.
-
-    The first tokens of a passage identify it, and do not count as recalled.
-    """
+    """Repeat passages of a text at its end. The first tokens of a passage identify it, and do not count as recalled."""
     length = min(_PASSAGE, n_tokens // (3 * _PASSAGES))
     cue, head = min(_CUE, length // 2), haystack.head()
     n_read = n_tokens - _PASSAGES * length
