@@ -1,4 +1,4 @@
-"""Which caches a model's attentions need, and which methods can serve them."""
+"""List the caches that a model's attentions need, and check which methods can serve them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..methods.method import Assignment
 
 
 def check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
-    """Refuse methods that turn queries as octavo does not know, and those that read keys otherwise than they are."""
+    """Refuse methods that rotate queries by a RoPE unknown to octavo, or that read keys in another format."""
     for method in (assignment.method for assignment in assignments):
         if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
             raise OctavoError(
@@ -27,7 +27,7 @@ def check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLayer
 
 
 def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
-    """Return the caches of a model's attentions, without those that read another's."""
+    """Return the caches of a model's attentions, each once: some attentions read another's."""
     return [
         CacheLayer(
             node.n_kv_head,

@@ -1,4 +1,4 @@
-"""Memory of a cache: that of a device, which reads it where it is, or plain memory."""
+"""Allocate memory for a cache: on a device, which reads it in place, or plain memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 
-#: Bytes of a huge page of most systems, of a slab, and of what is cut from slabs at most.
+#: Bytes of a huge page on most systems, of a slab, and of the largest piece that is cut from slabs.
 _HUGE_PAGE, _SLAB_BYTES, _LARGEST_PIECE = 2 << 20, 8 << 20, 1 << 20
 
 
@@ -20,13 +20,13 @@ class Memory(Protocol):
 
     @property
     def is_common(self) -> bool:
-        """Return whether what another memory of the device allocated is reached as well."""
+        """Return whether this memory can reach what another memory of the device allocated."""
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """Return n_bytes uint8, uninitialised. They are free when no view of them is left."""
+        """Allocate n_bytes uint8, uninitialised. They are freed with their last view."""
 
     def share(self, array: np.ndarray) -> np.ndarray:
-        """Return the same numbers, read-only, where the device reads them: the array itself if it can be.
+        """Return the array, read-only, where the device reads it: the array itself if possible, else a copy.
 
         Raises
         ------
@@ -35,14 +35,14 @@ class Memory(Protocol):
         """
 
     def release(self) -> None:
-        """Take note that what was shared is not needed any more."""
+        """Release arrays that were shared."""
 
 
 class _Slab:
     """Memory that pieces of one size are cut from, so large that the system backs it by huge pages.
 
-    A step reads rows all over the cache. With small pages it waits for the addresses of these, too. Pieces in use hold
-    the slab, and nothing else does.
+    A step reads rows all over the cache; with small pages it would also wait for address translation. Only pieces in
+    use hold the slab.
     """
 
     def __init__(self, piece_bytes: int) -> None:
@@ -56,7 +56,7 @@ class _Slab:
         return not self._free
 
     def cut(self, n_bytes: int) -> np.ndarray:
-        """Return n_bytes of a piece, which is free again when no view of them is left."""
+        """Cut n_bytes from a piece, which returns to the slab with their last view."""
         place = self._free.pop()
         piece = (ctypes.c_uint8 * n_bytes).from_buffer(self._room.data, place)
         weakref.finalize(piece, self._put_back, place).atexit = False
@@ -67,7 +67,7 @@ class _Slab:
 
 
 class CpuMemory:
-    """Plain memory. What is small is cut from slabs."""
+    """Plain memory. Small arrays are cut from slabs."""
 
     is_common = True
 
@@ -75,7 +75,7 @@ class CpuMemory:
         self._slabs: defaultdict[int, weakref.WeakSet[_Slab]] = defaultdict(weakref.WeakSet)
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """Return n_bytes uint8, uninitialised. They begin on a cache line."""
+        """Allocate n_bytes uint8, uninitialised, from a cache line on."""
         piece_bytes = -(-n_bytes // CACHE_LINE) * CACHE_LINE
         if not 0 < piece_bytes <= _LARGEST_PIECE:
             room = np.empty(n_bytes + CACHE_LINE - 1, np.uint8)
@@ -89,4 +89,4 @@ class CpuMemory:
         return array
 
     def release(self) -> None:
-        """Do nothing: nothing was taken."""
+        """Do nothing: nothing was allocated to share."""

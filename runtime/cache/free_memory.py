@@ -1,4 +1,4 @@
-"""How much memory is left: of the machine, of a container's limit (cgroups), and of `ulimit -v`."""
+"""Measure the memory that is left: of the machine, of a container's limit (cgroups), and of `ulimit -v`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import psutil
 
 from ...errors import OctavoError
 
-#: Bytes of memory to leave to everything else before a long work, and in the midst of it.
+#: Bytes of memory to leave to everything else: before a long task, and in the middle of it.
 SPARE_BYTES, LEAST_SPARE_BYTES = 256 << 20, 64 << 20
 
-#: What loading a model takes besides the model: llama.cpp's buffers, libraries, and the address space of threads.
+#: Memory of loading a model besides the model: llama.cpp's buffers, libraries, and the address space of threads.
 _LOADING = 512 << 20
 
-#: Of `check_free`: nothing else is needed.
+#: The default of `check_free`: nothing else needs memory.
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
-#: Where Linux shows control groups, and for each version where memory is: the file system, the limit, what is used, and
-#: which entries of the statistics are pages of files that the system takes back.
+#: Control groups on Linux, by version: the file system, the files of limit and usage, and the entries of the statistics
+#: that count reclaimable file pages.
 _CGROUPS = Path("/sys/fs/cgroup")
 _V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
 _V2 = ("", "memory.max", "memory.current", ("inactive_file", "active_file"))
@@ -36,7 +36,7 @@ class FreeMemory:
     Parameters
     ----------
     where : str
-        The end of a sentence: "are free", or "are left of ..." what limits it.
+        The end of a sentence: "are free", or "are left of ..." and the limit.
     """
 
     n_bytes: int
@@ -44,18 +44,18 @@ class FreeMemory:
 
 
 def free_memory() -> FreeMemory:
-    """Return what is left where least is left."""
+    """Return the tightest of all limits on memory."""
     found = [FreeMemory(int(psutil.virtual_memory().available), "are free"), *_of_cgroups(), *_of_ulimit()]
     return min(found, key=lambda free: free.n_bytes)
 
 
 def limited_memory() -> FreeMemory | None:
-    """Return what is left of the limits that are set for this process; None if there are none."""
+    """Return the memory left under this process's own limits; None without limits."""
     return min([*_of_cgroups(), *_of_ulimit()], key=lambda free: free.n_bytes, default=None)
 
 
 def check_limits(model: str, n_bytes: int) -> None:
-    """Check that a model can be loaded within the limits of this process. One that is larger than memory can be mapped.
+    """Check that this process's limits let it load a model, which may be larger than memory: it can be mapped.
 
     Raises
     ------
@@ -71,16 +71,16 @@ def check_limits(model: str, n_bytes: int) -> None:
 
 
 def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spare: int = SPARE_BYTES) -> None:
-    """Check that memory suffices for something, and for what comes with it.
+    """Check that memory suffices for something, and for everything that comes with it.
 
     Parameters
     ----------
     what : str
-        What the message calls it, and begins with.
+        Its name in the message, which begins with it.
     others : mapping of str to int
-        What else takes memory then, and how many bytes.
+        What else needs memory then, in bytes.
     spare : int
-        What is to be left besides.
+        Bytes to leave free.
 
     Raises
     ------
@@ -97,18 +97,18 @@ def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spa
 
 
 def private_bytes() -> int:
-    """Return the memory of this process that belongs to no file."""
+    """Return the bytes of this process's memory that no file backs."""
     used = psutil.Process().memory_info()
     return int(used.rss - getattr(used, "shared", 0))
 
 
 def _gib(n_bytes: float) -> str:
-    """Return a size for a message."""
+    """Format a size for a message."""
     return f"{n_bytes / 2**30:.2f} GiB"
 
 
 def _of_ulimit() -> Iterator[FreeMemory]:
-    """Yield what is left of the address space, if it is limited."""
+    """Yield the address space that is left, if it is limited."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -117,7 +117,7 @@ def _of_ulimit() -> Iterator[FreeMemory]:
 
 
 def _of_cgroups() -> Iterator[FreeMemory]:
-    """Yield what is left of the limits of the control groups that this process is in."""
+    """Yield the memory left under the limits of this process's control groups."""
     if not sys.platform.startswith("linux"):
         return
     with suppress(OSError, ValueError):
@@ -129,7 +129,7 @@ def _of_cgroups() -> Iterator[FreeMemory]:
 
 
 def _of_cgroup(own: Path, mount: str, limit: str, usage: str, of_files: tuple[str, ...]) -> Iterator[FreeMemory]:
-    """Yield what is left of the limits of a control group and of those around it, where they can be read."""
+    """Yield the memory left under the limits of a control group and its parents, if they can be read."""
     root = _CGROUPS / mount
     for group in [root / own, *(root / parent for parent in own.parents)]:
         with suppress(OSError, ValueError):
@@ -137,5 +137,5 @@ def _of_cgroup(own: Path, mount: str, limit: str, usage: str, of_files: tuple[st
             statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
             taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
             left = most - int((group / usage).read_text()) + taken_back
-            if most < 1 << 60:  # more is version 1's word for no limit
+            if most < 1 << 60:  # larger numbers mean no limit in version 1
                 yield FreeMemory(max(left, 0), "are left of this container's limit")

@@ -1,4 +1,4 @@
-"""The records of a cache's heads, and the methods that serve them."""
+"""Keep the records of a cache's heads, and the methods that serve them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Keeps, Method
 
-#: Fields of HEAD that follow from a head's layer and its method, whatever is stored.
+#: Fields of HEAD that depend on a head's layer and its method only.
 OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "estimate", "state", "window", "softcap")
 
 
 class HeadTable:
-    """Records of all KV heads, layer by layer, and of which method serves which.
+    """Records of all KV heads, layer by layer, and the method that serves each head.
 
     Parameters
     ----------
@@ -35,20 +35,18 @@ class HeadTable:
         Number of each layer's first head.
     tables : int64 array, shape (n_heads, n)
         Addresses of each head's chunks.
-    assignments : list of Assignment
-        Which methods serve which heads.
     served : list of Served
-        The methods with their heads. Where two serve a head, the later one counts.
+        The methods with their heads. If two serve a head, the later one counts.
     generation : int
-        Goes up when methods serve other heads.
+        Increases when methods serve other heads.
     evicts : bool
         Whether any method forgets rows.
     cuts : bool
         Whether a token may see less alone than in a batch.
     batch_end : int
-        Batches end at multiples of so many tokens; 0 if they may end anywhere.
+        Batches end at multiples of this number of tokens; 0 if they may end anywhere.
     rolls : bool
-        Whether no token sees anything farther away than what is kept, so that the sequence may be of any length.
+        Whether all tokens see only rows that are kept near them, so that the sequence may have any length.
     """
 
     def __init__(self, layers: list[CacheLayer], n_ctx: int) -> None:
@@ -64,7 +62,7 @@ class HeadTable:
         self._unconnected: list[tuple[Hooks, Shape, list[int]]] = []
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
-        """Have these methods serve the heads, each of which is in one assignment. Clears all records."""
+        """Assign methods to the heads, one to each head. Clear all records."""
         self.assignments, self._unconnected = list(assignments), []
         self.heads[:] = 0
         for name in ("window", "softcap"):
@@ -76,19 +74,19 @@ class HeadTable:
         self.batch_end = max(a.method.batch_end for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
         near = self._slides.copy()
-        for each in self.served:
-            near[each.heads.numbers] |= each.method.rolls
+        for served in self.served:
+            near[served.heads.numbers] |= served.method.rolls
         self.rolls = bool(near.all()) and all(layer.rope is not None for layer in self.layers)
 
     def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> Served:
-        """Point the records of some heads at a method's hooks, and at a state of their own."""
+        """Point the records of some heads at a method's hooks, and at new state."""
         layers = [self.layers[self._layer_of[number]] for number in numbers]
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
         for shape in set(shapes):
-            own = [number for number, each in zip(numbers, shapes, strict=True) if each == shape]
-            self._unconnected.append((method.hooks, shape, own))
+            alike = [number for number, other in zip(numbers, shapes, strict=True) if other == shape]
+            self._unconnected.append((method.hooks, shape, alike))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
 
@@ -101,13 +99,7 @@ class HeadTable:
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:
-        """Have some heads select by another method for a while. What they store stays as it is.
-
-        Parameters
-        ----------
-        method : Method
-            A method that needs no extras and no document.
-        """
+        """Make some heads select by another method for a while. It must need no extras and no document."""
         self.connect()
         before = {name: self.heads[name].copy() for name in OF_THE_METHOD}
         served = self._serve(method, np.array(numbers, int), np.ones(len(numbers)))
@@ -126,57 +118,57 @@ class HeadTable:
 
     @property
     def assigned(self) -> list[Served]:
-        """Return the methods of the assignments, without one that `attending_by` has in their place for a while."""
+        """Return the methods of the assignments, without a temporary one of `attending_by`."""
         return self.served[: len(self.assignments)]
 
     @property
     def counted(self) -> np.ndarray:
-        """Return which heads' bytes budgets are shares of: those without a sliding window, if there are any."""
+        """Return the heads whose bytes budgets refer to: those without a sliding window, or all if there are none."""
         sees_all: np.ndarray = self.heads["window"] == 0
         return sees_all if sees_all.any() else ~sees_all
 
     @property
     def counted_row_bytes(self) -> int:
-        """Return the bytes that one token takes in these heads."""
+        """Return the bytes of one token in these heads."""
         row_bytes = np.array([2 * layer.shape.row_bytes for layer in self.layers])
         return int(row_bytes[self._layer_of][self.counted].sum())
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes that one token takes in all layers if all of it is kept."""
+        """Return the bytes of one token in all layers, if all rows are kept."""
         return sum(layer.row_bytes for layer in self.layers)
 
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""
         selects = np.zeros(len(self.heads), bool)
-        for each in self.served:
-            selects[each.heads.numbers] |= each.method.selects
+        for served in self.served:
+            selects[served.heads.numbers] |= served.method.selects
         return selects
 
     def has_replaced_rows(self) -> bool:
-        """Return whether a method kept late rows in the place of others."""
-        chosen = [each.heads for each in self.served if each.method.keeps is Keeps.CHOSEN]
+        """Return whether a method has replaced rows by later ones."""
+        chosen = [served.heads for served in self.served if served.method.keeps is Keeps.CHOSEN]
         return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
 
     def layer_heads(self, layer: int) -> np.ndarray:
-        """View the HEAD records of a layer."""
+        """Return a view of a layer's HEAD records."""
         return self._layer_heads[layer]
 
     def seen(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return which heads see a window only, how many rows it has, and how many sinks they see besides it."""
+        """Return which heads see a window only, the window's rows, and the sinks that they see besides."""
         slides, window = self._slides.copy(), self.heads["window"].copy()
         n_sinks = np.zeros(len(self.heads), np.int64)
-        for each in self.assigned:
-            if each.method.keeps is Keeps.RECENT:
-                numbers = each.heads.numbers
-                n_sinks[numbers], window[numbers] = each.method.kept_window(each.heads)
+        for served in self.assigned:
+            if served.method.keeps is Keeps.RECENT:
+                numbers = served.heads.numbers
+                n_sinks[numbers], window[numbers] = served.method.kept_window(served.heads)
                 slides[numbers] = True
         return slides, window, n_sinks
 
     @property
     def max_items(self) -> int:
-        """Return the most items (clusters, pages, rows) that are scored in one head, for what is reserved now."""
-        return max(each.method.n_items(each.heads) for each in self.served)
+        """Return the most items (clusters, pages, rows) that one head scores, for what is reserved now."""
+        return max(served.method.n_items(served.heads) for served in self.served)
 
     @property
     def max_spans(self) -> int:

@@ -1,9 +1,9 @@
-"""The KV cache: a read-only document, if one is attached, and a tail of rows that came after it.
+"""Hold the keys and values of one sequence: a read-only document, if one is attached, and a tail of later rows.
 
-The cache holds one sequence. Each KV head has a tail of its own, in chunks (see cpu_kernels/attend/head.py), and keeps
-of the sequence what its method wants kept (see `Keeps`). The compiled step reads all of it through the HEAD records
-that this class keeps, and the method's own record of each head. The step stores its new rows itself, in room that
-`reserve` made. Afterwards `finish_step` forgets what is not kept.
+Each KV head has its own tail, in chunks (see cpu_kernels/attend/head.py), and keeps the rows that its method needs (see
+`Keeps`). The compiled step reads everything through the HEAD records of this class, and through the method's own state
+of each head. The step stores its new rows itself, in memory that `reserve` allocated. `finish_step` then forgets rows
+that are not kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import Tail, joined_rows
 from .tails import OF_THE_STEP, Checkpoint, Tails
 
-#: Positions beyond the context at which the origin moves on, so that those of any step stay accurate in f32.
+#: Positions beyond the context at which the origin moves, so that angles of any step stay accurate in f32.
 _FARTHEST = 1 << 16
 
 
@@ -42,27 +42,27 @@ class KVCache(Tails):
     n_ctx : int
         Most tokens that a token may see, and most tokens of a step.
     assignments : sequence of Assignment
-        Which methods serve which heads: each head is served by one.
+        The methods and their heads; each head is in one assignment.
     memory : Memory, optional
-        Memory of the device that attends; plain memory by default.
+        Memory of the attending device; plain memory by default.
     """
 
     def __init__(
         self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment], memory: Memory | None = None
     ) -> None:
         super().__init__(layers, n_ctx, memory or CpuMemory())
-        self._n_unfinished = 0  # tokens of a step that is not over
+        self._n_unfinished = 0  # tokens of the current step
         self.arrange(assignments)
 
     def arrange(self, assignments: Sequence[Assignment]) -> None:
-        """Have these methods serve the heads, and start over with nothing."""
+        """Assign methods to the heads, and start with an empty cache."""
         self.serve(assignments)
         tails: dict[int, Tail] = {}
-        for each in self.served:
-            for i, number in enumerate(each.heads.numbers.tolist()):
+        for served in self.served:
+            for i, number in enumerate(served.heads.numbers.tolist()):
                 layer, record = self.layers[self._layer_of[number]], self.heads[number : number + 1]
-                state = each.heads.state[i]
-                tails[number] = Tail(layer, each.method, record, state, self.tables[number], self.memory)
+                state = served.heads.state[i]
+                tails[number] = Tail(layer, served.method, record, state, self.tables[number], self.memory)
         self.tails = [tails[number] for number in range(len(self.heads))]
         self.attach(None)
 
@@ -73,7 +73,7 @@ class KVCache(Tails):
 
     @property
     def n_tokens(self) -> int:
-        """Return the number of tokens that were read, those that are forgotten included."""
+        """Return the number of tokens that were read, including forgotten ones."""
         return self.n_document + self.n_tail
 
     @property
@@ -91,21 +91,22 @@ class KVCache(Tails):
         return least_share(self.assigned, n_tokens, self.document)
 
     def shortfall(self, n_tokens: int) -> str:
-        """Return a sentence about a budget that is smaller than that; "" if it is not."""
+        """Return a warning about a budget below that share; "" without such a budget."""
         return shortfall(self.assigned, n_tokens, self.document)
 
     def check_memory(self, n_tail: int, others: Mapping[str, int] = NOTHING) -> None:
-        """Check that a tail of n_tail rows that are all kept fits in memory.
+        """Check that memory can hold a tail of n_tail rows, all of them kept.
 
         Parameters
         ----------
         others : mapping of str to int
+            What else needs memory then, in bytes.
             What else takes memory then, and how many bytes.
 
         Raises
         ------
         OctavoError
-            If it does not, with the figures.
+            It cannot; the message has the figures.
         """
         n_chunks = -(-n_tail // CHUNK_ROWS)
         needed = sum(max(0, n_chunks - len(tail.chunks)) * tail.chunk_bytes for tail in self.tails)
@@ -113,15 +114,15 @@ class KVCache(Tails):
             check_free(f"The KV cache of {self.n_document + n_tail:,} tokens", needed, others)
 
     def reserve(self, n_new: int) -> None:
-        """Prepare a step of n_new tokens: set the methods' state, and make room for the rows that the step stores."""
+        """Prepare a step of n_new tokens: set the methods' state, and allocate memory for the new rows."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
         self.connect()
         share_out(self.assigned, self.n_tokens + n_new, self.document)
-        for each in self.served:
-            prepare = each.method.before_step if n_new == 1 else each.method.before_batch
-            prepare(each.heads, self.document, self.n_tokens + n_new)
-        if n_new == 1 and any(each.method.prefill == FULL for each in self.served):
+        for served in self.served:
+            prepare = served.method.before_step if n_new == 1 else served.method.before_batch
+            prepare(served.heads, self.document, self.n_tokens + n_new)
+        if n_new == 1 and any(served.method.prefill == FULL for served in self.served):
             after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
         if (self.heads["n_tail"] + n_new).max() > self.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
@@ -140,24 +141,24 @@ class KVCache(Tails):
         self._n_unfinished = n_new
 
     def finish_step(self) -> None:
-        """End the step that `reserve` prepared: have the methods tend what is stored, and free what no token sees."""
+        """End the step of `reserve`: let the methods update what is stored, and free rows that no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
         after_step(self.heads.ctypes.data, len(self.heads), n_new)
         self._drop()
-        for each in self.served:
-            if each.method.keeps is Keeps.CHOSEN:
-                for number in each.heads.numbers.tolist():
+        for served in self.served:
+            if served.method.keeps is Keeps.CHOSEN:
+                for number in served.heads.numbers.tolist():
                     self._shrink(number)
 
     def _shrink(self, number: int) -> None:
-        """Free the chunks of a head that are empty, but one."""
+        """Free all empty chunks of a head but one."""
         tail = self.tails[number]
         if len(tail.chunks) > tail.n_rows // CHUNK_ROWS + 1:
             tail.shrink(tail.n_rows // CHUNK_ROWS + 1)
             self.n_chunks[number] = len(tail.chunks)
 
     def _drop(self) -> None:
-        """Free the chunks that no later token sees: of methods that keep a window, and of sliding windows there."""
+        """Free the chunks that no later token sees: behind the windows of methods, and behind sliding windows."""
         if not self.evicts:
             return
         heads = self.heads
@@ -169,7 +170,7 @@ class KVCache(Tails):
         heads["n_dropped"] = self.dropped * CHUNK_ROWS
 
     def _move_origin(self) -> None:
-        """Count positions from a later token, before all that is kept but sinks, and turn the kept keys accordingly."""
+        """Count positions from a later token, before all kept rows but sinks, and rotate the kept keys accordingly."""
         slides, window, n_sinks = self.seen()
         origin = self.n_tokens - int(window[slides].max(initial=0)) // CHUNK_ROWS * CHUNK_ROWS - 2 * CHUNK_ROWS
         for tail, layer, n_kept in zip(self.tails, self._layer_of, n_sinks.tolist(), strict=True):
@@ -181,11 +182,11 @@ class KVCache(Tails):
                     keys, _ = tail.rows(first, stop)[0]
                     rope.turn(keys, self.origin - origin)
         self.origin = origin
-        for each in self.served:
-            each.method.move_origin(each.heads, origin)
+        for served in self.served:
+            served.method.move_origin(served.heads, origin)
 
     def _close_gaps(self) -> None:
-        """Take the places of dropped chunks out of the tails: the rows behind them get lower numbers."""
+        """Remove the places of dropped chunks from the tails: the rows behind them get lower numbers."""
         _, _, n_sinks = self.seen()
         for i, tail in enumerate(self.tails):
             first = 1 if n_sinks[i] else 0
@@ -198,13 +199,12 @@ class KVCache(Tails):
         self.heads["n_dropped"] = self.dropped * CHUNK_ROWS
 
     def truncate(self, n_tokens: int) -> bool:
-        """Forget all but the first n_tokens tokens.
+        """Forget all but the first n_tokens tokens. Forgetting everything detaches the document.
 
         Returns
         -------
         bool
-            False if that cuts into the document, or if rows that would be needed then are gone. To forget everything
-            detaches the document.
+            False if that would cut into the document, or if rows that it needs are gone.
         """
         if n_tokens == 0:
             self.attach(None)
@@ -223,34 +223,34 @@ class KVCache(Tails):
         return True
 
     def _has_dropped(self, n_rows: np.ndarray) -> bool:
-        """Return whether a row was dropped that is seen again if only n_rows rows of each head are left."""
+        """Return whether truncating each head to n_rows rows would uncover rows that were dropped."""
         _, window, _ = self.seen()
         return bool(np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self.dropped))
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to a checkpoint that was taken with the same assignments and document."""
+        """Return to a checkpoint that was taken with the same assignments and document."""
         super().restore(checkpoint)
         self._n_unfinished = 0
 
     def fork(self, other: KVCache, n_tokens: int) -> None:
-        """Hold the first n_tokens tokens of another cache, which share its memory as long as neither changes them.
+        """Hold the first n_tokens tokens of another cache, sharing its memory until either of them changes it.
 
         Parameters
         ----------
         other : KVCache
-            A cache whose heads are served by the same methods. It evicts no rows, and holds its document and more.
+            A cache with the same methods. It must not evict rows, and it holds more than its document.
         n_tokens : int
-            How many tokens; no fewer than those of its document.
+            Number of tokens, at least those of its document.
         """
         self.attach(None)
         self.connect()
-        other.connect()  # it may hold a document alone, before its first step
+        other.connect()  # before its first step it may hold only a document
         self.share_chunks(other)
         self._n_unfinished = 0
         self.truncate(n_tokens)
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document, or with nothing."""
+        """Start with a document, or with an empty cache."""
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
             if name not in (*OF_THE_METHOD, *OF_THE_STEP, "tail_chunks"):
@@ -262,16 +262,16 @@ class KVCache(Tails):
         self.n_chunks = np.zeros(len(self.tails), np.int64)
         self.shared = {}
         self.memory.release()
-        for each, assignment in zip(self.served, self.assignments, strict=True):
-            each.layer_scale[...] = assignment.scale
+        for served, assignment in zip(self.served, self.assignments, strict=True):
+            served.layer_scale[...] = assignment.scale
         share_out(self.served, max(self.n_tokens, 1), document)
-        for each in self.served:
-            each.heads.start_over()
-            each.method.start(each.heads, document)
+        for served in self.served:
+            served.heads.start_over()
+            served.method.start(served.heads, document)
         if document is None:
             return
-        for each in self.served:
-            each.method.before_step(each.heads, document, self.n_tokens)
+        for served in self.served:
+            served.method.before_step(served.heads, document, self.n_tokens)
         _, window, n_sinks = self.seen()
         copied: list[Tail] = []
         for number, tail in enumerate(self.tails):
@@ -288,15 +288,15 @@ class KVCache(Tails):
             else:
                 self._copy_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
                 copied.append(tail)
-        with ThreadPoolExecutor() as pool:  # compiled code, which lets other threads run
+        with ThreadPoolExecutor() as pool:  # compiled code releases the GIL
             list(pool.map(Tail.settle, copied))
         self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
 
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
-        """Return a document's layer where the device reads it."""
+        """Return a document's layer in memory that the device reads."""
         if layer not in self.shared:
-            named = {name for each in self.served for name in each.method.document_arrays}
+            named = {name for served in self.served for name in served.method.document_arrays}
             names = (named | {"keys", "values"}) - set(ClusterMeans._fields)
             arrays: dict[str, Any] = {name: self.memory.share(getattr(stored, name)) for name in sorted(names)}
             if named & set(ClusterMeans._fields):
@@ -305,7 +305,7 @@ class KVCache(Tails):
         return self.shared[layer]
 
     def _map_rows(self, tail: Tail, stored: IndexLayer, head: int) -> None:
-        """Have a head read a document where its index maps it."""
+        """Make a head read a document in place, from its index."""
         tail.record["document_keys"] = stored.keys[head].ctypes.data
         tail.record["document_values"] = stored.values[head].ctypes.data
         tail.record["n_document"], tail.record["document_position"] = stored.keys.shape[1], stored.position
@@ -316,51 +316,51 @@ class KVCache(Tails):
             tail.state[name] = getattr(stored, name)
 
     def _copy_rows(self, tail: Tail, stored: IndexLayer, head: int, window: int, n_sinks: int) -> None:
-        """Copy what a head keeps of a document into its tail, which has to settle. A window of 0 shows everything."""
+        """Copy the rows that a head keeps of a document into its tail, to be settled later. Window 0 keeps all."""
         position, mass = stored.positions(head), stored.mass[head]
         rows = tail.method.document_rows(tail.state, position, mass)
         n_rows = len(rows)
         tail.record["n_tail"], tail.record["tail_position"] = n_rows, self.n_document - n_rows
         first = max(n_rows - window + 1, 0) // CHUNK_ROWS * CHUNK_ROWS if window else 0
         for number, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
-            own = rows[start : start + CHUNK_ROWS]
+            wanted = rows[start : start + CHUNK_ROWS]
             if start >= first or (start == 0 and n_sinks):
                 tail.grow(number + 1)
-                tail.write(start, stored.keys[head][own], stored.values[head][own])
-                tail.method.start_extras(tail.shape, tail.chunk(number), position[own], mass[own])
+                tail.write(start, stored.keys[head][wanted], stored.values[head][wanted])
+                tail.method.start_extras(tail.shape, tail.chunk(number), position[wanted], mass[wanted])
             else:
                 tail.chunks.append(None)
 
     def document_rows(self, layer: int) -> tuple[Rows, StreamingRows | None]:
-        """Copy what a layer keeps of a sequence that was read, for an index: see `kept_rows`."""
+        """Copy the rows that a layer keeps of a sequence, for an index: see `kept_rows`."""
         _, window, n_sinks = self.seen()
         first = int(self.first_heads[layer])
-        own = slice(first, first + self.layers[layer].n_kv_head)
-        return kept_rows(self.layers[layer], self.tails[own], self.n_tail, window[own], n_sinks[own])
+        heads = slice(first, first + self.layers[layer].n_kv_head)
+        return kept_rows(self.layers[layer], self.tails[heads], self.n_tail, window[heads], n_sinks[heads])
 
     def rows(self, layer: int, start: int = 0) -> Rows:
-        """Copy a layer's keys and values of the tail from row `start` on, as they are stored (see rows.py).
+        """Copy a layer's keys and values of the tail from row `start` on, in their storage format (see rows.py).
 
         Returns
         -------
         keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
-            float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4), and of q4_0 uint16.
+            float16; q8_0: uint8, shape (n_kv_head, n_rows, head_dim + 4); q4_0: uint16.
 
         Raises
         ------
         OctavoError
-            If this attention evicts rows.
+            This attention evicts rows.
         """
         self._refuse_eviction()
         return joined_rows(self.layers[layer], self._layer_tails(layer), [(start - self.n_tail, 0)])
 
     def append_rows(self, layers: list[Rows]) -> None:
-        """Add rows that `rows` gave: keys and values of each layer.
+        """Append rows of `rows`: keys and values of each layer.
 
         Raises
         ------
         OctavoError
-            If this attention evicts rows.
+            This attention evicts rows.
         """
         self._refuse_eviction()
         n_new = layers[0][0].shape[1]
@@ -376,7 +376,7 @@ class KVCache(Tails):
         Raises
         ------
         OctavoError
-            If these or the other assignments evict rows.
+            These or the other assignments evict rows.
         """
         if self.n_tail == 0:
             return []

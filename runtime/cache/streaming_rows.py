@@ -1,4 +1,4 @@
-"""Rows of heads that stream through a document: from a cache into an index, and back."""
+"""Copy the rows of heads that stream through a document: from a cache into an index, and back."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .tail import Tail, joined_rows
 def kept_rows(
     layer: CacheLayer, tails: Sequence[Tail], n_tokens: int, window: np.ndarray, n_sinks: np.ndarray
 ) -> tuple[Rows, StreamingRows | None]:
-    """Copy what a layer keeps of a sequence that was read.
+    """Copy the rows that a layer keeps of a sequence.
 
     Parameters
     ----------
     window, n_sinks : int64 arrays, shape (n_kv_head,)
-        Newest rows that a token sees, and sinks, of each head that streams.
+        Newest rows that a token sees, and sinks, of each streaming head.
 
     Returns
     -------
     rows : (array, array)
-        Keys and values of the heads that keep all rows; if the layer's window slides, of what the next token sees.
+        Keys and values of the heads that keep all rows; with a sliding window, only rows that the next token sees.
     streaming : StreamingRows or None
-        Rows of the heads that keep sinks and recent rows, if there are such.
+        Rows of the heads that keep sinks and recent rows, if there are any.
     """
     streams = [i for i, tail in enumerate(tails) if tail.method.keeps is Keeps.RECENT]
     whole = [tail for i, tail in enumerate(tails) if i not in streams]
@@ -45,14 +45,14 @@ def kept_rows(
 
 
 def copy_streaming_rows(tail: Tail, stored: StreamingRows, head: int, n_tokens: int, window: int, n_sinks: int) -> None:
-    """Copy the sinks and recent rows that a head sees into its tail, of a document that it streamed through.
+    """Copy a document's sinks and recent rows from the index into the tail of a head that streamed through it.
 
     Parameters
     ----------
     tail : Tail
-        The head, empty.
+        The head's tail, empty.
     window, n_sinks : int
-        Newest rows that a token sees, its own included, and sinks.
+        Newest rows that a token sees, including its own, and sinks.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One KV head's tail: chunks of rows that grow, and of which some are forgotten."""
+"""Hold the rows of one KV head's tail, in chunks that grow, and some of which are forgotten."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Tail:
         self.shape, self.window = layer.shape, layer.window
         self.format = row_format(layer.head_dim, layer.kv_type)
         self.chunk_bytes = chunk_bytes(self.shape, method.extras_bytes(self.shape))
-        self.chunks: list[np.ndarray | None] = []  # None for a chunk that was dropped
+        self.chunks: list[np.ndarray | None] = []  # None for a dropped chunk
         record["tail_chunks"] = table.ctypes.data
 
     @property
@@ -50,7 +50,7 @@ class Tail:
         return int(self.record["n_tail"][0])
 
     def grow(self, n_chunks: int) -> None:
-        """Make room for n_chunks chunks in all."""
+        """Grow to n_chunks chunks in all."""
         while len(self.chunks) < n_chunks:
             self._add(None)
 
@@ -68,12 +68,12 @@ class Tail:
         del self.chunks[n_chunks:]
 
     def drop(self, first: int, last: int) -> None:
-        """Free the chunks from `first` up to `last`, if they are not free already. Their places stay."""
+        """Free the chunks from `first` up to `last`, if they are not free already, but keep their places."""
         for i in range(first, last):
             self.chunks[i], self.table[i] = None, 0
 
     def close_gap(self, first: int, last: int) -> None:
-        """Take the places of the chunks from `first` up to `last`, which were dropped, out of the tail."""
+        """Remove the places of the dropped chunks from `first` up to `last`."""
         del self.chunks[first:last]
         self.table[first : len(self.chunks)] = self.table[last : len(self.chunks) + last - first].copy()
         self.table[len(self.chunks) :] = 0
@@ -91,27 +91,21 @@ class Tail:
                 self.chunks.append(chunk)
 
     def own(self, number: int) -> None:
-        """Have a chunk to itself that it shared."""
+        """Replace a shared chunk by a copy of its own."""
         if (chunk := self.chunks[number]) is not None:
             self.chunks[number] = copy = self.memory.allocate(self.chunk_bytes)
             copy[:] = chunk
             self.table[number] = copy.ctypes.data
 
     def chunk(self, number: int) -> np.ndarray:
-        """Return a chunk's bytes.
-
-        Raises
-        ------
-        OctavoError
-            If the chunk was dropped.
-        """
+        """Return a chunk's bytes. Raise OctavoError if it was dropped."""
         chunk = self.chunks[number]
         if chunk is None:
             raise OctavoError("These rows were evicted from the cache.")
         return chunk
 
     def rows(self, start: int, stop: int) -> list[Rows]:
-        """Return views of the keys and values from row `start` to `stop`, a chunk at a time, in the chunk's order."""
+        """Return views of the keys and values from row `start` to `stop`, chunk by chunk, in the chunk's order."""
         dtype, n_elements = self.format
         views = []
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
@@ -122,7 +116,7 @@ class Tail:
         return views
 
     def write(self, start: int, keys: np.ndarray, values: np.ndarray) -> None:
-        """Store rows, for which there is room, from row `start` on."""
+        """Store rows from row `start` on, in chunks that exist already."""
         done = 0
         for stored_keys, stored_values in self.rows(start, start + len(keys)):
             stop = done + len(stored_keys)
@@ -131,17 +125,17 @@ class Tail:
         self._append_to_extras(start, start + len(keys))
 
     def _append_to_extras(self, start: int, stop: int) -> None:
-        """Have the method take stored rows into the chunks' extras."""
+        """Let the method add stored rows to the chunks' extras."""
         if self.method.hooks.append is not None:
             native(self.method.hooks.append, self.shape).ctypes(self.record.ctypes.data, start, stop, 0)
 
     def settle(self) -> None:
-        """Have the method tend rows that were copied, or of which others were cut, if it wants to."""
+        """Let the method update rows that were copied, or truncated, if it needs to."""
         if self.method.settles:
             native(self.method.hooks.after_step, self.shape).ctypes(self.record.ctypes.data, 0, 0, 0)
 
     def copies(self, start: int, stop: int) -> Iterator[Rows]:
-        """Give copies of keys and values from row `start` to `stop`, a chunk at a time, in the order they came in."""
+        """Yield copies of keys and values from row `start` to `stop`, chunk by chunk, in the order of arrival."""
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
             first = i * CHUNK_ROWS
             keys, values = self.rows(first, first + CHUNK_ROWS)[0]
@@ -151,11 +145,11 @@ class Tail:
             yield keys[came], values[came]
 
     def _order(self, number: int) -> np.ndarray | None:
-        """Return where each row of a chunk was when it came, or None if the chunk is in that order still."""
+        """Return each row's place of arrival in its chunk, or None if the chunk is still in that order."""
         return self.method.chunk_order(self.state, self.shape, number, self.chunk(number))
 
     def truncate(self, n_rows: int) -> None:
-        """Forget the newest rows. The rows that stay are as if the others had never come."""
+        """Forget all but the first n_rows rows, as if the others had never come."""
         first_changed = n_rows // CHUNK_ROWS
         for i in range(first_changed, len(self.chunks)):
             if self.chunks[i] is not None and (order := self._order(i)) is not None:
@@ -175,7 +169,7 @@ def joined_rows(layer: CacheLayer, tails: Sequence[Tail], parts: Sequence[tuple[
     Parameters
     ----------
     parts : sequence of (int, int)
-        Where each part starts and stops, counted from the newest row on: (-3, 0) are the newest three rows.
+        Start and stop of each part, relative to the newest row: (-3, 0) are the newest three rows.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The tails of a cache's heads, and copies of them: checkpoints, and forks, which share memory."""
+"""Hold the tails of a cache's heads; copy them as checkpoints and as forks, which share memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .cache_memory import Memory
 from .head_table import HeadTable
 from .tail import Tail
 
-#: Fields of HEAD that belong to the step, whatever the cache holds.
+#: Fields of HEAD that belong to the step, independent of the cache's content.
 OF_THE_STEP = ("scratch", "scratch_items", "bytes_read", "n_covered", "covered")
 
-#: Fields that say where memory of one cache lies.
+#: Fields that are addresses in one cache's memory.
 _PLACES = ("state", "tail_chunks")
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a cache held after some token, besides its document."""
+    """The content of a cache after some token, without its document."""
 
     n_tail: int
     origin: int
@@ -33,7 +33,7 @@ class Checkpoint:
 
 
 class Tails(HeadTable):
-    """What a cache holds: a document, and a tail for each head.
+    """The content of a cache: a document, and a tail for each head.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class Tails(HeadTable):
     n_tail : int
         Tokens after the document.
     origin : int
-        Token of the sequence from which positions are counted. It moves on where the sequence may be of any length, as
+        Token of the sequence from which positions are counted. It moves if the sequence may have any length, because
         RoPE loses accuracy at large positions.
     n_chunks, dropped, n_shared : int64 arrays, shape (n_heads,)
-        Chunks of each head's tail; first ones of them that were dropped; and first ones that it may share with other
-        caches.
+        Chunks of each head's tail; the dropped ones among them, from the first; and the first ones that it may share
+        with other caches.
     shared : dict of int to IndexLayer
-        Layers of the document where the device reads them.
+        Layers of the document in memory that the device reads.
     """
 
     def __init__(self, layers: list[CacheLayer], n_ctx: int, memory: Memory) -> None:
@@ -64,13 +64,13 @@ class Tails(HeadTable):
         self.shared: dict[int, IndexLayer] = {}
 
     def checkpoint(self) -> Checkpoint:
-        """Copy all that came after the document, so that one can go back even if rows are evicted later."""
+        """Copy everything after the document, to return to it even if rows are evicted later."""
         chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
         states = [served.heads.state.copy() for served in self.served]
         return Checkpoint(self.n_tail, self.origin, self.heads.copy(), states, self.dropped.copy(), chunks)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to a checkpoint that was taken with the same assignments and document."""
+        """Return to a checkpoint that was taken with the same assignments and document."""
         for name in HEAD.names or ():
             if name not in OF_THE_STEP:
                 self.heads[name] = checkpoint.heads[name]
@@ -83,13 +83,7 @@ class Tails(HeadTable):
         self._count_chunks()
 
     def share_chunks(self, other: Tails) -> None:
-        """Hold what another cache holds, in the same memory if both can reach it. This one is empty.
-
-        Parameters
-        ----------
-        other : Tails
-            A cache whose heads are served by the same methods.
-        """
+        """Share the rows of another cache with the same methods; copy them if its memory is out of reach."""
         for name in HEAD.names or ():
             if name not in (*OF_THE_STEP, *_PLACES):
                 self.heads[name] = other.heads[name]
@@ -106,7 +100,7 @@ class Tails(HeadTable):
             self.n_shared, other.n_shared = self.n_chunks.copy(), other.n_chunks.copy()
 
     def own_changing(self, n_before: np.ndarray, n_after: np.ndarray) -> None:
-        """Copy the shared chunks that change when the heads go from some rows to others.
+        """Copy the shared chunks that change when the heads' numbers of rows do.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The index of a document in memory: tokens, keys, values, clusters and thresholds. Read-only, shared by contexts."""
+"""Hold a document's index in memory: tokens, keys, values, clusters and thresholds. Read-only, shared by contexts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .stored_rows import kv_type_of
 
 @dataclass(frozen=True)
 class StreamingRows:
-    """What is left of a document in the KV heads of a layer that streamed while it was read.
+    """Rows of the KV heads of a layer that streamed while the document was read.
 
     Parameters
     ----------
     heads : tuple of int
         Numbers of these heads in the layer, rising.
     n_sinks : int
-        How many of the rows are the document's first ones. The others are its last ones, in order.
+        Number of rows from the document's start. The others are from its end, in order.
     keys, values : arrays, shape (n_heads, n_rows, head_dim)
         As in `IndexLayer`.
     """
@@ -39,15 +39,15 @@ class StreamingRows:
 class IndexLayer:
     """A document's rows in one layer. All arrays are C-contiguous.
 
-    The KV heads of the arrays are all heads of the layer, but those in `streaming`.
+    The arrays hold all KV heads of the layer except those in `streaming`.
 
     Parameters
     ----------
     keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
-        float16; of q8_0 uint8, shape (n_kv_head, n_rows, head_dim + 4), and of q4_0 uint16 (see rows.py). Sorted by
-        cluster, with the rows that are always exact last.
+        float16; q8_0: uint8, shape (n_kv_head, n_rows, head_dim + 4); q4_0: uint16 (see rows.py). Sorted by cluster,
+        with the rows that are always exact last.
     position : int
-        `ANY_ORDER`; in a sliding-window layer, whose rows lie in order, the position of the first row that it keeps.
+        `ANY_ORDER`; in a sliding-window layer, whose rows are in order, the position of the first row.
     centroids : float16 array, shape (n_kv_head, n_clusters, head_dim)
         Mean keys of the clusters.
     cluster_starts : int32 array, shape (n_kv_head, n_clusters + 1)
@@ -59,12 +59,12 @@ class IndexLayer:
     order : int32 array, shape (n_kv_head, n_rows)
         Position in the sequence of each row, if `position` is ANY_ORDER; else of shape (n_kv_head, 0).
     mass : float32 array, shape (n_kv_head, n_rows)
-        Attention that each row got from the document's last tokens, summed over them and over the query heads of its
+        Attention that each row got from the document's last tokens, summed over these and over the query heads of the
         group; 0 in a sliding-window layer.
     streaming : StreamingRows, optional
         Rows of the heads that streamed while the document was read.
     known_means : ClusterMeans, optional
-        The means of the clusters. Without them `means` computes them.
+        The means of the clusters. By default `means` computes them.
     """
 
     keys: np.ndarray
@@ -81,7 +81,7 @@ class IndexLayer:
 
     @cached_property
     def means(self) -> ClusterMeans:
-        """Return what estimates the clusters that a step does not select."""
+        """Return the estimates of clusters that a step does not select."""
         if self.known_means is not None:
             return self.known_means
         head_dim = self.centroids.shape[2]
@@ -89,12 +89,12 @@ class IndexLayer:
 
     @property
     def heads(self) -> list[int]:
-        """Return the numbers of the layer's KV heads that the arrays hold, in order."""
+        """Return the numbers of the KV heads in the arrays, in order."""
         streaming = self.streaming.heads if self.streaming else ()
         return [head for head in range(self.n_kv_head) if head not in streaming]
 
     def positions(self, place: int) -> np.ndarray:
-        """Return the position of each stored row of one of the arrays' KV heads."""
+        """Return the position of each stored row of the head at a place in the arrays."""
         if self.position == ANY_ORDER:
             order: np.ndarray = self.order[place]
             return order
@@ -102,7 +102,7 @@ class IndexLayer:
 
     @property
     def n_kv_head(self) -> int:
-        """Return the number of the layer's KV heads, those that streamed included."""
+        """Return the number of the layer's KV heads, with those that streamed."""
         return len(self.keys) + (len(self.streaming.heads) if self.streaming else 0)
 
     @property
@@ -117,12 +117,12 @@ class IndexLayer:
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of keys and values, but of heads that streamed."""
+        """Return the bytes of keys and values, without heads that streamed."""
         return int(self.keys.nbytes + self.values.nbytes)
 
 
 class Calibration(NamedTuple):
-    """How thresholds are measured: the parameters of this name of `squeezed`, and the levels of the lookup."""
+    """How to measure thresholds: the parameters of these names of `squeezed`, and the levels of the lookup."""
 
     threshold: str = "head"
     queries: str = "each"
@@ -137,19 +137,19 @@ class Calibration(NamedTuple):
 class ThresholdCurve:
     """Thresholds of a lookup for each budget, measured on the document's last tokens.
 
-    In a lookup in two levels, the coarse thresholds are the same for every budget below 1. What they drop is not read,
-    however much budget is left: such a step reads no more than the largest of `budgets`. With a budget of 1 a step
-    reads everything.
+    In a lookup in two levels, the coarse thresholds are the same for every budget below 1. A step does not read the
+    keys that they drop, however large the budget: it reads at most the largest of `budgets`. A budget of 1 reads
+    everything.
 
     Parameters
     ----------
     budgets : float64 array, shape (n,)
-        Shares of the document's KV bytes that a step reads, the lookup of all levels included; rising.
+        Shares of the document's KV bytes that a step reads, including the lookup of all levels; rising.
     thresholds : float64 array, shape (n_heads, n)
-        Thresholds of each KV head of the cache, falling. With those of one budget all heads read the same share, unless
-        all have the same threshold.
+        Thresholds of each KV head of the cache, falling. With the thresholds of one budget, all heads read the same
+        share, unless all have the same threshold.
     coarse_thresholds : float64 array, shape (n_heads,), optional
-        In a lookup in two levels, importance above which coarse clusters are kept.
+        In a lookup in two levels, the importance above which coarse clusters are kept.
     """
 
     budgets: np.ndarray
@@ -167,14 +167,14 @@ class ThresholdCurve:
         Parameters
         ----------
         own : float64 array, shape (n,)
-            Share of the document's KV bytes that a step reads of each head. None reads less than `least`.
+            Share of the document's KV bytes that a step reads of each head, at least `least`.
 
         Returns
         -------
         float64 array, shape (n,)
-            -1 for a head that reads everything.
+            The thresholds; -1 for a head that reads everything.
         """
-        if (own == own[0]).all():  # of most steps, which must not wait for this
+        if (own == own[0]).all():  # the fast path of most steps
             of_heads: np.ndarray = self._at_one(float(own[0]))[heads]
             return of_heads
         right = np.clip(np.searchsorted(self.budgets, own), 1, len(self.budgets) - 1)
@@ -194,7 +194,7 @@ class ThresholdCurve:
         return thresholds
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
+@dataclass(frozen=True, eq=False)  # `==` on arrays is ambiguous
 class LastQueries:
     """The queries of a document's last tokens in one attention node.
 
@@ -203,7 +203,7 @@ class LastQueries:
     softcap : float
         Soft cap of the node's scores; 0 for none.
     queries : float16 array, shape (n_kv_head, n_queries, group, head_dim)
-        The queries, already scaled, of the KV heads that the layer's arrays hold.
+        The queries, already scaled, of the KV heads in the layer's arrays.
     """
 
     layer: int
@@ -212,23 +212,23 @@ class LastQueries:
 
 
 def _in_memory() -> None:
-    """Do nothing: what lies in memory is not changed by others."""
+    """Do nothing: arrays in memory cannot change."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """What an index holds, in memory or mapped from its files.
+    """The index of a document, in memory or mapped from its files.
 
     Parameters
     ----------
     tokens : int32 array, shape (n_tokens,)
         The document's tokens, the prompt's head included.
     queries : sequence of LastQueries
-        Queries of the last tokens in the layers that have clusters, to measure thresholds on.
+        Queries of the last tokens in the layers with clusters, to measure thresholds on.
     curves : dict
-        Thresholds that were measured so far. `measured_curve` (thresholds.py) adds the others when they are asked for.
+        Thresholds measured so far. `measured_curve` (thresholds.py) adds others on demand.
     check : callable
-        Raises OctavoError if the files that the arrays are mapped from were changed after they were opened.
+        Raises OctavoError if the mapped files have changed since they were opened.
     """
 
     tokens: np.ndarray
@@ -239,12 +239,12 @@ class Index:
 
     @cached_property
     def pages(self) -> MappedPages:
-        """Return the pages of the files that the rows lie in."""
+        """Return the pages of the files that hold the rows."""
         return MappedPages([layer.keys for layer in self.layers])
 
     @cached_property
     def n_exact(self) -> int:
-        """Return how many rows of each head are in no cluster; those of an unclustered document all are."""
+        """Return the number of each head's rows outside clusters: all rows of an unclustered document."""
         starts = [layer.cluster_starts for layer in self.layers if layer.n_clusters]
         return len(self.tokens) - int(starts[0][0, -1] if starts else 0)
 
@@ -260,7 +260,7 @@ class Index:
 
     @property
     def kv_type(self) -> str:
-        """Return how keys and values are stored, F16, Q8_0 or Q4_0."""
+        """Return the storage format of keys and values: F16, Q8_0 or Q4_0."""
         return kv_type_of(self.layers[0].keys)
 
     @property

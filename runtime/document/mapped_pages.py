@@ -1,11 +1,11 @@
-"""The pages of a document's files: which of them a step asks the system for, and how much it reads around each.
+"""Choose the pages of a document's files that a step asks the system for, and how far the system reads around each.
 
-By itself the system reads ahead around each page that is touched. For a batch, which reads all of a document, that is
-right. For a token, which selects rows all over it, most of that is never used, and drives what is used out of memory
-where that does not hold the whole document. So for a token octavo turns that off, and the step asks for what it selects
+By default the system reads ahead around each page that is touched. This suits a batch, which reads all of a document. A
+token selects rows all over the document: most of that reading is wasted, and evicts useful pages if memory cannot hold
+the whole document. So octavo turns it off for a token, and the step asks for the pages that it selects
 (cpu_kernels/attend/read_ahead.py).
 
-That costs a step some hundredths of its time. So it is done only after a step that had to wait for the disk.
+Asking costs a few hundredths of a step's time, so steps ask only after one that had to wait for the disk.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 
 from ...cpu_kernels.attend.read_ahead import LATELY, PAGES
 
-#: Tokens for which steps ask after one that had to wait.
+#: Number of tokens that ask after a step had to wait for the disk.
 _ASKING = 64
 
 
 class HeadRecords(Protocol):
-    """The records of a cache's heads, as far as pages concern them."""
+    """The parts of a head table that pages depend on."""
 
     heads: np.ndarray
     first_heads: np.ndarray
@@ -37,12 +37,12 @@ class HeadRecords(Protocol):
 
 
 class MappedPages:
-    """The pages that the rows of a document lie in. All caches that attend the document share them.
+    """The pages of a document's rows, shared by all caches that attend the document.
 
     Parameters
     ----------
     keys : sequence of arrays
-        The document's keys in each layer. Those that lie in no file have no pages.
+        The document's keys in each layer. Keys outside files have no pages.
     """
 
     def __init__(self, keys: Sequence[np.ndarray]) -> None:
@@ -80,7 +80,7 @@ class MappedPages:
         self._advise(selects)
 
     def _heads_that_select(self, cache: HeadRecords) -> tuple[np.ndarray, np.ndarray]:
-        """Return the address of the PAGES of each head, 0 for one that reads all, and which layers have no such."""
+        """Return the address of each head's PAGES, 0 for one that reads all; and which layers' heads all select."""
         selects = (cache.heads["n_document"] == 0) | cache.selecting()
         in_layers = np.logical_and.reduceat(selects, cache.first_heads) & (self._records["n_pages"] > 0)
         n_heads = np.diff([*cache.first_heads, len(selects)])
@@ -88,7 +88,7 @@ class MappedPages:
         return np.repeat(np.where(in_layers, of_layers, 0), n_heads), in_layers
 
     def _advise(self, is_random: np.ndarray) -> None:
-        """Tell the system in which layers' files pages are touched in no order."""
+        """Tell the system which layers' files are read in random order."""
         for layer in np.flatnonzero(is_random != self._is_random).tolist():
             file = self._files[layer]
             if file is not None:
@@ -108,12 +108,12 @@ def _file_of(array: np.ndarray) -> mmap.mmap | None:
 
 
 def _waits() -> int:
-    """Return how often this process had to wait for a page from the disk."""
+    """Return how often this process has waited for a page from the disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def _madvise() -> int:
-    """Return the address of the system's function."""
+    """Return the address of the system's function `madvise`."""
     address = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value
     assert address is not None
     return address

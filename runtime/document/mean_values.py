@@ -1,7 +1,6 @@
-"""What estimates the clusters that a step does not select: their mean values, and how far keys lie from their means.
+"""Compute estimates of the clusters that a step does not select: mean values, and the variance of keys within clusters.
 
-cpu_kernels/select/cluster_means.py says what a step makes of them. They follow from a layer's rows, clusters and
-centroids.
+A step uses them in cpu_kernels/select/cluster_means.py. They follow from a layer's rows, clusters and centroids.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from .stored_rows import as_floats, mean_rows, row_format, write_floats
 
 
 class ClusterMeans(NamedTuple):
-    """What a layer has of its clusters, in one or two levels, besides their mean keys. All arrays are C-contiguous.
+    """Estimates of a layer's clusters, in one or two levels, besides their mean keys. All arrays are C-contiguous.
 
     Parameters
     ----------
     mean_values : uint8 array, shape (n_kv_head, n_clusters, head_dim + 4)
         The mean value of each cluster, a q8_0 row (see rows.py); 0 for a cluster without rows.
     spread : float32 array, shape (n_kv_head, head_dim)
-        The variance of each column of the keys within clusters, the mean over all rows in clusters.
+        The variance of each column of the keys within clusters, averaged over all rows in clusters.
     coarse_mean_values : uint8 array, shape (n_kv_head, n_coarse, head_dim + 4)
-        As `mean_values`, of the coarse clusters.
+        The same for the coarse clusters.
     coarse_spread : float32 array, shape (n_kv_head, head_dim)
-        As `spread`, within coarse clusters.
+        The same within coarse clusters.
     """
 
     mean_values: np.ndarray
@@ -44,7 +43,9 @@ def cluster_means(
         floats = as_floats(own_keys[: starts[-1]]), as_floats(own_values[: starts[-1]])
         with np.errstate(invalid="ignore", over="ignore"):  # rows may hold NaN
             squares = np.square(floats[0]).sum(axis=0, dtype=np.float64)
-            levels = [_of_level(*floats, squares, each, head_dim) for each in (starts, starts[own_coarse])]
+            levels = [
+                _of_level(*floats, squares, level_starts, head_dim) for level_starts in (starts, starts[own_coarse])
+            ]
         heads.append([array for level in levels for array in level])
     return ClusterMeans(*(np.stack(arrays) for arrays in zip(*heads, strict=True)))
 
@@ -52,7 +53,7 @@ def cluster_means(
 def _of_level(
     keys: np.ndarray, values: np.ndarray, squares: np.ndarray, starts: np.ndarray, head_dim: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean values of one head's clusters, and the spread of its keys, of whose squares the sum is known."""
+    """Return the mean values of one head's clusters, and the spread of its keys, given the sum of their squares."""
     sizes, n_rows = np.diff(starts), int(starts[-1])
     dtype, length = row_format(head_dim, Q8_0)
     rows = np.zeros((len(sizes), length), dtype)

@@ -1,4 +1,4 @@
-"""Stored keys and values as NumPy arrays; cpu_kernels/rows/rows.py says what a row is.
+"""Convert stored keys and values from and to NumPy arrays; cpu_kernels/rows/rows.py defines the formats.
 
 f16 : (..., head_dim) float16
 q8_0 : (..., head_dim + 4) uint8: head_dim int8, then an f32, the row's scale
@@ -16,7 +16,7 @@ from ...cpu_kernels.rows.q4_0 import DIVISORS, nibble_blocks
 from ...cpu_kernels.rows.rotation import rotation_block
 from ...cpu_kernels.select.runs import mean_of_runs
 
-#: The type of an array tells how its rows are stored.
+#: Storage format by the type of an array.
 _DTYPES: dict[str, np.dtype] = {F16: np.dtype(np.float16), Q8_0: np.dtype(np.uint8), Q4_0: np.dtype(np.uint16)}
 _SCALE_BYTES = 4
 
@@ -27,18 +27,18 @@ def row_bytes(head_dim: int, kv_type: str) -> int:
 
 
 def row_format(head_dim: int, kv_type: str) -> tuple[np.dtype, int]:
-    """Return the type and the number of a stored row's elements."""
+    """Return the type and number of a stored row's elements."""
     dtype = _DTYPES[kv_type]
     return dtype, row_bytes(head_dim, kv_type) // dtype.itemsize
 
 
 def kv_type_of(rows: np.ndarray) -> str:
-    """Return how these rows are stored, F16, Q8_0 or Q4_0."""
+    """Return the storage format of rows: F16, Q8_0 or Q4_0."""
     return next(kv_type for kv_type, dtype in _DTYPES.items() if rows.dtype == dtype)
 
 
 def as_floats(rows: np.ndarray) -> np.ndarray:
-    """Return stored rows as numbers, a copy: (..., head_dim) f32."""
+    """Return a copy of stored rows as numbers, (..., head_dim) f32."""
     kv_type = kv_type_of(rows)
     if kv_type == F16:
         return rows.astype(np.float32)
@@ -71,7 +71,7 @@ def mean_rows(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def write_floats(rows: np.ndarray, floats: np.ndarray) -> None:
-    """Store numbers in place of rows: the reverse of `as_floats`, but for rounding."""
+    """Store numbers in rows: the inverse of `as_floats`, up to rounding."""
     kv_type = kv_type_of(rows)
     if kv_type == F16:
         rows[...] = floats
@@ -84,7 +84,7 @@ def write_floats(rows: np.ndarray, floats: np.ndarray) -> None:
 
 
 def rotated(floats: np.ndarray) -> np.ndarray:
-    """Return rows of floats, (..., head_dim), as cpu_kernels/rows/rotation.py rotates them. Twice is not at all."""
+    """Rotate rows of floats, (..., head_dim), as cpu_kernels/rows/rotation.py does. Two rotations cancel."""
     block, distance = rotation_block(floats.shape[-1]), 1
     while distance < block:
         pairs = floats.reshape(*floats.shape[:-1], floats.shape[-1] // (2 * distance), 2, distance)
@@ -96,20 +96,20 @@ def rotated(floats: np.ndarray) -> np.ndarray:
 
 
 def _head_dim(n_elements: int) -> int:
-    """Return the head_dim of a q4_0 row: of each 9 elements the last has a scale, and so has the last of all."""
+    """Return the head_dim of a q4_0 row: in each 9 elements, the last is a scale, and so is the row's last element."""
     return 4 * (n_elements - -(-n_elements // (NIBBLES // 4 + 1)))
 
 
 def _unpacked(rows: np.ndarray) -> np.ndarray:
-    """Return q4_0 rows as numbers that are still rotated, f32."""
+    """Return q4_0 rows as numbers, f32, still rotated."""
     head_dim = _head_dim(rows.shape[-1])
     rows = np.ascontiguousarray(rows)
     codes = rows[..., : head_dim // 4].copy().view(np.uint8)
     scales = rows[..., head_dim // 4 :].view(np.float16).astype(np.float32)
     floats = np.empty((*rows.shape[:-1], head_dim), np.float32)
     for block, (first, length) in enumerate(nibble_blocks(head_dim)):
-        own = codes[..., first // 2 : (first + length) // 2]
-        whole = np.concatenate([own & 15, own >> 4], axis=-1).astype(np.float32) - 8
+        packed = codes[..., first // 2 : (first + length) // 2]
+        whole = np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32) - 8
         floats[..., first : first + length] = whole * scales[..., block : block + 1]
     return floats
 
@@ -119,16 +119,16 @@ def _pack(rows: np.ndarray, floats: np.ndarray) -> None:
     head_dim = floats.shape[-1]
     packed = np.empty((*floats.shape[:-1], head_dim // 2), np.uint8)
     for block, (first, length) in enumerate(nibble_blocks(head_dim)):
-        own = floats[..., first : first + length]
-        scales = _scales(own)
-        codes = (_steps(own, scales) + 8).astype(np.uint8)
+        numbers = floats[..., first : first + length]
+        scales = _scales(numbers)
+        codes = (_steps(numbers, scales) + 8).astype(np.uint8)
         packed[..., first // 2 : (first + length) // 2] = codes[..., : length // 2] | codes[..., length // 2 :] << 4
         rows[..., head_dim // 4 + block] = scales[..., 0].view(np.uint16)
     rows[..., : head_dim // 4] = packed.view(np.uint16)
 
 
 def _scales(block: np.ndarray) -> np.ndarray:
-    """Return the scale of each row of a block, (..., 1) f16: that with the least squared error."""
+    """Return the scale of each row of a block with the least squared error, (..., 1) f16."""
     extreme = np.take_along_axis(block, np.abs(block).argmax(axis=-1, keepdims=True), axis=-1)
     scales = (extreme / -8).astype(np.float16)
     least = _squared_errors(block, scales)
@@ -145,7 +145,7 @@ def _squared_errors(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _steps(block: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return the codes of a block less 8, f32."""
+    """Return the codes of a block, minus 8, as f32."""
     inverse = np.divide(1, scales, out=np.zeros(scales.shape, np.float32), where=scales != 0, dtype=np.float32)
     steps: np.ndarray = np.clip(np.rint(block * inverse), -8, 7)
     return steps

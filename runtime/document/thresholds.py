@@ -1,18 +1,17 @@
 """Measure the thresholds of clustered layers on the queries of a document's last tokens, for each budget.
 
-For attentions that ask for them: by default each step finds its own (cpu_kernels/methods/squeezed.py).
+Only some attentions use them: by default each step finds its own (cpu_kernels/methods/squeezed.py).
 
 Lookup in one level (Squeezed Attention, Hooper et al. 2024, section 3.2): the paper has one threshold for all heads,
-`threshold=global`. With `threshold=head` each head has its own, so that all heads read the same share of their rows.
-One threshold for all gives most of a budget to heads that spread their attention, and little to heads that focus it,
-where a mean key says least about the key that matters (docs/methods.md has what that costs).
+`threshold=global`. With `threshold=head` each head has its own, so that all heads read the same share of their rows. A
+common threshold gives most of a budget to heads that spread their attention, and little to heads that focus it, where a
+mean key says least about the important key (docs/methods.md has the cost).
 
-Lookup in two levels (section 3.3): each level has thresholds of its own. Those of the coarse level come first and do
-not depend on the budget. Those of the fine level are measured as they are used: among the clusters that the coarse
-level keeps.
+Lookup in two levels (section 3.3): each level has its own thresholds. Coarse thresholds do not depend on the budget.
+Fine thresholds are measured as they are used: among the clusters that the coarse level keeps.
 
-A `Calibration` says how thresholds are measured. Whichever way, a budget means what steps read on average: where a
-threshold comes from mean importance, what it selects under each of the queries is measured with it.
+A `Calibration` selects the way to measure. A budget always means the average that steps read: a threshold from mean
+importance also measures its selection under each of the queries.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ import numpy as np
 from ...cpu_kernels.select.scores import COARSE_KEPT
 from .index import Calibration, Index, IndexLayer, ThresholdCurve
 
-#: Shares of the rows whose thresholds are measured; between them thresholds are interpolated.
+#: Shares of the rows at which thresholds are measured; thresholds between them are interpolated.
 _SHARES = np.concatenate([[0.0], np.geomspace(1 / 4096, 1.0, 128)])
 
-#: Added to the logarithm of a threshold, so that rows with equal shares of attention are read rather than left out.
+#: Added to the logarithm of a threshold, so that rows with equal shares of attention are read, not left out.
 _BELOW = np.log(1 - 1e-4)
 
-#: The smallest importance: that of rows which no threshold selects but this one.
+#: The smallest importance: only this threshold selects rows of less.
 _TINY = np.finfo(np.float32).tiny
 
-#: Factors by which thresholds of mean importance go on beyond those of the largest and the smallest.
+#: Factors by which thresholds of mean importance extend beyond the largest and the smallest.
 _ABOVE = np.exp(np.linspace(0, 12, 60)[:0:-1])
 
-#: Bins of the logarithms of importance, with which thresholds of all heads together are found.
+#: Bins of the logarithm of importance, to find common thresholds of all heads.
 _BINS, _RANGE = 1 << 14, (float(np.log(_TINY)), 0.0)
 
 
@@ -50,11 +49,11 @@ class NodeQueries:
     Parameters
     ----------
     layer : IndexLayer
-        All rows of the document, those of the last tokens included.
+        All rows of the document, including those of the last tokens.
     first_head : int
-        Number of the layer's first KV head among those of the cache.
+        Number, in the cache, of the layer's first KV head.
     queries : float32 array, shape (n_kv_head, n_queries, group, head_dim)
-        The queries, already scaled, of the KV heads that the layer's arrays hold.
+        The queries, already scaled, of the KV heads in the layer's arrays.
     softcap : float
         Soft cap of the scores; 0 for none.
     """
@@ -65,12 +64,12 @@ class NodeQueries:
     softcap: float
 
 
-#: The queries of one KV head, for each node that reads it: (n_queries, group, head_dim) f32, and the node's softcap.
+#: The queries of one KV head in each node that reads it, (n_queries, group, head_dim) f32, and the node's softcap.
 HeadQueries = list[tuple[np.ndarray, float]]
 
 
 class _Head(NamedTuple):
-    """A KV head that a node reads: its number in the cache, its layer, its number there, and all its queries."""
+    """A KV head that a node reads: its number in the cache, its layer, its number in the layer, and all its queries."""
 
     in_cache: int
     layer: IndexLayer
@@ -81,10 +80,10 @@ class _Head(NamedTuple):
 class _Importance(NamedTuple):
     """The importance of one head's clusters under each of the queries."""
 
-    each: np.ndarray  # (n_queries, n_clusters): a cluster is selected if it is above the threshold
-    mean: np.ndarray  # (n_clusters,): the same of the mean S_i of all queries
+    each: np.ndarray  # (n_queries, n_clusters): a cluster above the threshold is selected
+    mean: np.ndarray  # (n_clusters,): the same from the mean S_i of all queries
     sizes: np.ndarray  # (n_clusters,), or (n_queries, n_clusters): keys; a cluster of size 0 takes no part
-    n_rows: int  # keys of all queries that a share is one of
+    n_rows: int  # keys of all queries, the whole that shares refer to
 
 
 class _AllHeads:
@@ -101,20 +100,14 @@ class _AllHeads:
         self._total += row_bytes * importance.n_rows
 
     def thresholds(self, shares: np.ndarray) -> np.ndarray:
-        """Thresholds that select these shares of the bytes; falling."""
+        """Return the thresholds that select these shares of the bytes; falling."""
         above = np.concatenate([np.cumsum(self._bytes[::-1])[::-1], [0.0]])
         logarithms = np.interp(-shares * self._total, -above, np.linspace(*_RANGE, _BINS + 1))
         return np.where(shares > 0, np.exp(logarithms + _BELOW), 1.0)
 
 
 def measured_curve(index: Index, calibration: Calibration) -> ThresholdCurve | None:
-    """Return a document's thresholds; measure them the first time.
-
-    Returns
-    -------
-    ThresholdCurve or None
-        None for a document without clusters.
-    """
+    """Return a document's thresholds, measured on first use; None for a document without clusters."""
     if calibration not in index.curves:
         if index.n_exact == len(index.tokens):
             return None
@@ -155,7 +148,8 @@ def one_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration
 def two_level_curve(nodes: Sequence[NodeQueries], n_heads: int, how: Calibration) -> ThresholdCurve:
     """Measure the thresholds of a lookup in two levels: coarse ones that keep COARSE_KEPT of the keys, then fine ones.
 
-    A budget counts all coarse centroids and, on average, the centroids in the coarse clusters that are kept.
+    All query heads of a group select together. A budget counts all coarse centroids and, on average, the centroids in
+    the coarse clusters that are kept.
 
     Returns
     -------
@@ -195,10 +189,11 @@ def _thresholds(
     importance_of: Callable[[_Head], _Importance],
     how: Calibration,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The shares of bytes that thresholds select, (n,) rising, and the thresholds of all heads, (n_heads, n) falling.
+    """Return the shares of bytes selected, (n,) rising, and the thresholds of all heads, (n_heads, n) falling.
 
-    shares : those to measure at. They are selected, unless thresholds come from mean importance, which varies less than
-    that under single queries. Then others are, and thresholds go on, beyond those of the shares, in proportion
+    Those are the given `shares`, unless thresholds come from mean importance, which varies less than importance under
+    single queries: then they are shares measured at each threshold, and thresholds extend proportionally beyond those
+    of `shares`.
     """
     if how.threshold == "global":
         thresholds, together = np.ones((n_heads, len(shares))), _AllHeads()
@@ -216,17 +211,19 @@ def _thresholds(
     for head in heads:
         found, row_bytes = importance_of(head), head.layer.keys[0, 0].nbytes
         sizes = np.broadcast_to(found.sizes, found.each.shape)
-        own = _quantiles(found.mean[None], sizes.mean(axis=0), shares[shares > 0] * found.n_rows / len(found.each))
-        own = np.concatenate([[1.0], np.minimum(own[0] * _ABOVE, 1.0), own, own[-1] / _ABOVE[::-1], [_TINY]])
-        thresholds = np.ones((n_heads, len(own))) if not thresholds.size else thresholds
-        thresholds[head.in_cache] = own
-        selected = selected + row_bytes * _n_above(found.each, sizes, own)
+        of_head = _quantiles(found.mean[None], sizes.mean(axis=0), shares[shares > 0] * found.n_rows / len(found.each))
+        of_head = np.concatenate(
+            [[1.0], np.minimum(of_head[0] * _ABOVE, 1.0), of_head, of_head[-1] / _ABOVE[::-1], [_TINY]]
+        )
+        thresholds = np.ones((n_heads, len(of_head))) if not thresholds.size else thresholds
+        thresholds[head.in_cache] = of_head
+        selected = selected + row_bytes * _n_above(found.each, sizes, of_head)
         total += row_bytes * found.n_rows
     return selected / total, thresholds
 
 
 def _heads(nodes: Sequence[NodeQueries]) -> Iterator[_Head]:
-    """Each KV head that a node reads."""
+    """Yield each KV head that a node reads."""
     by_layer = sorted(nodes, key=lambda node: node.first_head)
     for first_head, group in groupby(by_layer, key=lambda node: node.first_head):
         sharing = list(group)
@@ -237,7 +234,7 @@ def _heads(nodes: Sequence[NodeQueries]) -> Iterator[_Head]:
 
 
 def _importance(queries: HeadQueries, centroids: np.ndarray, sizes: np.ndarray, how: Calibration) -> _Importance:
-    """The importance of clusters for the queries of one node after another, as the query heads select."""
+    """Return the importance of clusters for the queries of one node after another, as the query heads select."""
     parts = np.split(sizes, len(queries)) if sizes.ndim == 2 else [sizes] * len(queries)
     each = zip(queries, parts, strict=True)
     of_heads = np.concatenate([query_head_importance(of_node, centroids, part, cap) for (of_node, cap), part in each])
@@ -249,9 +246,9 @@ def _importance(queries: HeadQueries, centroids: np.ndarray, sizes: np.ndarray, 
 
 
 def _quantiles(importance: np.ndarray, sizes: np.ndarray, n_rows: np.ndarray | float) -> np.ndarray:
-    """Thresholds of importance that select n_rows rows of all queries: falling, of the shape of n_rows.
+    """Return the thresholds of importance that select n_rows rows of all queries: falling, of the shape of n_rows.
 
-    importance : (n_queries, n_clusters)    sizes : the same shape, or (n_clusters,)
+    importance : (n_queries, n_clusters) sizes : the same shape, or (n_clusters,)
     """
     counts, order = np.broadcast_to(sizes, importance.shape).ravel(), np.argsort(-importance, axis=None)
     order = order[counts[order] > 0]
@@ -262,7 +259,7 @@ def _quantiles(importance: np.ndarray, sizes: np.ndarray, n_rows: np.ndarray | f
 
 
 def _n_above(importance: np.ndarray, sizes: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Rows of all queries whose importance is above each threshold. importance, sizes : (n_queries, n_clusters)"""
+    """Count the rows of all queries above each threshold. importance, sizes : (n_queries, n_clusters)"""
     order = np.argsort(importance, axis=None)
     above = np.concatenate([np.cumsum(sizes.ravel()[order][::-1])[::-1], [0]])
     selected: np.ndarray = above[np.searchsorted(importance.ravel()[order], thresholds, "right")]
@@ -270,7 +267,7 @@ def _n_above(importance: np.ndarray, sizes: np.ndarray, thresholds: np.ndarray) 
 
 
 def _budgets(shares: np.ndarray, lookup: float, nodes: Sequence[NodeQueries]) -> np.ndarray:
-    """The share of a document's bytes that a step reads if it reads these shares of the clustered rows."""
+    """Return the share of a document's bytes that a step reads, for shares of the clustered rows."""
     layer = nodes[0].layer
     n_tokens, clustered = layer.keys.shape[1], int(layer.cluster_starts[0, -1])
     budgets: np.ndarray = (shares * clustered + n_tokens - clustered) / n_tokens + lookup
@@ -278,7 +275,7 @@ def _budgets(shares: np.ndarray, lookup: float, nodes: Sequence[NodeQueries]) ->
 
 
 def _kv_bytes(nodes: Sequence[NodeQueries]) -> int:
-    """Bytes of keys and values that all nodes read together if they read everything."""
+    """Return the bytes of keys and values that all nodes read together if they read everything."""
     return sum(node.layer.n_bytes for node in nodes)
 
 
