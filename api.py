@@ -35,10 +35,7 @@ def open_document(
     path: AnyPath,
     model: AnyPath | ModelSettings | None = None,
     *,
-    attention: str = DEFAULT_ATTENTION,
-    budget: float | None = None,
-    plan: AnyPath | None = None,
-    retrieval_heads: float | None = None,
+    attention: str | Attention = DEFAULT_ATTENTION,
     sampling: Sampling = Sampling(),
     reading: ReadSettings = ReadSettings(),
     system_prompt: str = "",
@@ -57,17 +54,10 @@ def open_document(
     model : path or ModelSettings, optional
         A GGUF file, or a name such as "hf:owner/repo:Q4_K_M"; or settings, which also say how the model runs. By
         default SmolLM2-135M-Instruct.
-    attention : str
-        How tokens attend to what came before them: what `--attention` takes, such as "auto", which chooses, "dense", or
-        the composition "duo+quest" (docs/methods.md).
-    budget : float, optional
-        Share of the KV bytes that a step may read, or that is kept if the attention evicts rows: above 0, at most 1; by
-        default an eighth. Of "auto" it is the most that a step reads.
-    plan : path, optional
-        The model's plan, for attentions that need one, or a TSV file of gates (docs/plans.md); by default the plan that
-        `octavo profile` wrote.
-    retrieval_heads : float, optional
-        Share of the KV heads that attend to everything, for "duo"; by default the plan's.
+    attention : str or Attention
+        How tokens attend to what came before them: words of `--attention`, such as "auto", which chooses, "dense", or
+        "duo+quest" (docs/methods.md); or `Attention.parse("auto", quality=0.9)` for words with a budget, a quality, a
+        plan or a share of retrieval heads.
     sampling : Sampling
         How answers are drawn.
     reading : ReadSettings
@@ -95,20 +85,13 @@ def open_document(
     settings, library = locate_model(ModelSettings.of(model), notice)
     source = Source(path, reading.password)
     refuse_early(source, library, notice)
-    llama = load(
-        settings,
-        library,
-        Attention.parse(attention, budget=budget, plan=plan, retrieval_heads=retrieval_heads),
-        notice=notice,
-    )
-
+    llama = load(settings, library, Attention.of(attention), notice)
     try:
         heads = source_heads(llama, library, notice) if sources else None
         n_threads = llama.context_params.n_threads
         described = attach_document(llama, library, source, progress, n_threads, notice, reading.prefill)
-        if (budget is not None or attention != DEFAULT_ATTENTION) and (
-            shortfall := llama.context.cache.shortfall(llama.n_tokens)
-        ):
+        is_asked_for = Attention.of(attention) != Attention.parse(DEFAULT_ATTENTION)
+        if is_asked_for and (shortfall := llama.context.cache.shortfall(llama.n_tokens)):
             notice(f"Note: {shortfall}")
     except BaseException:
         llama.close()
@@ -120,10 +103,7 @@ def open_documents(
     paths: Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
     *,
-    attention: str = DEFAULT_ATTENTION,
-    budget: float | None = None,
-    plan: AnyPath | None = None,
-    retrieval_heads: float | None = None,
+    attention: str | Attention = DEFAULT_ATTENTION,
     sampling: Sampling = Sampling(),
     reading: ReadSettings = ReadSettings(),
     system_prompt: str = "",
@@ -155,13 +135,7 @@ def open_documents(
     notice = progress.notice
     documents = [Source(path, reading.password) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(
-        settings,
-        library,
-        Attention.parse(attention, budget=budget, plan=plan, retrieval_heads=retrieval_heads),
-        notice=notice,
-    )
-
+    llama = load(settings, library, Attention.of(attention), notice)
     try:
         heads = source_heads(llama, library, notice)
         n_threads = llama.context_params.n_threads
@@ -221,10 +195,7 @@ def open_next(
 def open_session(
     model: AnyPath | ModelSettings | None = None,
     *,
-    attention: str = DEFAULT_ATTENTION,
-    budget: float | None = None,
-    plan: AnyPath | None = None,
-    retrieval_heads: float | None = None,
+    attention: str | Attention = DEFAULT_ATTENTION,
     sampling: Sampling = Sampling(),
     system_prompt: str = "",
     progress: Progress | None = None,
@@ -250,13 +221,7 @@ def open_session(
     """
     notice = (progress or Silent()).notice
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(
-        settings,
-        library,
-        Attention.parse(attention, budget=budget, plan=plan, retrieval_heads=retrieval_heads),
-        notice=notice,
-    )
-
+    llama = load(settings, library, Attention.of(attention), notice)
     return Session(llama, sampling, system_prompt, library=library)
 
 
@@ -264,9 +229,7 @@ def index_documents(
     paths: Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
     *,
-    attention: str = DEFAULT_ATTENTION,
-    plan: AnyPath | None = None,
-    retrieval_heads: float | None = None,
+    attention: str | Attention = DEFAULT_ATTENTION,
     reading: ReadSettings = ReadSettings(),
     n_jobs: int = 1,
     scheduler: str | None = None,
@@ -280,7 +243,7 @@ def index_documents(
     ----------
     paths : iterable of path
         Documents, folders and patterns, as `open_documents` takes them.
-    attention : str
+    attention : str or Attention
         The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
         the number of centroids, make another.
     n_jobs : int
@@ -307,7 +270,7 @@ def index_documents(
     progress = progress or Silent()
     outcomes = index_collection(
         paths,
-        Job(ModelSettings.of(model), attention, None, plan, retrieval_heads, reading.prefill),
+        Job(ModelSettings.of(model), Attention.of(attention), reading.prefill),
         progress,
         progress.notice,
         password=reading.password,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from .answers import JSON, JSON_LINES, TEXT, show_answer
 from .open_conversation import open_session, read_option
 from .sampling import sampling_options, system_prompt
 from .show_sources import sources_option
+
+if TYPE_CHECKING:
+    from ..runtime.methods.attention import Attention
 
 
 @click.command()
@@ -33,7 +37,7 @@ def ask(
     sources: bool,
     output: str,
     settings: ModelSettings,
-    attention: options.AttentionOptions,
+    attention: Attention,
     sampling: Sampling,
     reading: ReadSettings,
     system_prompt: str,

@@ -19,6 +19,7 @@ from .show_sources import show_sources, sources_option
 
 if TYPE_CHECKING:
     from ..ask.session import Session
+    from ..runtime.methods.attention import Attention
 
 
 @click.command()
@@ -40,7 +41,7 @@ def chat(
     sources: bool,
     output: str,
     settings: ModelSettings,
-    attention: options.AttentionOptions,
+    attention: Attention,
     sampling: Sampling,
     reading: ReadSettings,
     system_prompt: str,

@@ -15,6 +15,7 @@ from .render import notice, print_json, resumable
 if TYPE_CHECKING:
     from ..library.batch.index_result import Outcome
     from ..library.batch.job import Job
+    from ..runtime.methods.attention import Attention
 
 
 @click.command()
@@ -44,7 +45,7 @@ def index(
     documents: tuple[str, ...],
     output: str,
     settings: ModelSettings,
-    attention: options.AttentionOptions,
+    attention: Attention,
     reading: ReadSettings,
     n_jobs: int,
     scheduler: str | None,
@@ -57,14 +58,13 @@ def index(
     not stop the others. Interrupted, the same command goes on where it stopped. Most values of --attention take the
     same index; give the one that you will ask with.
     """
-    options.refuse_llama_cpp(attention.attention)
     if watch and (output == "json" or scheduler is not None):
         raise click.UsageError("--watch tells what it does in lines, and on this machine: no -o json, no --scheduler.")
     from ..library.batch.index_documents import index_collection
     from ..library.batch.index_result import folders_of
     from ..library.batch.job import Job
 
-    job = Job(settings, **attention.arguments(), prefill=reading.prefill)
+    job = Job(settings, attention, reading.prefill)
     if watch:
         _watch([Path(document) for document in documents], job, reading.password, n_jobs)
         return

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..settings import READS, WHOLE, ModelSettings, ReadSettings, Sampling
 from .batch_progress import ManyProgress
-from .options import AttentionOptions, refuse_llama_cpp
 from .render import TaskProgress, resumable
 
 if TYPE_CHECKING:
     from ..ask.session import Session
+    from ..runtime.methods.attention import Attention
 
 read_option = click.option(
     "--read",
@@ -37,7 +37,7 @@ def is_collection(documents: Sequence[str]) -> bool:
 def open_session(
     documents: Sequence[str],
     settings: ModelSettings,
-    attention: AttentionOptions,
+    attention: Attention,
     sampling: Sampling,
     *,
     reading: ReadSettings,
@@ -48,11 +48,10 @@ def open_session(
 
     With `sources`, documents can say where answers come from.
     """
-    refuse_llama_cpp(attention.attention)
     from .. import api
     from ..convert.pipeline import TooLongError
 
-    how = {**attention.arguments(), "sampling": sampling, "system_prompt": system_prompt}
+    how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
         return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}

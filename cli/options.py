@@ -6,9 +6,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +15,9 @@ from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, word
 from ..settings import CACHE_TYPES, DEVICES, PREFILLS, ROPE_SCALINGS, ModelSettings, ReadSettings
 from .option_types import AttentionType, Number
 from .render import notice
+
+if TYPE_CHECKING:
+    from ..runtime.methods.attention import Attention
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -25,35 +27,6 @@ ATTENTIONS = (
     f"{', '.join(words())}, or a composition such as duo+quest. Parameters follow a colon, as in quest:tokens=1024; "
     "`--attention help` prints them all"
 )
-
-
-@dataclass(frozen=True)
-class AttentionOptions:
-    """How tokens attend. Each field is the value of the option of this name."""
-
-    attention: str
-    budget: float | None = None
-    quality: float | None = None
-    plan: Path | None = None
-    retrieval_heads: float | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the same for the functions of octavo/api.py.
-
-        Raises
-        ------
-        OctavoError
-            If the attention has no quality, and one is asked for.
-        """
-        arguments = asdict(self)
-        quality = arguments.pop("quality")
-        if quality is None:
-            return arguments
-        if is_on_command_line("budget"):
-            raise click.UsageError("--quality stands in place of --budget: give one of them.")
-        from ..runtime.methods.attention import Attention
-
-        return {**arguments, "attention": str(Attention.parse(self.attention, quality=quality)), "budget": None}
 
 
 def model_path(named: Path | str | None) -> Path:
@@ -238,6 +211,27 @@ def _model_settings(
     return ModelSettings(named, ctx_size, threads, cache_type, device, rope_scaling, rope_scale or 1.0, index_dir)
 
 
+def _attention(
+    attention: str,
+    budget: float | None = None,
+    quality: float | None = None,
+    plan: Path | None = None,
+    retrieval_heads: float | None = None,
+) -> Attention:
+    """Return what the options of these names say together."""
+    from ..runtime.methods.attention import Attention
+
+    if attention == LLAMA_CPP:
+        raise click.UsageError(
+            "--attention llama.cpp reads no index, so it cannot answer from one: choose dense or another."
+        )
+    if quality is not None:
+        if is_on_command_line("budget"):
+            raise click.UsageError("--quality stands in place of --budget: give one of them.")
+        budget = None
+    return Attention.parse(attention, budget=budget, quality=quality, plan=plan, retrieval_heads=retrieval_heads)
+
+
 def gathered(argument: str, make: Callable[..., Any], *options: Decorator[Any]) -> Decorator[Any]:
     """Return a decorator that passes the values of several options to a command as one value.
 
@@ -267,7 +261,7 @@ def gathered(argument: str, make: Callable[..., Any], *options: Decorator[Any]) 
 as_settings = gathered("settings", _model_settings)
 
 #: Pass what a command has of --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
-as_attention = gathered("attention", AttentionOptions)
+as_attention = gathered("attention", _attention)
 
 #: Pass what a command has of --prefill and --password as one `reading`.
 as_reading = gathered("reading", ReadSettings)
@@ -278,7 +272,7 @@ _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope
 model_options = gathered("settings", _model_settings, *_MODEL)
 
 #: Add all options about the attention, as one `attention`.
-attention_options = gathered("attention", AttentionOptions, attention, budget, quality, plan, retrieval_heads)
+attention_options = gathered("attention", _attention, attention, budget, quality, plan, retrieval_heads)
 
 
 def output_option(*forms: str) -> Decorator[Any]:
@@ -317,40 +311,6 @@ def is_on_command_line(name: str) -> bool:
     bool
     """
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-
-
-def is_given(name: str) -> bool:
-    """Return whether the user gave a parameter of the current command, on the command line or by its variable.
-
-    Parameters
-    ----------
-    name : str
-        Name of the parameter.
-
-    Returns
-    -------
-    bool
-    """
-    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-
-
-def refuse_llama_cpp(attention: str) -> None:
-    """Refuse the attention that is not octavo's.
-
-    Parameters
-    ----------
-    attention : str
-        Value of `--attention`.
-
-    Raises
-    ------
-    click.UsageError
-        If it is llama.cpp's own attention.
-    """
-    if attention == LLAMA_CPP:
-        raise click.UsageError(
-            "--attention llama.cpp reads no index, so it cannot answer from one: choose dense or another."
-        )
 
 
 def question_text(question: str) -> str:

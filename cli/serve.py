@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ..settings import ModelSettings, ReadSettings, Sampling
@@ -9,6 +11,9 @@ from . import options
 from .option_types import Number
 from .render import notice
 from .sampling import sampling_options
+
+if TYPE_CHECKING:
+    from ..runtime.methods.attention import Attention
 
 
 @click.command()
@@ -84,7 +89,7 @@ from .sampling import sampling_options
 @options.as_reading
 def serve(
     settings: ModelSettings,
-    attention: options.AttentionOptions,
+    attention: Attention,
     sampling: Sampling,
     reading: ReadSettings,
     host: str,
@@ -103,13 +108,12 @@ def serve(
     before, is named in a request and need not be sent or read again. Requests say how answers are drawn; the options
     here hold where they do not.
     """
-    options.refuse_llama_cpp(attention.attention)
     from ..library.batch.job import Job
     from ..serve.http.app import Limits
     from ..serve.run import Access, serve
 
     serve(
-        Job(settings, **attention.arguments(), prefill=reading.prefill),
+        Job(settings, attention, reading.prefill),
         sampling,
         Access(host, port, api_key, allowed_hosts, max_upload << 20),
         Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),

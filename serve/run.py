@@ -14,7 +14,6 @@ import uvicorn
 
 from ..errors import OctavoError
 from ..library.batch.job import Job
-from ..runtime.methods.attention import Attention
 from ..runtime.models.load_model import load, locate_model
 from ..settings import Sampling
 from .http.app import Limits, application, open_server
@@ -83,13 +82,7 @@ def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: 
     try:
         settings, library = locate_model(job.settings, notice)
         job = replace(job, settings=settings)
-        llama = load(
-            settings,
-            library,
-            Attention.parse(job.attention, budget=job.budget, plan=job.plan, retrieval_heads=job.retrieval_heads),
-            notice=notice,
-            n_parallel=limits.n_parallel,
-        )
+        llama = load(settings, library, job.attention, notice, limits.n_parallel)
         name = Path(llama.model_path).stem
         server = open_server(llama, library, job, limits, sampling, name=name, notice=notice)
         try:

@@ -1,5 +1,6 @@
 """`octavo.open_document` and the rest of the Python API, as a user calls them, on a tiny model."""
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,7 +117,8 @@ def test_a_context_manager_closes_the_model(path, how):
 
 
 def test_settings_reach_the_model(path, how, tiny_model, tmp_path):
-    with octavo.open_document(path, attention="quest", budget=0.3, **changed(how, cache_type="q8_0")) as document:
+    quest = octavo.Attention.parse("quest", budget=0.3)
+    with octavo.open_document(path, attention=quest, **changed(how, cache_type="q8_0")) as document:
         assert (str(document.llama.attention), document.llama.attention.budget) == ("quest", 0.3)
         assert document.llama.context.kv_type == "q8_0"
     with octavo.open_document(path, **changed(how, rope_scaling="linear", rope_scale=2.0)) as document:
@@ -164,8 +166,10 @@ def test_several_documents_are_indexed_by_one_model(path, how, tmp_path):
         ({"attention": "magic"}, "There is no attention named 'magic'"),
         ({"attention": "llama.cpp"}, "attention='llama.cpp' reads no index"),
         ({"attention": "duo"}, "`octavo profile` measures the model"),
-        ({"attention": "duo", "plan": "no-such-plan.json"}, r"There is no plan no-such-plan\.json"),
-        ({"budget": 0}, "A budget is a share"),
+        (
+            {"attention": octavo.Attention.parse("duo", plan="no-such-plan.json")},
+            r"There is no plan no-such-plan\.json",
+        ),
         ({"model": octavo.ModelSettings("no-such-model.gguf")}, r"The model no-such-model\.gguf cannot be opened"),
         ({"model": "no-such-model.gguf"}, r"The model no-such-model\.gguf cannot be opened"),
     ],
@@ -184,6 +188,7 @@ def test_wrong_settings_are_told(path, how, wrong, message):
         (octavo.ModelSettings, {"rope_scaling": "magic", "rope_scale": 2.0}, "Positions are stretched as linear or"),
         (octavo.ModelSettings, {"rope_scale": 2.0}, "Positions are stretched as linear or yarn"),
         (octavo.ReadSettings, {"prefill": "auto"}, "Documents are read dense or sparse: not 'auto'"),
+        (octavo.Attention.parse, {"text": "auto", "budget": 0}, "A budget is a share"),
         (octavo.Sampling, {"temperature": -1}, "A temperature is 0 or more"),
     ],
     ids=str,
@@ -234,6 +239,11 @@ def test_an_empty_question_is_told(cleared):
 
 
 # The package.
+
+
+@pytest.mark.parametrize("name", ["index_documents", "open_document", "open_documents", "open_next", "open_session"])
+def test_no_function_has_more_than_eight_parameters(name):
+    assert len(inspect.signature(getattr(octavo, name)).parameters) <= 8
 
 
 def test_every_public_name_is_there_and_documented():

@@ -30,7 +30,7 @@ class ReadForClient(ReadDocuments):
         if self._is_shared:
             job = replace(job, library=settings["library"], known=())
         if settings["plan"]:
-            job = replace(job, plan=folder / settings["plan"])
+            job = replace(job, attention=replace(job.attention, plan_file=folder / settings["plan"]))
         super().__init__(job.as_json(), sender)
 
     def do(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def index_on_cluster(
         dask.distributed is missing, the cluster cannot be reached, has no workers, or one that lacks the model.
     """
     library = job.open_library(notice)
-    plan = Path(job.plan) if job.plan else library.plan_path
+    plan = Path(job.attention.plan_file or library.plan_path)
     known = [path.name for path, _ in library.indexes()]
     settings = {"job": {**job.as_json(), "known": known}, "library": str(library.folder.resolve())}
     with _probe(library) as probe:

@@ -13,11 +13,10 @@ from ...documents.document import Document, Place
 from ...errors import OctavoError
 from ...progress import Progress
 from ...runtime.llama import Llama
-from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from ...runtime.models.load_model import Notice, load, locate_model
 from ...runtime.store.model_library import Library
-from ...settings import PREFILL_SPARSE, AnyPath, ModelSettings
+from ...settings import PREFILL_SPARSE, ModelSettings
 from ...workers.work import CannotLoad, Sender, Work
 from ..document_parts import fitting
 from ..open_index import Source, index_document, refuse_early
@@ -31,14 +30,8 @@ class Job:
     ----------
     settings : ModelSettings
         Which model reads them, and how it runs.
-    attention : str
+    attention : Attention
         The attention that questions will be asked with.
-    budget : float, optional
-        Share of the KV bytes that a step of an answer may read.
-    plan : path, optional
-        The model's plan, by default the one in its library.
-    retrieval_heads : float, optional
-        Share of the KV heads that attend to everything, for "duo".
     prefill : str
         How a document is read, one of PREFILLS (settings.py).
     library : str, optional
@@ -52,10 +45,7 @@ class Job:
     """
 
     settings: ModelSettings
-    attention: str = DEFAULT_ATTENTION
-    budget: float | None = None
-    plan: AnyPath | None = None
-    retrieval_heads: float | None = None
+    attention: Attention
     prefill: str = PREFILL_SPARSE
     library: str | None = None
     known: tuple[str, ...] = ()
@@ -64,13 +54,13 @@ class Job:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields in JSON's types."""
-        plan = None if self.plan is None else os.fspath(self.plan)
-        return {**asdict(self), "settings": self.settings.as_json(), "plan": plan}
+        return {**vars(self), "settings": self.settings.as_json(), "attention": self.attention.as_json()}
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> Job:
         """Return the job that has these fields."""
-        return cls(**{**fields, "settings": ModelSettings(**fields["settings"]), "known": tuple(fields["known"])})
+        settings, attention = ModelSettings(**fields["settings"]), Attention.parse(**fields["attention"])
+        return cls(**{**fields, "settings": settings, "attention": attention, "known": tuple(fields["known"])})
 
     def open_library(self, notice: Notice) -> Library:
         """Return the library that the indexes are written into."""
@@ -98,12 +88,7 @@ class Reader:
         """The model."""
         job = self.job
         try:
-            return load(
-                job.settings,
-                self.library,
-                Attention.parse(job.attention, budget=job.budget, plan=job.plan, retrieval_heads=job.retrieval_heads),
-                notice=self.notice,
-            )
+            return load(job.settings, self.library, job.attention, self.notice)
         except OctavoError as problem:
             raise CannotLoad(str(problem)) from problem
 

@@ -142,6 +142,20 @@ class Attention:
         )
         return attention.with_plan(plan) if isinstance(plan, Plan) else replace(attention, plan_file=plan)
 
+    @classmethod
+    def of(cls, attention: str | Attention) -> Attention:
+        """Return an attention as it is, or the one that words of `--attention` describe."""
+        return cls.parse(attention) if isinstance(attention, str) else attention
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the arguments of `parse` that make the same attention, in JSON's types. A plan itself is left out."""
+        return {
+            "text": str(self),
+            "budget": None if self.auto else self.budget,
+            "plan": None if self.plan_file is None else os.fspath(self.plan_file),
+            "retrieval_heads": self.retrieval_heads,
+        }
+
     def parsed(self, text: str, *, budget: float | None = None) -> Attention:
         """Return the attention that other words describe, with the plan and the retrieval heads of this one."""
         return Attention.parse(text, budget=budget, plan=self.plan, retrieval_heads=self.retrieval_heads)

@@ -94,7 +94,6 @@ def load(
     settings: ModelSettings,
     library: Library,
     attention: Attention,
-    *,
     notice: Notice,
     n_parallel: int = 1,
 ) -> Llama:

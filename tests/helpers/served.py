@@ -14,6 +14,7 @@ import httpx
 import uvicorn
 
 from octavo.library.batch.job import Job
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.models.load_model import load
 from octavo.runtime.store.model_library import Library
 from octavo.serve.http.app import Limits, application, open_server
@@ -102,9 +103,9 @@ def serving(
         Fields of `Limits`, in place of those of the tests.
     """
     most = Limits(**{"n_parallel": 4, "n_waiting": 64, "timeout": 120.0, "kept_bytes": 64 << 20, **limits})
-    job = Job(ModelSettings(model, n_ctx, n_threads=2, device="cpu", index_dir=folder), attention)
+    job = Job(ModelSettings(model, n_ctx, n_threads=2, device="cpu", index_dir=folder), Attention.parse(attention))
     library = Library.of(model, folder)
-    llama = load(job.settings, library, attention, notice=print, n_parallel=most.n_parallel)
+    llama = load(job.settings, library, job.attention, print, most.n_parallel)
     server = open_server(llama, library, job, most, sampling, name="tiny", notice=print)
     app = application(server, hosts=["octavo.test"], key=key, most_bytes=most_bytes)
     listening = socket.create_server(("127.0.0.1", 0))

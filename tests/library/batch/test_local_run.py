@@ -22,6 +22,7 @@ from octavo.library.batch.job import Job, ReadDocuments, Reader, as_message, as_
 from octavo.library.batch.local_run import index_all
 from octavo.library.open_index import Source
 from octavo.progress import Silent, of_many
+from octavo.runtime.methods.attention import Attention
 from octavo.settings import ModelSettings
 from octavo.workers.work import CannotLoad, first_line, name_of
 from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
@@ -29,7 +30,8 @@ from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
 
 @pytest.fixture
 def job(tiny_model, tmp_path):
-    return Job(ModelSettings(tiny_model, 20000, n_threads=2, index_dir=tmp_path / "indexes"))
+    settings = ModelSettings(tiny_model, n_ctx=20000, n_threads=2, index_dir=tmp_path / "indexes")
+    return Job(settings, Attention.parse("auto"))
 
 
 def of_model(job, **changes):
@@ -142,6 +144,19 @@ def test_a_process_says_why_it_died(documents, job):
         process.do({}, [].append)
 
 
+@pytest.mark.parametrize(
+    "how",
+    [{"text": "auto"}, {"text": "auto", "budget": 0.2}, {"text": "duo+quest:tokens=64", "plan": "gates.tsv"}],
+    ids=str,
+)
+def test_a_job_survives_json(how):
+    settings = ModelSettings("tiny.gguf", n_ctx=512, cache_type="q8_0", rope_scaling="yarn", rope_scale=2.0)
+    job = Job(settings, Attention.parse(**how, retrieval_heads=0.5), "dense", known=("a", "b"), nice=5)
+    sent = Job.of_json(json.loads(json.dumps(job.as_json())))
+    assert sent == job
+    assert sent.attention.plan_file == job.attention.plan_file
+
+
 def test_jobs_are_counted(documents, job):
     with pytest.raises(OctavoError, match="One document or more is read at once: not 0"):
         run(documents, job, 0)
@@ -159,9 +174,9 @@ def test_messages_name_files_or_hold_texts(tmp_path):
     assert sent.document == document
 
 
-def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job, tmp_path):
-    reader = Reader(replace(job, attention="magic"), [].append)
-    with pytest.raises(CannotLoad, match="There is no attention named 'magic'"):
+def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job):
+    reader = Reader(replace(job, attention=Attention.parse("duo")), [].append)
+    with pytest.raises(CannotLoad, match="`octavo profile` measures the model"):
         reader.index(Source(documents[0]), Silent())
 
 
