@@ -72,7 +72,7 @@ THREE = "dense,quest,sparq"
 BUDGETS = "0.5,0.25,0.125"
 
 #: What stands beside the default, over lengths and over budgets; and the lengths.
-BESIDE, FRONTIER = "dense,auto,sketch,squeezed", "dense,auto,sketch,squeezed,squeezed2,sparq,quest,streaming"
+BESIDE, FRONTIER = "dense,auto,sketch,squeezed", "dense,auto,sketch,squeezed,squeezed2,sparq,quest"
 SMALL_BUDGETS, LENGTHS = "0.25,0.125,0.0625", "1000,2000,4000,8000,16000,30000"
 
 
