@@ -106,11 +106,10 @@ def bench(
     output: str,
 ) -> None:
     """Time octavo against llama.cpp on a real text."""
-    from ..runtime.models.find_model import default_threads
-
-    n_threads = settings.n_threads or default_threads()
     if kernels:
-        time_kernels(n_threads, output)
+        from ..runtime.models.find_model import default_threads
+
+        time_kernels(settings.n_threads or default_threads(), output)
         return
     from ..documents.plain_text import SHIPPED_NOVEL
     from ..documents.read import read_document
@@ -128,9 +127,9 @@ def bench(
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
-    measured = BenchSettings(depths, attentions, n_decode, n_threads, fill, cache_type, settings.device)
+    measured = BenchSettings(depths, attentions, n_decode, fill)
     with TaskProgress() as progress:
-        result = Bench(str(located.model), text, measured, progress).run()
+        result = Bench(located, text, measured, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
 
 

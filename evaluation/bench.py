@@ -23,17 +23,17 @@ import numpy as np
 from ..convert.calibrate import calibrate
 from ..convert.clusters import settings_for
 from ..convert.pipeline import batches, cluster, keep_whole
-from ..cpu_kernels.numba_support.compile import F16
 from ..cpu_kernels.numba_support.machine import cpu_name, read_bandwidth
 from ..errors import OctavoError
 from ..progress import Progress
-from ..runtime.devices import AUTO
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.graph.ggml import row_size
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention, Clustering
+from ..runtime.models.find_model import default_threads
 from ..runtime.models.llama_arguments import GGML_TYPES
+from ..settings import ModelSettings
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
 from .measures import kl_divergence, log_softmax, same_top_token
@@ -55,23 +55,14 @@ class BenchSettings:
         llama.cpp's own attention, and others with their plan. Dense always runs, to compare with.
     n_decode : int
         Tokens to decode at each depth.
-    n_threads : int
-        Threads of all engines.
     fill : str
         How the caches are filled: "prefill", "copy" or "random".
-    cache_type : str
-        How all engines store keys and values: "f16", or with "prefill" also "q8_0".
-    device : str
-        Where octavo attends, and llama.cpp as well.
     """
 
     depths: list[int]
     attentions: list[Attention]
     n_decode: int
-    n_threads: int
     fill: str = "prefill"
-    cache_type: str = F16
-    device: str = AUTO
 
 
 class Bench:
@@ -79,8 +70,8 @@ class Bench:
 
     Parameters
     ----------
-    model_path : str
-        The GGUF file.
+    model : ModelSettings
+        The model's file, and how all engines run it. Unless `fill` is "prefill", they store keys and values as f16.
     text : str, optional
         The text; None for random tokens, with fill "random".
     settings : BenchSettings
@@ -94,19 +85,19 @@ class Bench:
         The text or the model's context is too short, or the caches cannot be filled in this way.
     """
 
-    def __init__(self, model_path: str, text: str | None, settings: BenchSettings, progress: Progress) -> None:
-        self.settings, self.progress, self.model_path = settings, progress, model_path
-        self.clustering = settings_for(settings.cache_type)
-        self.kv_number = GGML_TYPES[settings.cache_type]
+    def __init__(self, model: ModelSettings, text: str | None, settings: BenchSettings, progress: Progress) -> None:
+        self.settings, self.progress, self.model, self.model_path = settings, progress, model, str(model.model)
+        self.clustering, self.n_threads = settings_for(model.cache_type), model.n_threads or default_threads()
+        self.kv_number = GGML_TYPES[model.cache_type]
         self.options: dict[str, Any] = {
             "n_batch": _BATCH,
-            "n_threads": settings.n_threads,
-            "n_threads_batch": settings.n_threads,
+            "n_threads": self.n_threads,
+            "n_threads_batch": self.n_threads,
             "type_k": self.kv_number,
             "type_v": self.kv_number,
         }
         self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
-        self.dense = Engine(DENSE, Llama(model_path, device=settings.device, **self.options))
+        self.dense = Engine(DENSE, Llama(self.model_path, device=model.device, **self.options))
         if settings.fill != "prefill":
             refuse_windows(self.dense.llama)
         self.rng = np.random.default_rng(self.clustering.seed)
@@ -114,9 +105,9 @@ class Bench:
         self.others: list[Engine] = []
         if any(attention.is_llama_cpp for attention in settings.attentions):
             how = self.dense.llama.context.device.model_arguments(self.options)
-            self.others = llama_cpp_engines(model_path, self.longest, settings.cache_type, how)
+            self.others = llama_cpp_engines(self.model_path, self.longest, model.cache_type, how)
         self.own = [
-            Engine(str(attention), Llama(model_path, attention=attention, device=settings.device, **self.options))
+            Engine(str(attention), Llama(self.model_path, attention=attention, device=model.device, **self.options))
             for attention in settings.attentions
             if not attention.is_llama_cpp and str(attention) != DENSE
         ]
@@ -145,8 +136,8 @@ class Bench:
         settings = self.settings
         machine = {
             "cpu": cpu_name(),
-            "threads": settings.n_threads,
-            "read_bandwidth_gb_s": round(read_bandwidth(settings.n_threads) / 1e9, 2),
+            "threads": self.n_threads,
+            "read_bandwidth_gb_s": round(read_bandwidth(self.n_threads) / 1e9, 2),
         }
         results = [row for depth in sorted(set(settings.depths)) for row in self._at_depth(depth)]
         metadata = self.dense.llama.metadata
@@ -160,7 +151,7 @@ class Bench:
             "machine": machine,
             "model": model,
             "fill": settings.fill,
-            "cache_type": settings.cache_type,
+            "cache_type": self.model.cache_type,
             "device": self.dense.llama.context.device.name,
             "results": results,
         }
@@ -235,12 +226,12 @@ class Bench:
         wanted = {engine.llama.attention.clustering_key for engine in engines if engine.clusters} or {None}
         documents: dict[Clustering, tuple[Index, float]] = {}
         for each in sorted(wanted, key=str):
-            start, own = time.perf_counter(), settings_for(self.settings.cache_type, dict(each or {}))
+            start, own = time.perf_counter(), settings_for(self.model.cache_type, dict(each or {}))
             if layers or each is None:
                 made = layers or keep_whole(cache)
             else:
                 task = f"Clustering {depth:,} tokens"
-                made = list(cluster(cache, own, self.progress, self.settings.n_threads, task=task))
+                made = list(cluster(cache, own, self.progress, self.n_threads, task=task))
             document = calibrate(self.dense.llama, made, queries, tokens)
             documents[each] = document, time.perf_counter() - start
         usual = next(iter(documents.values()))
