@@ -49,9 +49,9 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
         The strongest first; none if the model has no head whose window does not slide, or hardly any context.
     """
     path = library.folder / _FILE
-    known = _read(path, library.model_hash)
-    if known is not None:
-        return known
+    heads = _read(path, library.model_hash)
+    if heads is not None:
+        return heads
     notice("Finding the heads that retrieve, once for this model.")
     heads = find_heads(llama)
     content = {"format_version": _VERSION, "model": library.model_hash, "heads": [list(head) for head in heads]}

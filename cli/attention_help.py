@@ -39,16 +39,16 @@ def task_help() -> str:
     )
 
 
-def _explained(said: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
+def _explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
     """Return a sentence, and for each word what it is and takes."""
     from ..runtime.methods.parameters import explain, explain_presets, summary
 
     text = click.HelpFormatter(width=_WIDTH)
-    text.write_text(said)
+    text.write_text(introduction)
     for word, owner in owners:
         text.write_paragraph()
         text.write_text(f"{word}: {summary(owner)}")
-        lines = [(name, f"{said.removesuffix('.')} ({values}).") for name, values, said in explain(owner)]
+        lines = [(name, f"{explanation.removesuffix('.')} ({values}).") for name, values, explanation in explain(owner)]
         lines += [(name, f"Preset: {values}.") for name, values in explain_presets(owner)]
         if lines:
             with text.indentation():

@@ -77,7 +77,7 @@ class Bench:
     settings : BenchSettings
         What to measure.
     progress : Progress
-        Is told how far the run is.
+        Receives how far the run is.
 
     Raises
     ------
@@ -102,11 +102,11 @@ class Bench:
             refuse_windows(self.dense.llama)
         self.rng = np.random.default_rng(self.clustering.seed)
         self.tokens = self._tokens(text)
-        self.others: list[Engine] = []
+        self.llama_cpp: list[Engine] = []
         if any(attention.is_llama_cpp for attention in settings.attentions):
             how = self.dense.llama.context.device.model_arguments(self.options)
-            self.others = llama_cpp_engines(self.model_path, self.longest, model.cache_type, how)
-        self.own = [
+            self.llama_cpp = llama_cpp_engines(self.model_path, self.longest, model.cache_type, how)
+        self.octavo = [
             Engine(str(attention), Llama(self.model_path, attention=attention, device=model.device, **self.options))
             for attention in settings.attentions
             if not attention.is_llama_cpp and str(attention) != DENSE
@@ -157,14 +157,14 @@ class Bench:
         }
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
-        engines = [*self.others, self.dense, *self.own]
+        engines = [*self.llama_cpp, self.dense, *self.octavo]
         if depth:
             queries, layers = self._fill(depth)
             self._attach(depth, queries, layers)
         self._decode(depth, engines)
         rows = self._rows(depth, engines)
         for engine in engines:
-            if engine in self.own:
+            if engine in self.octavo:
                 engine.start_over()  # the next depth has a document of its own
             else:
                 engine.back_to(depth)
@@ -185,11 +185,11 @@ class Bench:
             tokens = self.tokens[:depth]
             queries, layers = fill_at_random(dense.llama, tokens, self.clustering, self.rng, self.progress)
         else:
-            readers = [*self.others, dense, *filter(self._reads, self.own)] if fill == "prefill" else [dense]
+            readers = [*self.llama_cpp, dense, *filter(self._reads, self.octavo)] if fill == "prefill" else [dense]
             queries = self._read(depth, readers)
-        if fill != "prefill" and self.others:
-            self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.others), "contexts")
-            for engine in self.others:
+        if fill != "prefill" and self.llama_cpp:
+            self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.llama_cpp), "contexts")
+            for engine in self.llama_cpp:
                 copy_sequence(dense.llama, engine.llama)
                 self.progress.advance(1)
         return queries, layers
@@ -219,21 +219,21 @@ class Bench:
 
         layers : of this document, with clusters for all engines; or none if they are to be made here
         """
-        engines = [engine for engine in self.own if not self._reads(engine)]
+        engines = [engine for engine in self.octavo if not self._reads(engine)]
         if not engines:
             return
         tokens, cache = self.tokens[:depth], self.dense.llama.context.cache
-        wanted = {engine.llama.attention.clustering_key for engine in engines if engine.clusters} or {None}
+        clusterings = {engine.llama.attention.clustering_key for engine in engines if engine.clusters} or {None}
         documents: dict[Clustering, tuple[Index, float]] = {}
-        for each in sorted(wanted, key=str):
-            start, own = time.perf_counter(), settings_for(self.model.cache_type, dict(each or {}))
-            if layers or each is None:
-                made = layers or keep_whole(cache)
+        for clustering in sorted(clusterings, key=str):
+            start, settings = time.perf_counter(), settings_for(self.model.cache_type, dict(clustering or {}))
+            if layers or clustering is None:
+                document_layers = layers or keep_whole(cache)
             else:
                 task = f"Clustering {depth:,} tokens"
-                made = list(cluster(cache, own, self.progress, self.n_threads, task=task))
-            document = calibrate(self.dense.llama, made, queries, tokens)
-            documents[each] = document, time.perf_counter() - start
+                document_layers = list(cluster(cache, settings, self.progress, self.n_threads, task=task))
+            document = calibrate(self.dense.llama, document_layers, queries, tokens)
+            documents[clustering] = document, time.perf_counter() - start
         usual = next(iter(documents.values()))
         for engine in engines:
             document, indexing_s = documents.get(engine.llama.attention.clustering_key, usual)
@@ -265,8 +265,8 @@ class Bench:
         rows = []
         for attention in self.settings.attentions:
             if attention.is_llama_cpp:
-                best = min(self.others, key=lambda engine: np.median(engine.decode_s))
-                prefill_s = min(engine.prefill_s for engine in self.others)
+                best = min(self.llama_cpp, key=lambda engine: np.median(engine.decode_s))
+                prefill_s = min(engine.prefill_s for engine in self.llama_cpp)
                 kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
             else:
                 best = next(engine for engine in engines if engine.name == str(attention))

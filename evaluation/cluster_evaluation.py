@@ -119,9 +119,9 @@ class TextWorkers:
             kept.
         """
         by_depth: dict[int, list[NumberedText]] = {}
-        for each in texts:
-            if evaluation.missing(each):
-                by_depth.setdefault(each.depth, []).append(each)
+        for numbered in texts:
+            if evaluation.missing(numbered):
+                by_depth.setdefault(numbered.depth, []).append(numbered)
         n_texts = sum(map(len, by_depth.values()))
         if not n_texts:
             return
@@ -140,10 +140,10 @@ class TextWorkers:
                 evaluation.notice(message["notice"])
 
         waiting: deque[NumberedText] = deque()
-        for depth, own in by_depth.items():
-            n_first = len(own) if _are_known(evaluation, depth) else 1
-            waiting.extend(own[:n_first])
-            del own[:n_first]
+        for depth, later in by_depth.items():
+            n_first = len(later) if _are_known(evaluation, depth) else 1
+            waiting.extend(later[:n_first])
+            del later[:n_first]
         for numbered, outcome in self._workers.results(waiting, message_of, receive):
             measured = f"Text {numbered.number + 1} at {numbered.depth:,} tokens"
             _add(result_of(outcome, measured), evaluation.results)
@@ -174,12 +174,12 @@ class MeasureTexts(ModelWork):
         """Return the records of a text (`as_message`), as `samples` and `budgets` (see `Work.do`)."""
         numbered = NumberedText(message["depth"], message["number"], text_of(message["text"]))
         records, runs = Records(), [self._run(*fields) for fields in message["runs"]]
-        for name, budget, found in message["budgets"]:
-            records.add_budget(name, budget, numbered.depth, found)
-        known, heads = set(records.budgets), [QueryHead(*each) for each in message["heads"]]
+        for name, budget, given in message["budgets"]:
+            records.add_budget(name, budget, numbered.depth, given)
+        before, heads = set(records.budgets), [QueryHead(*head) for head in message["heads"]]
         measurer = Measurer(self.llama, self.library, self._task, runs, heads, records, self.sender, self.sender.notice)
         measurer.measure(numbered, [runs[i] for i in message["missing"]])
-        budgets = [[*key, found] for key, found in records.budgets.items() if key not in known]
+        budgets = [[*key, given] for key, given in records.budgets.items() if key not in before]
         return {"samples": list(records.samples.values()), "budgets": budgets}
 
     def _run(self, words: str, budget: float, plan: str) -> Run:
@@ -211,7 +211,7 @@ def as_message(
         "runs": [[str(run.attention), run.budget, run.plan] for run in runs],
         "missing": [runs.index(run) for run in missing],
         "heads": [list(head) for head in heads],
-        "budgets": [[name, budget, found] for (name, budget, depth), found in budgets if depth == numbered.depth],
+        "budgets": [[name, budget, given] for (name, budget, depth), given in budgets if depth == numbered.depth],
     }
 
 
@@ -231,16 +231,16 @@ def text_of(fields: Mapping[str, Any]) -> Text:
 
 def _sample_of(fields: Mapping[str, Any]) -> Sample:
     """Return a sample that `text_as_json` has written."""
-    own: dict[str, Any] = {name: tuple(fields[name]) for name in ("answers", "classes")}
+    converted: dict[str, Any] = {name: tuple(fields[name]) for name in ("answers", "classes")}
     if fields["text"] is not None:
-        own["text"] = TokenText(fields["text"]["text"], np.array(fields["text"]["starts"], np.int64))
-    return Sample(**{**fields, **own})
+        converted["text"] = TokenText(fields["text"]["text"], np.array(fields["text"]["starts"], np.int64))
+    return Sample(**{**fields, **converted})
 
 
-def _add(found: Mapping[str, Any], results: Records) -> None:
-    """Add what a worker found; samples of an evaluation that was interrupted may be there already."""
-    for attention, budget, depth, matched in found["budgets"]:
+def _add(measured: Mapping[str, Any], results: Records) -> None:
+    """Add what a worker measured; samples of an evaluation that was interrupted may be there already."""
+    for attention, budget, depth, matched in measured["budgets"]:
         results.add_budget(attention, budget, depth, matched)
-    for record in found["samples"]:
+    for record in measured["samples"]:
         if key_of(record) not in results.samples:
             results.add_sample(record)

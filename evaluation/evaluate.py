@@ -116,9 +116,9 @@ class Evaluation:
         measurer = Measurer(
             self.llama, self.library, self.task, self.runs, heads, self.results, self.progress, self.notice
         )
-        for each in texts:
-            measurer.measure(each, self.missing(each))
-        depths = list(dict.fromkeys(each.depth for each in texts))
+        for numbered in texts:
+            measurer.measure(numbered, self.missing(numbered))
+        depths = list(dict.fromkeys(numbered.depth for numbered in texts))
         return {
             **head_of(self.task, self.results),
             "results": [row for run in self.runs for depth in depths for row in self._rows(run, depth, texts)],
@@ -136,26 +136,27 @@ class Evaluation:
     def _texts(self) -> list[NumberedText]:
         """Make the texts of all depths."""
         settings, n_ctx = self.settings, self.llama.n_ctx()
-        made: list[NumberedText] = []
+        numbered: list[NumberedText] = []
         for depth in [0] if self.task.own_depths else sorted(set(settings.depths)):
             texts = self.task.texts(self.llama, settings.data, depth, settings.n_samples, settings.seed)
             depths = [text.depth or depth or len(text.tokens) for text in texts]
-            made += [NumberedText(*each) for each in zip(depths, range(len(texts)), texts, strict=True)]
+            numbered += map(NumberedText, depths, range(len(texts)), texts)
         if self.task.leaves_out:
-            fitting = [each for each in made if each.text.n_tokens <= n_ctx]
-            if 0 < len(fitting) < len(made):
+            fitting = [one for one in numbered if one.text.n_tokens <= n_ctx]
+            if 0 < len(fitting) < len(numbered):
                 self.notice(
-                    f"{len(made) - len(fitting)} of {len(made)} texts do not fit the context of {n_ctx:,} tokens and "
-                    "are left out: a larger context (-c, --rope-scaling) or a long-context model (-m) takes more."
+                    f"{len(numbered) - len(fitting)} of {len(numbered)} texts do not fit the context of {n_ctx:,} "
+                    "tokens and are left out: a larger context (-c, --rope-scaling) or a long-context model (-m) takes "
+                    "more."
                 )
-            made = fitting or made
-        longest = max(each.text.n_tokens for each in made)
+            numbered = fitting or numbered
+        longest = max(one.text.n_tokens for one in numbered)
         if longest > n_ctx:
             raise OctavoError(
                 f"The longest text takes {longest:,} tokens with its questions, and the context holds {n_ctx:,}: give "
                 "smaller --depths, a larger context (-c, --rope-scaling), or a long-context model with -m."
             )
-        return made
+        return numbered
 
     def _is_done(self, run: Run, numbered: NumberedText) -> bool:
         depth, number = numbered.depth, numbered.number
@@ -165,15 +166,16 @@ class Evaluation:
 
     def _rows(self, run: Run, depth: int, texts: list[NumberedText]) -> list[dict[str, Any]]:
         """Return the row of one run and depth; no row if the run was left out."""
-        samples = [(each.number, i) for each in texts if each.depth == depth for i in range(len(each.text.samples))]
+        at_depth = [numbered for numbered in texts if numbered.depth == depth]
+        samples = [(numbered.number, i) for numbered in at_depth for i in range(len(numbered.text.samples))]
         records = self.results.samples
         if (run.name, run.budget, depth, *samples[0]) not in records:
             return []
-        own, dense = (
-            [records[each.name, each.budget, depth, number, i] for number, i in samples] for each in (run, DENSE_RUN)
+        measured, dense = (
+            [records[one.name, one.budget, depth, number, i] for number, i in samples] for one in (run, DENSE_RUN)
         )
         budget = self.results.budgets.get((run.name, run.budget, depth), run.budget)
-        means = summary(own, dense, self.task.extra_figures)
+        means = summary(measured, dense, self.task.extra_figures)
         row = {"attention": str(run.attention), "budget": run.budget, "depth": depth, **means}
         return [{**row, "given_budget": round(budget, 5) if budget else None}]
 

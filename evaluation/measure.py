@@ -122,7 +122,7 @@ class Measurer:
         probe = Probe(self._reader, numbered.text, dense)
         for run in missing:
             if run != DENSE_RUN:
-                document = documents.get(self._clustering(run), usual)
+                document = documents.get(run.attention.clustering_key, usual)
                 budget = self._matched_budget(run, numbered.depth, document, probe)
                 if budget is not None:
                     self._reader.attend(document, replace(run.attention, budget=budget))
@@ -131,22 +131,18 @@ class Measurer:
     def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
         """Read a text densely, or open its indexes: one for each clustering that the missing runs need.
 
-        The first is the same whatever is missing: an evaluation that goes on adds in the same order.
+        The first is the same whatever is missing, so that an evaluation that resumes adds in the same order.
         """
-        wanted = sorted({each for each in map(self._clustering, self._runs) if each is not None})
-        needed = {self._clustering(run) for run in missing}
-        wanted = [each for each in wanted if each in {*needed, wanted[0]}]
+        keys = sorted({key for run in self._runs if (key := run.attention.clustering_key) is not None})
+        needed = {run.attention.clustering_key for run in missing}
+        keys = [key for key in keys if key in {*needed, keys[0]}]
         if text.document:
-            wanted = wanted or [()]
-            indexes = [self._reader.index(self._library, text.name, text.document, dict(each)) for each in wanted]
+            keys = keys or [()]
+            indexes = [self._reader.index(self._library, text.name, text.document, dict(key)) for key in keys]
         else:
-            indexes = self._reader.read(text.tokens, [dict(each) for each in wanted])
-        clusterings: list[Clustering] = [*wanted] or [None]
+            indexes = self._reader.read(text.tokens, [dict(key) for key in keys])
+        clusterings: list[Clustering] = [*keys] or [None]
         return dict(zip(clusterings, indexes, strict=True))
-
-    def _clustering(self, run: Run) -> Clustering:
-        """Return how a run needs documents to be clustered."""
-        return run.attention.clustering_key
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
         """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""
@@ -188,25 +184,25 @@ class Measurer:
 
     def _matched_budget(self, run: Run, depth: int, document: Index, probe: Probe) -> float | None:
         """Return the budget with which a method reads the run's share; None if it cannot read so little."""
-        known, key = self._records.budgets, (run.name, run.budget, depth)
-        if key in known or run.budget == 1:
-            return known.get(key, run.budget)
-        here = (
-            found / budget for (name, budget, at), found in known.items() if found and (name, at) == (run.name, depth)
-        )
-        start = run.budget * (list(here) or [1.0])[-1]
+        budgets, key = self._records.budgets, (run.name, run.budget, depth)
+        if key in budgets or run.budget == 1:
+            return budgets.get(key, run.budget)
+        ratios = [
+            given / share for (name, share, at), given in budgets.items() if given and (name, at) == (run.name, depth)
+        ]
+        start = run.budget * (ratios or [1.0])[-1]
 
         def share(budget: float) -> float:
             self._reader.attend(document, replace(run.attention, budget=budget))
             return probe.share()
 
-        found: float | None = None
+        matching: float | None = None
         try:
-            found = matched(share, run.budget, start)
+            matching = matched(share, run.budget, start)
         except Unreachable as problem:
             self._notice(
                 f"{run.attention} read {problem.share:.3f} or more with every budget that was tried at {depth:,} "
                 f"tokens: {run.budget:g} is left out there."
             )
-        self._records.add_budget(run.name, run.budget, depth, found)
-        return found
+        self._records.add_budget(run.name, run.budget, depth, matching)
+        return matching

@@ -43,7 +43,7 @@ class Reader:
     llama : Llama
         The model. Its attention changes with what is asked of the reader.
     progress : Progress
-        Is told how far reading and clustering are.
+        Receives how far reading and clustering are.
     n_jobs : int
         Threads that cluster.
     """
@@ -76,7 +76,7 @@ class Reader:
         llama.reset()
         llama.set_attention(DENSE_ATTENTION)
         self.progress.start(f"Reading {len(tokens):,} tokens", len(tokens), "tokens")
-        all_settings = [settings_for(llama.context.kv_type, each) for each in clusterings]
+        all_settings = [settings_for(llama.context.kv_type, clustering) for clustering in clusterings]
         usual = settings_for(llama.context.kv_type)
         n_queries = [settings.n_queries(len(tokens)) for settings in [*all_settings, usual]]
         queries = read(llama, tokens, self.progress, max(n_queries), covers)
@@ -87,7 +87,7 @@ class Reader:
 
         if not clusterings:
             return [indexed(keep_whole(cache), usual)]
-        return [indexed(cluster(cache, each, self.progress, self.n_jobs), each) for each in all_settings]
+        return [indexed(cluster(cache, settings, self.progress, self.n_jobs), settings) for settings in all_settings]
 
     def index(self, library: Library, name: str, text: str, clustering: Mapping[str, Any]) -> Index:
         """Open the index of a user's document, and make it first if there is none.

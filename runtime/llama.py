@@ -74,7 +74,7 @@ class Llama(DropIn):
     Raises
     ------
     OctavoError
-        If the file is no usable model, or if octavo cannot compute the model's attention.
+        If the file is not a usable model, or if octavo cannot compute the model's attention.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Llama(DropIn):
         if isinstance(attention, str):
             shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
             attention = Attention.parse(attention, plan=plan, **shares)
-        own: dict[str, Any] = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
-        own |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel, "verbose": verbose}
-        self._arguments = {**own, **arguments}
+        self._arguments = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
+        self._arguments |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel}
+        self._arguments |= {"verbose": verbose, **arguments}
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem = model_file.check(path, only_words)
         native = attention.is_llama_cpp or only_words
@@ -147,7 +147,7 @@ class Llama(DropIn):
         has_document : bool
             Whether the conversation is over a document.
         system : str
-            What the model is told before the first question (see `Prompt`).
+            What the model reads before the first question (see `Prompt`).
         """
         return Prompt(self, has_document, system)
 
@@ -211,8 +211,8 @@ class Llama(DropIn):
 
     def _n_ctx_train(self) -> int:
         """Return the model's own context. YaRN has multiplied llama_model_n_ctx_train already."""
-        own = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
-        return int(own or self._model.n_ctx_train())
+        length = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
+        return int(length or self._model.n_ctx_train())
 
     def _inner_n_ctx(self, n_ctx: int) -> int:
         """Cells of llama.cpp's own cache: one batch, and more only where its RoPE factors depend on them (LongRoPE)."""
@@ -335,12 +335,12 @@ class Llama(DropIn):
         logits = []
         for piece in self._pieces(tokens, 0):
             for start in range(0, len(piece), self.n_batch):
-                own = list(piece[start : start + self.n_batch])
-                self._batch.set_batch(batch=own, n_past=self.n_tokens, logits_all=True)
+                batch = list(piece[start : start + self.n_batch])
+                self._batch.set_batch(batch=batch, n_past=self.n_tokens, logits_all=True)
                 self.context.decode(self._batch)
-                self.input_ids[self.n_tokens : self.n_tokens + len(own)] = own
-                self.n_tokens += len(own)
-                rows = [self._ctx.get_logits_ith(i) for i in range(len(own))]
+                self.input_ids[self.n_tokens : self.n_tokens + len(batch)] = batch
+                self.n_tokens += len(batch)
+                rows = [self._ctx.get_logits_ith(i) for i in range(len(batch))]
                 logits += [np.ctypeslib.as_array(row, (self._n_vocab,)).copy() for row in rows]
         return np.array(logits)
 

@@ -82,7 +82,7 @@ class DropIn(llama_cpp.Llama):
         return cache is None or not (cache.evicts or cache.document is not None)
 
     def _create_completion(self, *args: Any, **options: Any) -> Iterator[Any]:
-        """Complete a text. A text that is too long is told with the length of our context, not of a batch."""
+        """Complete a text. The error of a text that is too long names the length of our context, not of a batch."""
         states = self.cache
         if not self._keeps_states:
             self.cache = None

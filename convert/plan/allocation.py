@@ -187,8 +187,8 @@ class CheckedText:
         """Return the mean KL divergence of an attention's predictions from dense attention's, and the share read."""
         self.llama.reset()
         self.llama.set_attention(attention)
-        found, n_bytes = self._predictions()
-        divergence = (np.exp(self.expected) * (self.expected - found)).sum(axis=1).mean()
+        predicted, n_bytes = self._predictions()
+        divergence = (np.exp(self.expected) * (self.expected - predicted)).sum(axis=1).mean()
         return float(divergence), n_bytes / self.dense_bytes
 
 
@@ -224,7 +224,7 @@ class Checker:
         list of Check
             Equal budgets and the best others, the preferred first.
         """
-        found = []
+        candidates = []
         equal = self._check(method, POWERS[0], DEFAULT_BUDGET)
         for power in POWERS[1:]:
             other, base = self._check(method, power, DEFAULT_BUDGET), equal
@@ -233,17 +233,18 @@ class Checker:
                 base = self._check(method, POWERS[0], min(more, 1.0))
             losses = zip(other.divergence, base.divergence, strict=True)
             wins = other.over(base) < 1 and all(unequal <= even for unequal, even in losses)
-            found.append((not wins, other.over(base), other, base))
-        loses, _, other, base = min(found, key=lambda measured: measured[:2])
+            candidates.append((not wins, other.over(base), other, base))
+        loses, _, other, base = min(candidates, key=lambda candidate: candidate[:2])
         return [base, other] if loses else [other, base]
 
     def _check(self, method: str, power: float, budget: float) -> Check:
         """Check budgets on all texts."""
-        found = []
+        results = []
         for i in range(len(self.texts)):
             name = f"{method}, power {power:.2f}, budget {budget:g}, text {i}"
-            found.append(self.kept.get(name, partial(self._run, i, method, power, budget)))
-        return Check(power, tuple(result[0] for result in found), float(np.mean([result[1] for result in found])))
+            results.append(self.kept.get(name, partial(self._run, i, method, power, budget)))
+        divergences, shares = zip(*results, strict=True)
+        return Check(power, divergences, float(np.mean(shares)))
 
     def _run(self, number: int, method: str, power: float, budget: float) -> tuple[float, float]:
         """Run a method on a text."""

@@ -242,8 +242,8 @@ class Profiler:
                 for name, i in zip(names[task], numbers, strict=True)
             ]
             shares += np.array(changes) / max(sum(changes), 1e-30) / len(texts)
-        found = dict(zip(numbers, shares.tolist(), strict=True))
-        return [found.get(i) for i in range(len(layers))]
+        by_layer = dict(zip(numbers, shares.tolist(), strict=True))
+        return [by_layer.get(i) for i in range(len(layers))]
 
     def _check_budgets(
         self,

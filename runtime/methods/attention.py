@@ -204,8 +204,8 @@ class Attention:
 
     def new_method(self) -> Method:
         """Return the method with its parameters, and with the budget unless they say another."""
-        found = method_class(self.method)
-        return found(**({"budget": self.budget} if found.has_budget else {}) | dict(self.parameters))
+        method = method_class(self.method)
+        return method(**({"budget": self.budget} if method.has_budget else {}) | dict(self.parameters))
 
     def with_plan(self, plan: Plan | None) -> Attention:
         """Return the same attention with a plan. `plan` alone becomes what the plan says, and `auto` follows it.

@@ -18,7 +18,7 @@ from .parameters import Parameters, parameter
 #: What it chooses from, besides dense attention.
 SKETCH, SQUEEZED = "sketch", "squeezed"
 
-#: Share of the attention that a step covers exactly, if nobody asks for another.
+#: Share of the attention that a step covers exactly, unless the user asks for another.
 QUALITY = 0.95
 
 #: Largest share of the KV bytes that a step reads to that end: more of it would take as long as reading everything.

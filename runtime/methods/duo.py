@@ -57,13 +57,13 @@ class Duo(Parameters):
         n_batch : int
             Most tokens of a batch.
         """
-        found = {
+        reading = {
             "heads": [list(h) for h in sorted(self.streaming_heads(plan, retrieval_heads))],
             "sinks": plan.n_sinks if self.sinks is None else self.sinks,
             "recent": plan.n_recent if self.recent is None else self.recent,
             "prefill": self.prefill,
         }
-        return found if self.prefill == EXACT else found | {"batch": n_batch}  # where batches begin
+        return reading if self.prefill == EXACT else reading | {"batch": n_batch}  # where batches begin
 
     def streaming_heads(self, plan: Plan, retrieval_heads: float | None) -> list[tuple[int, int]]:
         """Return the (layer, head) of the heads that stream; the parameters are as in `reading`."""

@@ -74,15 +74,15 @@ def importance_groups(similarity: Sequence[float], slides: Sequence[bool]) -> li
     list of int or None
         Group of each layer, 0 for the most important one; None for a layer that slides.
     """
-    own = [i for i, sliding in enumerate(slides) if not sliding]
-    order = sorted(own, key=lambda i: similarity[i])
+    full_layers = [i for i, sliding in enumerate(slides) if not sliding]
+    order = sorted(full_layers, key=lambda i: similarity[i])
     values = np.array([similarity[i] for i in order], np.float64)
     groups: list[int | None] = [None] * len(slides)
     n_groups = min(N_GROUPS, len(np.unique(values)))
     if n_groups == 0:
         return groups
     values -= values.mean()
-    sums, squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (values, values**2))
+    sums, squares = (np.concatenate([[0.0], np.cumsum(powers)]) for powers in (values, values**2))
 
     def spread(start: int, stop: int) -> float:
         return float(squares[stop] - squares[start] - (sums[stop] - sums[start]) ** 2 / (stop - start))

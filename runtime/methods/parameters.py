@@ -114,15 +114,16 @@ class Parameters:
         OctavoError
             If one is out of range.
         """
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value is not each.default and not range_of(each).has(value):
-                raise _refusal(self.name, each, value)
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            if value is not declared.default and not range_of(declared).has(value):
+                raise _refusal(self.name, declared, value)
 
     @property
     def changed(self) -> dict[str, Any]:
         """Return the parameters that do not have their defaults, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        values = ((declared, getattr(self, declared.name)) for declared in fields(self))
+        return {declared.name: value for declared, value in values if value != declared.default}
 
 
 def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
@@ -143,19 +144,19 @@ def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
     Raises
     ------
     OctavoError
-        If there is no such parameter or preset, or if a value is out of range.
+        If a parameter or preset does not exist, or if a value is out of range.
     """
-    declared = {each.name: each for each in fields(owner)}
+    declared = {parameter.name: parameter for parameter in fields(owner)}
     settings: dict[str, Any] = {}
     for item in text.split(","):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals and key in owner.presets:
             settings |= owner.presets[key]
         elif not equals or key not in declared:
-            known = f"its parameters are {', '.join(declared)}" if declared else "it has none"
+            names = f"its parameters are {', '.join(declared)}" if declared else "it has none"
             presets = f"; its presets are {', '.join(owner.presets)}" if owner.presets else ""
             wanted = "no parameter" if equals else "no preset"
-            raise OctavoError(f"{owner.name} has {wanted} named '{key}': {known}{presets}.")
+            raise OctavoError(f"{owner.name} has {wanted} named '{key}': {names}{presets}.")
         else:
             settings[key] = _value(owner.name, declared[key], value)
     return settings
@@ -163,8 +164,8 @@ def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
 
 def range_of(declared: Field[Any]) -> Range:
     """Return the values that a field may have. A field that was declared without `parameter` may have any."""
-    found: Range = declared.metadata.get(_RANGE) or Range(type(declared.default))
-    return found
+    values: Range = declared.metadata.get(_RANGE) or Range(type(declared.default))
+    return values
 
 
 def _value(name: str, declared: Field[Any], text: str) -> Any:
@@ -192,11 +193,11 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
         `key=default`, or `key` if something else decides the default; the values that it may have; and what the class's
         docstring says of it.
     """
-    said = _docstring_entries(owner)
+    entries = _docstring_entries(owner)
     explained = []
-    for each in fields(owner):
-        default = "" if each.default is None else f"={_shown(each.default)}"
-        explained.append((f"{each.name}{default}", range_of(each).words, said.get(each.name, "")))
+    for declared in fields(owner):
+        default = "" if declared.default is None else f"={_shown(declared.default)}"
+        explained.append((f"{declared.name}{default}", range_of(declared).words, entries.get(declared.name, "")))
     return explained
 
 
@@ -223,8 +224,8 @@ def _shown(value: Any) -> str:
 def _docstring_entries(owner: type) -> dict[str, str]:
     """Return what the numpydoc section "Parameters" of a class says of each, with those of its base classes."""
     entries: dict[str, str] = {}
-    for each in reversed(owner.__mro__):
-        text = inspect.cleandoc(each.__doc__ or "")
+    for base in reversed(owner.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "")
         section = re.search(r"^Parameters\n-+\n(.*?)(?:\n\n\w+\n-+\n|\Z)", text, re.S | re.M)
         found = re.findall(r"^(\w[\w, ]*) : [^\n]*\n((?:    .*\n?|\n)+)", section[1] if section else "", re.M)
         for names, explanation in found:

@@ -94,7 +94,7 @@ def test_a_text_that_is_too_long_is_told_with_the_length_of_the_context(tiny_mod
 def test_a_pickle_is_the_same_model(tiny_model, options):
     llama = octavo.Llama(tiny_model, n_threads=2, **options)
     again = pickle.loads(pickle.dumps(llama))
-    for name in ("attention", "budget", "plan", "n_batch", "_rope_scale", "_logits_all"):
+    for name in ("attention", "n_batch", "_rope_scale", "_logits_all"):
         assert getattr(again, name) == getattr(llama, name)
     assert again.n_ctx() == llama.n_ctx()
     assert again.context_params.n_threads == 2
