@@ -1,4 +1,4 @@
-"""Where attention runs. This module is light, so that help texts can import it."""
+"""Run attention on a device. This module is light, so that help texts can import it."""
 
 from ...settings import DEVICES
 

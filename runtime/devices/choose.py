@@ -20,13 +20,13 @@ def choose(name: str, attention: Attention, kv_type: str = F16) -> Device:
     Parameters
     ----------
     name : str
-        One of DEVICES (settings.py). "auto" is Metal on Apple silicon, for an attention and rows that Metal has, and
-        else the CPU.
+        One of DEVICES (settings.py). "auto" is Metal on Apple silicon if Metal has the attention and the rows, and
+        otherwise the CPU.
 
     Raises
     ------
     OctavoError
-        If there is no device of this name, or if it does not have the attention or the rows.
+        The device does not exist, or lacks the attention or the rows.
     """
     check_device(name)
     method, on_metal = metal_method(attention)
@@ -40,7 +40,7 @@ def choose(name: str, attention: Attention, kv_type: str = F16) -> Device:
 
 
 def metal_method(attention: Attention) -> tuple[str, bool]:
-    """Return the name of an attention's method on Metal, and whether Metal has it with its parameters."""
+    """Return the name of an attention's method on Metal, and whether Metal supports it with its parameters."""
     attention = attention.resolve(None, on_metal=True)
     duo, plan = attention.duo, attention.plan
     methods = [attention.new_method(), *([duo.streaming(plan)] if plan and duo else [])]

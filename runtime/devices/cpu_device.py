@@ -1,4 +1,4 @@
-"""The CPU: attention runs in llama.cpp's own threads, inside its graph (see hook.py)."""
+"""Run attention on the CPU: in llama.cpp's own threads, inside its graph (see hook.py)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from .selection_scratch import Scratch
 
 
 def choose_by_shape(shape: Shape) -> Any:
-    """Compile for one shape what chooses the blocks of keys that a batch reads."""
+    """Compile for one shape the choice of the blocks of keys that a batch reads."""
     return native(choose_in_layer, shape)
 
 
 class CpuDevice:
-    """Attention of every model and method that octavo has, on llama.cpp's threads."""
+    """Attention of all models and methods, on llama.cpp's threads."""
 
     name = CPU
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Leave all layers on the CPU: the attention of those on a GPU would run there."""
+        """Keep all layers on the CPU: a layer on a GPU would compute its attention there."""
         if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
             warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
         return {**arguments, "n_gpu_layers": 0}
@@ -55,12 +55,12 @@ class CpuDevice:
         """Do nothing: all are supported."""
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
-        """Return them as they are: all are supported."""
+        """Return all assignments: all are supported."""
         return list(assignments)
 
     def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
-        """Compile the methods' hooks, and what else a document needs after its first tokens."""
-        hooks = {own for each in assignments for own in each.method.hooks if own is not None}
+        """Compile the methods' hooks, and other kernels that a document needs after its first tokens."""
+        hooks = {hook for assignment in assignments for hook in assignment.method.hooks if hook is not None}
         compile_ahead([choose_in_layer, hook.compiled_token, kmeans.compile_for, *hooks], shapes)
 
     def new_memory(self) -> CpuMemory:
@@ -82,7 +82,7 @@ class CpuDevice:
 
 
 class CpuExecutor:
-    """The records that the native step follows, and the memory that it works in."""
+    """The records that the native step reads, and its working memory."""
 
     interruptible, together = 8, True
 
@@ -109,7 +109,7 @@ class CpuExecutor:
         self.follow(cache)
 
     def _allocate(self, memory: Memory, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
-        """Allocate the memory that the step works in. Off a cache line, AMX loads its tiles at half the speed."""
+        """Allocate the step's working memory, on cache lines: elsewhere AMX loads its tiles at half the speed."""
         scratch = -(-max(scratch_bytes(shape) for shape in self._shapes) // CACHE_LINE) * CACHE_LINE
         partial = max(4 * partial_size(shape) for shape in self._shapes)
         n_floats = n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
@@ -123,7 +123,7 @@ class CpuExecutor:
         }
 
     def _fill_tables(self) -> None:
-        """The records that the native step follows; see hook.py."""
+        """Fill the records that the native step reads; see hook.py."""
         self.step["layers"] = self._layers.ctypes.data
         for name, array in self._buffers.items():
             self._work[name] = array.ctypes.data
@@ -139,29 +139,29 @@ class CpuExecutor:
         self._layers["heads"] = self._first_heads(cache)
 
     def _first_heads(self, cache: KVCache) -> np.ndarray:
-        """Addresses of each node's first HEAD record."""
+        """Return the addresses of each node's first HEAD record."""
         first = cache.first_heads[[node.kv_layer for node in self._nodes]]
         addresses: np.ndarray = cache.heads.ctypes.data + first * HEAD.itemsize
         return addresses
 
     def rearrange(self) -> None:
-        """Forget how much scratch the methods need."""
+        """Forget the methods' scratch sizes."""
         self._scratches.pop(self._cache, None)
 
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
-        """Begin with the first node."""
+        """Start a step at the first node."""
         self._make_room_to_select(self._cache)
         _prepare_document(self._cache, n_tokens)
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
-            self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short one
+            self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
             self._connect("choose", choose_by_shape)
         self._connect(*(("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)))
         self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
-        """Begin with the first node: the step's threads compute one cache after another there."""
+        """Start a step of several caches at the first node, where its threads compute one cache after another."""
         self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
             self._make_room_to_select(cache)
@@ -176,7 +176,7 @@ class CpuExecutor:
         self._work["arrived"] = self.step["next_layer"] = 0
 
     def _make_room_to_select(self, cache: KVCache) -> None:
-        """Make room for what the methods of a cache select."""
+        """Allocate memory for the selections of a cache's methods."""
         if cache not in self._scratches:
             self._scratches[cache] = Scratch(self._memory, self._nodes)
         scratch = self._scratches[cache]
@@ -185,12 +185,12 @@ class CpuExecutor:
             self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
 
     def _connect(self, name: str, compiled: Callable[[Shape], Any]) -> None:
-        """Give the layers the address of a function, compiled for the shape of each, where they need it first."""
+        """Set the address of a function, compiled for each layer's shape, in layers that lack it."""
         if not self._layers[name].any():
             self._layers[name] = [compiled(shape).address for shape in self._shapes]
 
     def _make_room_for_blocks(self, n_blocks: int) -> None:
-        """Make room for choosing among so many blocks of keys in each head, and among some to come."""
+        """Allocate memory to choose among so many blocks of keys in each head, and some more."""
         if n_blocks <= self._work["most_blocks"][0]:
             return
         n_blocks += n_blocks // 4
@@ -204,25 +204,25 @@ class CpuExecutor:
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, on this thread alone."""
-        own, n_tokens = self._nodes[number], queries.shape[1]
+        node, n_tokens = self._nodes[number], queries.shape[1]
         self._buffers["queries"][: queries.size] = queries.reshape(-1)
-        out = np.empty((n_tokens, own.n_head, own.head_dim), np.float32)
-        heads = self._cache.layer_heads(own.kv_layer).ctypes.data
+        out = np.empty((n_tokens, node.n_head, node.head_dim), np.float32)
+        heads = self._cache.layer_heads(node.kv_layer).ctypes.data
         step_alone(
             self._shapes[number],
             heads,
-            own.n_kv_head,
+            node.n_kv_head,
             n_tokens,
             keys.ctypes.data,
             values.ctypes.data,
-            np.float32(own.softcap),
+            np.float32(node.softcap),
             self._work.ctypes.data,
             out.ctypes.data,
         )
         return out
 
     def finish(self) -> None:
-        """Do nothing: no Python runs in a step, so no exception can have come."""
+        """Do nothing: a step runs no Python, so it cannot raise."""
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
         """Copy the scaled queries into these arrays; None stops that."""
@@ -231,6 +231,6 @@ class CpuExecutor:
 
 
 def _prepare_document(cache: KVCache, n_tokens: int) -> None:
-    """Prepare the files of the document that a cache attends for a step."""
+    """Prepare the files of a cache's document for a step."""
     if cache.document is not None:
         cache.document.pages.prepare(cache, n_tokens)

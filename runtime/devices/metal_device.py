@@ -1,8 +1,9 @@
-"""A Mac's GPU: attention runs in Metal kernels (metal/), over the memory that the CPU uses too.
+"""Run attention on a Mac's GPU, in Metal kernels (metal/), over memory that it shares with the CPU.
 
-llama.cpp computes the rest of the model on its own Metal backend. It calls us when it has computed an attention node,
-over the batch alone, and has waited for it. Then we take the node's queries and new rows, compute its attention over
-the cache, wait, and overwrite its output. So each layer of a step synchronises twice: llama.cpp at the node, then we.
+llama.cpp computes the rest of the model on its own Metal backend. It calls octavo when it has computed an attention
+node, over the batch alone, and has waited for it. octavo then takes the node's queries and new rows, computes attention
+over the cache, waits, and overwrites the node's output. So each layer of a step synchronises twice: llama.cpp at the
+node, then octavo.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from . import METAL
 from .protocol import UnsupportedModel
 from .selection_scratch import Scratch
 
-#: All of a model's layers, for llama.cpp.
+#: llama.cpp's number for all layers of a model.
 _ALL_LAYERS = -1
 
 
@@ -45,7 +46,7 @@ class MetalDevice:
     Raises
     ------
     OctavoError
-        If this machine has no GPU that octavo can use.
+        This machine has no GPU that octavo can use.
     """
 
     name = METAL
@@ -54,15 +55,15 @@ class MetalDevice:
         self.gpu = open_gpu()
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Have llama.cpp compute all layers on the GPU, unless the user says otherwise."""
+        """Make llama.cpp compute all layers on the GPU, unless the user chooses otherwise."""
         return {"n_gpu_layers": _ALL_LAYERS} | arguments
 
     def set_parameters(self, params: Any) -> None:
-        """Have llama.cpp keep its cache of one batch where its graph runs."""
+        """Make llama.cpp keep its cache of one batch where its graph runs."""
         params.offload_kqv = True
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuse heads that are longer than the shaders are written for."""
+        """Refuse heads that are longer than the shaders allow."""
         longest = max(node.head_dim for node in nodes)
         if longest > LONGEST_HEAD:
             raise UnsupportedModel(
@@ -71,7 +72,7 @@ class MetalDevice:
             )
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
-        """Leave out what no shader computes, and refuse what the user asked for and no shader has."""
+        """Leave out optional parts that no shader computes, and refuse required ones."""
         for assignment in assignments:
             if not (has_method(assignment.method.name) and assignment.method.on_metal):
                 name = type(assignment.method).__name__
@@ -79,10 +80,10 @@ class MetalDevice:
         return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
 
     def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
-        """Do nothing: shaders are compiled."""
+        """Do nothing: shaders are compiled elsewhere."""
 
     def new_memory(self) -> SharedMemory:
-        """Return memory for one context that CPU and GPU share."""
+        """Return memory for one context, shared by CPU and GPU."""
         return SharedMemory(self.gpu)
 
     def new_executor(
@@ -95,15 +96,15 @@ class MetalDevice:
         n_threads: int,
         interruption: Interruption,
     ) -> MetalExecutor:
-        """Return its part of a context. Raises OctavoError if a kernel cannot be compiled."""
+        """Return the executor of a context. Raise OctavoError if a kernel cannot be compiled."""
         assert isinstance(memory, SharedMemory)
         return MetalExecutor(self.gpu, cache, memory, nodes, kv_type, n_ubatch, interruption)
 
 
 class MetalExecutor:
-    """The GPU's part of one context, with the function that llama.cpp calls for each attention node.
+    """The GPU's part of one context; llama.cpp calls it at each attention node.
 
-    Python runs once for each layer and step. An exception there abandons the graph, and `finish` raises it again.
+    Python runs once for each layer and step. An exception abandons the graph, and `finish` raises it again.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ class MetalExecutor:
     Raises
     ------
     OctavoError
-        If a kernel cannot be compiled.
+        A kernel cannot be compiled.
     """
 
     interruptible, together = 1, False
@@ -147,7 +148,7 @@ class MetalExecutor:
         self.follow(cache)
 
     def follow(self, cache: KVCache) -> None:
-        """Work in the memory of another cache, so that the GPU sees all that a step reads in one."""
+        """Work in the memory of another cache, so that the GPU finds everything that a step reads in one place."""
         self._cache = cache
         if cache not in self._places:
             memory = cache.memory
@@ -159,20 +160,20 @@ class MetalExecutor:
         self._generation = -1
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
-        """Refuse: sequences take turns here."""
+        """Refuse: on Metal, sequences take turns."""
         raise NotImplementedError
 
     def rearrange(self) -> None:
-        """Forget how much scratch the methods need."""
+        """Forget the methods' scratch sizes."""
         self._scratch.forget()
         self._generation = -1
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
-        """Leave copies of the scaled queries in these arrays."""
+        """Copy the scaled queries into these arrays; None stops that."""
         self._captured = arrays or ()
 
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
-        """Give the GPU the records of all heads as they are now."""
+        """Send the current records of all heads to the GPU."""
         cache, self._problem = self._cache, None
         self.memory.tidy()
         if self._scratch.make_room(cache):
@@ -181,29 +182,31 @@ class MetalExecutor:
             self._follow_methods()
         heads, first = cache.heads, cache.first_heads
         self._heads.update(heads, cache.tables, self._selecting, self._appending)
-        # Chunks that new rows lie in, and stored rows, for the dispatches of each layer: of all layers at once.
+        # for the dispatches: chunks that the new rows lie in, and stored rows, of all layers at once
         pieces = -(-heads["n_tail"] // CHUNK_ROWS) - (heads["n_tail"] - n_tokens) // CHUNK_ROWS
         self._n_pieces = np.maximum.reduceat(pieces, first).tolist()
         self._n_rows = np.add.reduceat(heads["n_document"] + heads["n_tail"], first).tolist()
         self.step["next_layer"] = 0
 
     def finish(self) -> None:
-        """Take back what the GPU counted, or raise what stopped it."""
+        """Take over the GPU's counters, or raise the exception that stopped it."""
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
         self._heads.take_back(self._cache.heads)
 
     def _follow_methods(self) -> None:
-        """Find each head's methods, and which layers have methods that score and that narrow."""
+        """Find each head's methods, and the layers with methods that score or narrow."""
         cache, names = self._cache, method_names()
         self._generation = cache.generation
         self._selecting, self._appending = np.zeros((2, len(cache.heads)), np.int64)
-        for i, each in enumerate(cache.served):
-            self._selecting[each.heads.numbers] = names.index(each.method.name)
-            if i < len(cache.assignments):  # a method that serves heads for a while leaves their extras to the first
-                self._appending[each.heads.numbers] = names.index(each.method.name)
-        states = [State(each.heads.numbers, each.heads.state, each.method.document_arrays) for each in cache.served]
+        for i, served in enumerate(cache.served):
+            self._selecting[served.heads.numbers] = names.index(served.method.name)
+            if i < len(cache.assignments):  # a temporary method leaves the heads' extras to the first one
+                self._appending[served.heads.numbers] = names.index(served.method.name)
+        states = [
+            State(served.heads.numbers, served.heads.state, served.method.document_arrays) for served in cache.served
+        ]
         self._heads.serve(states)
         self._scores, self._narrows = (
             np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], cache.first_heads)
@@ -211,7 +214,7 @@ class MetalExecutor:
         )
 
     def called(self, node_address: int, number: int) -> bool:
-        """Compute attention node `number`, whose inputs are there. Returning False abandons the graph."""
+        """Compute attention node `number` from its finished inputs. False abandons the graph."""
         if self._problem is not None or self._interruption.came:
             return False
         try:
@@ -223,50 +226,50 @@ class MetalExecutor:
 
     def _attend(self, node: ggml.Tensor, number: int) -> None:
         """Compute a node from its tensors, and write its output."""
-        own, work = self._nodes[number], self.work
+        attention, work = self._nodes[number], self.work
         n_tokens = int(node.src[0].contents.ne[1])
         self._load_queries(node.src[0].contents, number, n_tokens)
-        if own.appends:
+        if attention.appends:
             for name, tensor in (("new_keys", node.src[1]), ("new_values", node.src[2])):
-                _load_rows(tensor.contents, work.view(name, (own.n_kv_head, n_tokens, own.head_dim)))
+                _load_rows(tensor.contents, work.view(name, (attention.n_kv_head, n_tokens, attention.head_dim)))
         has_sinks = bool(node.src[4])
         if has_sinks:
-            sinks = ggml.strided(node.src[4].contents, np.float32, (own.n_head,), (4,))
-            work.view("sinks", (own.n_head,))[:] = sinks
+            sinks = ggml.strided(node.src[4].contents, np.float32, (attention.n_head,), (4,))
+            work.view("sinks", (attention.n_head,))[:] = sinks
         attend(self._gpu, self.memory, work, self.layer_step(number, n_tokens, has_sinks))
-        ggml.write(node, work.view("out", (n_tokens, own.n_head, own.head_dim)))
+        ggml.write(node, work.view("out", (n_tokens, attention.n_head, attention.head_dim)))
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs."""
-        own, n_tokens = self._nodes[number], queries.shape[1]
+        node, n_tokens = self._nodes[number], queries.shape[1]
         for name, array in (("queries", queries), ("new_keys", keys), ("new_values", values)):
             self.work.view(name, array.shape)[...] = array
         attend(self._gpu, self.memory, self.work, self.layer_step(number, n_tokens, has_sinks=False))
-        return self.work.view("out", (n_tokens, own.n_head, own.head_dim)).copy()
+        return self.work.view("out", (n_tokens, node.n_head, node.head_dim)).copy()
 
     def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
-        """Describe what a node computes in the step that `start` began."""
-        own = self._nodes[number]
-        first = self._cache.first_heads[own.kv_layer]
+        """Describe a node's computation in the step that `start` began."""
+        node = self._nodes[number]
+        first = self._cache.first_heads[node.kv_layer]
         return LayerStep(
             shape=self._shapes[number],
-            heads=self._heads.records[first : first + own.n_kv_head],
+            heads=self._heads.records[first : first + node.n_kv_head],
             n_tokens=n_tokens,
-            n_pieces=self._n_pieces[own.kv_layer] if own.appends else 0,
-            n_rows=self._n_rows[own.kv_layer],
-            scores=bool(self._scores[own.kv_layer]),
-            narrows=bool(self._narrows[own.kv_layer]),
-            softcap=own.softcap,
+            n_pieces=self._n_pieces[node.kv_layer] if node.appends else 0,
+            n_rows=self._n_rows[node.kv_layer],
+            scores=bool(self._scores[node.kv_layer]),
+            narrows=bool(self._narrows[node.kv_layer]),
+            softcap=node.softcap,
             has_sinks=has_sinks,
         )
 
     def _load_queries(self, tensor: ggml.Tensor, number: int, n_tokens: int) -> None:
-        """Scale the queries, and copy them so that those of a KV head are neighbours."""
-        own, group = self._nodes[number], self._shapes[number].group
-        shape = own.n_kv_head, n_tokens, group, own.head_dim
+        """Scale the queries, and copy them so that those of a KV head are adjacent."""
+        node, group = self._nodes[number], self._shapes[number].group
+        shape = node.n_kv_head, n_tokens, group, node.head_dim
         strides = group * tensor.nb[2], tensor.nb[1], tensor.nb[2], tensor.nb[0]
         scaled = self.work.view("queries", shape)
-        np.multiply(ggml.strided(tensor, np.float32, shape, strides), np.float32(own.scale), out=scaled)
+        np.multiply(ggml.strided(tensor, np.float32, shape, strides), np.float32(node.scale), out=scaled)
         captured = self._captured[number] if self._captured else None
         if captured is not None:
             captured[...] = scaled
@@ -278,11 +281,11 @@ def _load_rows(tensor: ggml.Tensor, rows: np.ndarray) -> None:
 
 
 def _callback(attention: weakref.ref[MetalExecutor]) -> Any:
-    """Return the function that llama.cpp calls. It must not hold the context, which holds it."""
+    """Return the function that llama.cpp calls. It holds the executor weakly, to avoid a cycle."""
 
     @hook.Callback
     def call(node: int, number: int, *_: int) -> int:
-        own = attention()
-        return own is not None and own.called(node, number)
+        executor = attention()
+        return executor is not None and executor.called(node, number)
 
     return call

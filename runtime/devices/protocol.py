@@ -1,7 +1,8 @@
-"""What a context needs of a device: the protocols `Device` and `Executor`.
+"""Define the protocols `Device` and `Executor`, by which a context uses a device.
 
-A device has memory for the cache, and attends the nodes of one context's graph. llama.cpp computes the rest, on the CPU
-or on its own Metal backend. `cpu_device.py` runs in the threads of llama.cpp, `metal_device.py` on a Mac's GPU.
+A device has memory for the cache, and computes the attention nodes of one context's graph. llama.cpp computes the rest,
+on the CPU or on its own Metal backend. `cpu_device.py` runs in the threads of llama.cpp, `metal_device.py` on a Mac's
+GPU.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ class UnsupportedModel(OctavoError):
 
 
 class Executor(Protocol):
-    """A device's part of one context: it attends the nodes of the context's graph."""
+    """A device's part of one context: it computes the attention nodes of the context's graph."""
 
     @property
     def step(self) -> np.ndarray:
-        """What `replace_attention` follows: a STEP, an array of one."""
+        """Return the STEP record that `replace_attention` reads, as an array of one."""
 
     @property
     def together(self) -> bool:
-        """Return whether a step can be of several sequences."""
+        """Return whether a step can serve several sequences."""
 
     @property
     def interruptible(self) -> int:
         """Return the smallest batch, in tokens, that can be interrupted between two nodes of the graph."""
 
     def start(self, n_tokens: int, covers: float = 0.0) -> None:
-        """Prepare a batch of n_tokens tokens, for which the cache has reserved room.
+        """Prepare a batch of n_tokens tokens, after the cache has reserved its rows.
 
-        Above 0, `covers` is the share of the attention that the rows must hold that the batch reads.
+        Above 0, `covers` is the share of the attention that the rows which the batch reads must hold.
         """
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
-        """Prepare a step of one token of each of these caches, which have reserved room for it."""
+        """Prepare a step of one token of each of these caches, which have reserved its rows."""
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, without llama.cpp, between `start` and `finish`: for the doctor.
@@ -66,41 +67,41 @@ class Executor(Protocol):
         """
 
     def finish(self) -> None:
-        """End the batch. Raise the exception for which it was abandoned, if there is one."""
+        """End the batch. Raise the exception that abandoned it, if any."""
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
-        """Copy the scaled queries of each step into these arrays, one a node; None stops that, for a node or all.
+        """Copy the scaled queries of each step into these arrays, one for each node; None stops it, for one or all.
 
-        Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
+        Each array has the shape (n_kv_head, n_tokens, group, head_dim), f32.
         """
 
     def follow(self, cache: KVCache) -> None:
-        """Attend with another cache."""
+        """Attend over another cache."""
 
     def rearrange(self) -> None:
-        """Take note that the cache's methods serve other heads."""
+        """React to new methods of the cache's heads."""
 
 
 class Device(Protocol):
-    """Where attention runs, for any number of contexts."""
+    """A place that attention runs, for any number of contexts."""
 
     @property
     def name(self) -> str: ...
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return llama-cpp-python's arguments for a model, from the user's. Raise OctavoError for what does not go."""
+        """Return llama-cpp-python's arguments for a model, from the user's. Raise OctavoError for impossible ones."""
 
     def set_parameters(self, params: Any) -> None:
-        """Fill in what llama.cpp's context must know."""
+        """Fill in the context's parameters for llama.cpp."""
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Raise UnsupportedModel for a model that has attentions that it cannot compute."""
+        """Raise UnsupportedModel if the device cannot compute all of a model's attentions."""
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
-        """Return them with what it computes of their methods. Raise OctavoError for methods that it does not have."""
+        """Return the parts of the assignments that the device computes. Raise OctavoError for methods that it lacks."""
 
     def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
-        """Compile, in the background, what these methods need for these shapes, if anything."""
+        """Compile in the background what these methods need for these shapes."""
 
     def new_memory(self) -> Memory:
         """Return memory for one context."""

@@ -1,4 +1,4 @@
-"""Scratch that methods select in: memory of a device that all layers share, one after another."""
+"""Allocate scratch for selection on a device; all layers share it, one after another."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..cache.cache_memory import Memory
 from ..cache.kv_cache import KVCache
 from ..graph.attention_nodes import AttentionNode
 
-#: Each head's part begins at a multiple of this, as far as the memory does.
+#: Alignment of each head's part, relative to the allocation.
 _ALIGNMENT = 64
 
 
 class Scratch:
-    """Scratch of each KV head of a layer, at which the HEAD records of one cache point.
+    """Scratch of each KV head of a layer, to which the HEAD records of one cache point.
 
     Attributes
     ----------
     n_spans : int
-        Spans that each head must have room for.
+        Capacity of each head in spans.
     """
 
     def __init__(self, memory: Memory, nodes: Sequence[AttentionNode]) -> None:
@@ -31,11 +31,11 @@ class Scratch:
         self.forget()
 
     def forget(self) -> None:
-        """Forget how much room there is: the cache's methods serve other heads."""
+        """Forget the capacity, because the cache's methods have changed."""
         self._n_items = self.n_spans = -1
 
     def make_room(self, cache: KVCache) -> bool:
-        """Make room for the step that the cache reserved, and for some to come. Return whether anything changed."""
+        """Grow for the step that the cache reserved, with a margin. Return whether anything changed."""
         n_items, n_spans = cache.max_items, cache.max_spans
         if n_items <= self._n_items and n_spans <= self.n_spans:
             return False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-#: Tokens of a document that is long enough for every kernel to be needed.
+#: Tokens of a document long enough to need every kernel.
 _DOCUMENT = 8192
 
 
 def main() -> None:
-    """Compile what reads a document in this process, and what questions need in another one."""
+    """Compile the kernels of reading a document in this process, and those of questions in another one."""
     from ...cpu_kernels.numba_support import background_compile
     from ..llama import Llama
     from ..methods import DEFAULT_ATTENTION, DENSE

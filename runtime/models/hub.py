@@ -1,7 +1,7 @@
-"""Models of the Hugging Face hub: `hf:owner/repo[:quant]`, as llama.cpp names them.
+"""Fetch models from the Hugging Face hub: `hf:owner/repo[:quant]`, as llama.cpp names them.
 
-huggingface_hub fetches them, with its cache and its tokens, and resumes where a connection broke. A model that is in
-its cache is taken from there, without the network.
+huggingface_hub fetches them, with its cache and tokens, and resumes broken downloads. A model in its cache needs no
+network.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ..store.files import sha256_of
 
 PREFIX = "hf:"
 
-#: Quantisations that are taken if none is named, as in llama.cpp; else the first file.
+#: Preferred quantisations if none is named, as in llama.cpp; otherwise the first file.
 _PREFERRED = ("Q4_K_M", "Q4_0")
 
-#: Files that are not language models of their own.
+#: Files that are not complete language models.
 _OTHERS = re.compile(r"mmproj|imatrix|^mtp-", re.IGNORECASE)
 
-#: How long to wait for the list of a repository's files.
+#: Seconds to wait for the list of a repository's files.
 _SECONDS = 10
 
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 def fetch(name: str, notice: Callable[[str], None]) -> Path:
-    """Return the file of a model of the hub, and fetch it first if it is not here.
+    """Return the file of a model on the hub, and fetch it if the cache lacks it.
 
     Parameters
     ----------
@@ -38,12 +38,12 @@ def fetch(name: str, notice: Callable[[str], None]) -> Path:
     Returns
     -------
     Path
-        The file in the hub's cache; the first one of a model in parts.
+        The file in the hub's cache; the first one of a split model.
 
     Raises
     ------
     OctavoError
-        There is no such model, it may not be fetched, or the hub cannot be reached.
+        The model does not exist, access is denied, or the hub is unreachable.
     """
     repo, wanted = _parsed(name)
     if (found := _cached(repo, wanted)) is not None:
@@ -52,7 +52,7 @@ def fetch(name: str, notice: Callable[[str], None]) -> Path:
 
 
 def _parsed(name: str) -> tuple[str, str]:
-    """Return the repository, and the quantisation or file that is wanted; "" for the preferred one."""
+    """Return the repository, and the quantisation or file; "" for the preferred one."""
     match = re.fullmatch(r"([\w.-]+/[\w.-]+?)(?::([\w.-]+)|/([\w./-]+\.gguf))?", name)
     if match is None:
         raise OctavoError(f"Models of the hub are named hf:owner/repo or hf:owner/repo:quant: not hf:{name}.")
@@ -60,7 +60,7 @@ def _parsed(name: str) -> tuple[str, str]:
 
 
 def _cached(repo: str, wanted: str) -> Path | None:
-    """Return a model that is in the hub's cache, whole."""
+    """Return a complete model in the hub's cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = Path(HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
@@ -72,12 +72,12 @@ def _cached(repo: str, wanted: str) -> Path | None:
     chosen = _chosen(files, wanted)
     if chosen is None or not all((snapshot / file).exists() for file in _parts(chosen)):
         return None
-    # the best one is what the hub would give as well
+    # the best of these is the one that the hub would give
     return snapshot / chosen if wanted or _has_quant(chosen, _PREFERRED[0]) else None
 
 
 def _chosen(files: Iterable[str], wanted: str) -> str | None:
-    """Return the file that is wanted, of a repository's; of one in parts the first."""
+    """Return the matching file of a repository; of a split one the first."""
     models = sorted(file for file in files if file.endswith(".gguf") and not _OTHERS.search(Path(file).name))
     first = [file for file in models if (part := _PART.search(file)) is None or part[1] == "00001"]
     if wanted.endswith(".gguf"):
@@ -90,12 +90,12 @@ def _chosen(files: Iterable[str], wanted: str) -> str | None:
 
 
 def _has_quant(file: str, quant: str) -> bool:
-    """Whether a file's name has a quantisation."""
+    """Return whether a file's name contains a quantisation."""
     return re.search(rf"(^|[-._/]){re.escape(quant)}[-.]", file, re.IGNORECASE) is not None
 
 
 def _parts(file: str) -> list[str]:
-    """Return all files of a model that may be in parts."""
+    """Return all files of a model that may be split."""
     if (part := _PART.search(file)) is None:
         return [file]
     return [f"{file[: part.start()]}-{number:05d}-of-{part[2]}.gguf" for number in range(1, int(part[2]) + 1)]
@@ -107,7 +107,7 @@ def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     try:
-        # without the retries of `list_repo_files`: who is offline would wait for half a minute
+        # without the retries of `list_repo_files`, which would take half a minute offline
         files = [file.rfilename for file in HfApi().model_info(repo, timeout=_SECONDS).siblings or ()]
         chosen = _chosen(files, wanted)
         if chosen is None:
@@ -128,7 +128,7 @@ def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
     except Exception as problem:
         if isinstance(problem, OSError) and problem.strerror and not isinstance(problem, ConnectionError):
             raise OctavoError(f"{repo} cannot be stored: {problem.strerror}.") from problem
-        # of whatever library it asks with
+        # errors of its HTTP library
         raise OctavoError(f"{repo} is not on this machine, and the hub cannot be reached.") from problem
     for path in paths:
         _check(path)
@@ -136,7 +136,7 @@ def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
 
 
 def _check(path: Path) -> None:
-    """Compare a file with its hash, after which the hub's cache names large files. A wrong one is removed."""
+    """Compare a file with its hash, by which the hub's cache names large files. Remove a damaged one."""
     blob = path.resolve()
     if re.fullmatch("[0-9a-f]{64}", blob.name) and sha256_of(blob) != blob.name:
         path.unlink()
@@ -145,7 +145,7 @@ def _check(path: Path) -> None:
 
 
 def _nothing(repo: str, wanted: str, files: Iterable[str]) -> str:
-    """Say what a repository has in place of what is wanted."""
+    """Return a message about what a repository has instead."""
     models = sorted(file for file in files if file.endswith(".gguf"))
     if not models:
         return f"{repo} has no GGUF files: look for a repository of the same model whose name ends in GGUF."

@@ -1,4 +1,4 @@
-"""What arguments of `Llama` mean to llama.cpp: types of keys and values, and stretched positions."""
+"""Translate arguments of `Llama` for llama.cpp: types of keys and values, and the scaling of positions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...errors import OctavoError
 from ...settings import check_rope
 from ..graph import ggml
 
-#: How keys and values can be stored, and the numbers that llama.cpp has for that.
+#: Storage formats of keys and values, with llama.cpp's numbers.
 GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
 
 
-#: How positions can be stretched, and the numbers that llama.cpp has for that.
+#: Ways to scale positions, with llama.cpp's numbers.
 ROPE_SCALING = {
     "linear": llama_cpp.LLAMA_ROPE_SCALING_TYPE_LINEAR,
     "yarn": llama_cpp.LLAMA_ROPE_SCALING_TYPE_YARN,
@@ -23,7 +23,7 @@ ROPE_SCALING = {
 
 
 def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
-    """Return llama-cpp-python's arguments for stretched positions. Raise OctavoError for an unknown way."""
+    """Return llama-cpp-python's arguments for scaled positions. Raise OctavoError for an unknown way."""
     check_rope(scaling, scale)
     if scaling is None:
         return {}
@@ -32,10 +32,7 @@ def rope_arguments(scaling: str | None, scale: float) -> dict[str, Any]:
 
 
 def kv_type_named(type_k: int | None, type_v: int | None) -> str:
-    """Return the type of these numbers of llama.cpp. Raise OctavoError for other types, and for two different ones.
-
-    One that is given alone holds for both.
-    """
+    """Return the type of llama.cpp's numbers; one suffices. Raise OctavoError if it is unknown or they differ."""
     asked = {number for number in (type_k, type_v) if number is not None} or {ggml.TYPE_F16}
     for kv_type, number in GGML_TYPES.items():
         if asked == {number}:

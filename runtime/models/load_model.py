@@ -1,4 +1,4 @@
-"""Load a model, for documents with its plan, and say what is unusual about it."""
+"""Load a model, for documents with its plan, and notify the user of anything unusual."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def locate_model(settings: ModelSettings, notice: Notice) -> tuple[ModelSettings
     Parameters
     ----------
     settings : ModelSettings
-        The model by a name or a path, or None for the default one.
+        Names the model by a name or path, or None for the default one.
     notice : callable
         Receives a sentence if the model is fetched.
 
     Returns
     -------
     settings : ModelSettings
-        The same with the file's path.
+        The same, with the file's path.
     library : Library
-        Where the model's indexes and plan live.
+        The model's indexes and plan.
 
     Raises
     ------
     OctavoError
-        There is no such model, or it cannot be fetched.
+        The model does not exist, or cannot be fetched.
     """
     path = find_model(settings.model, notice)
     return replace(settings, model=path), Library.of(path, settings.index_dir)
@@ -49,22 +49,15 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
 
     Parameters
     ----------
-    settings : ModelSettings
-        Which model, and how it runs.
     notice : callable
-        Receives a sentence if kernels are to be compiled first.
+        Receives a sentence before kernels are compiled.
     **arguments
-        Further arguments of `Llama`: how tokens attend, and `n_parallel`.
-
-    Returns
-    -------
-    Llama
-        The model.
+        Further arguments of `Llama`: the attention, and `n_parallel`.
 
     Raises
     ------
     OctavoError
-        The file is not a model that octavo can run, or an argument is out of its range.
+        The file is not a model that octavo can run, or an argument is out of range.
     """
     path, n_threads = find_model(settings.model, notice), settings.n_threads or default_threads()
     if not keeps_kernels():
@@ -97,14 +90,14 @@ def load(
     notice: Notice,
     n_parallel: int = 1,
 ) -> Llama:
-    """Load a model for documents, with its plan if the attention needs one, and say what is unusual about it.
+    """Load a model for documents, with its plan if the attention needs one, and notify the user of anything unusual.
 
     Parameters
     ----------
     attention : Attention
-        How tokens attend. Its plan is read here.
+        The attention. Its plan is read here.
     n_parallel : int
-        Most sequences that one step computes a token each for.
+        Most sequences that one step serves, with a token each.
 
     Raises
     ------

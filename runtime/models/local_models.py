@@ -1,4 +1,4 @@
-"""Models that other programs keep on this disk: the hub's cache, ollama, LM Studio and llama.cpp."""
+"""List the models that other programs keep on this disk: the hub's cache, ollama, LM Studio and llama.cpp."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 from ...errors import OctavoError
 from .gguf_header import header_values
 
-#: Names of the other programs' models begin with one of these.
+#: Prefixes of the names of other programs' models.
 OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"
 
-#: What a model of ollama is named by, besides itself.
+#: Parts of ollama's model names besides the name itself.
 _REGISTRY, _LIBRARY, _TAG = "registry.ollama.ai", "library", "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 
-#: Parts of keys in a header that tell of what octavo does not run, and what that is.
+#: Parts of header keys that reveal features octavo does not run, and the names of these.
 _NOT_RUN = {
     "ssm.conv_kernel": "it keeps a recurrent state",
     "wkv.head_size": "it keeps a recurrent state",
@@ -38,7 +38,7 @@ class LocalModel:
     Parameters
     ----------
     name : str
-        What `-m` takes.
+        The name for `-m`.
     """
 
     name: str
@@ -47,14 +47,14 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class Described:
-    """What a model's header says.
+    """A model's header in short.
 
     Parameters
     ----------
     n_ctx : int
-        Longest context it was trained on, in tokens; 0 if the header does not say.
+        Longest context in training, in tokens; 0 if the header does not have it.
     problem : str
-        Why octavo does not run it; "" if nothing in the header speaks against that.
+        The reason why octavo does not run it; "" if the header shows none.
     """
 
     architecture: str
@@ -63,7 +63,7 @@ class Described:
 
 
 def describe(path: Path) -> Described:
-    """Read what a model's header says of it. The model is not loaded."""
+    """Read a model's header, without loading the model."""
     try:
         values = header_values(path)
     except OctavoError:
@@ -85,18 +85,18 @@ def _problem(architecture: str, values: dict[str, Any]) -> str:
 
 
 def local_models() -> list[LocalModel]:
-    """Return the models that other programs keep, by name."""
+    """Return the models of other programs, by name."""
     found = {model.path: model for model in [*_of_hub(), *_of_ollama(), *_of_lm_studio(), *_of_llama_cpp()]}
     return sorted(found.values(), key=lambda model: model.name.lower())
 
 
 def find(name: str) -> Path:
-    """Return the file of a model that another program keeps.
+    """Return the file of another program's model.
 
     Raises
     ------
     OctavoError
-        There is none of this name.
+        No model has this name.
     """
     wanted = name.lower() if not name.startswith(OLLAMA) or ":" in name[len(OLLAMA) :] else f"{name.lower()}:{_TAG}"
     models = local_models()
@@ -105,12 +105,12 @@ def find(name: str) -> Path:
             return model.path
     kind = name.partition(":")[0] + ":"
     others = [model.name for model in models if model.name.startswith(kind)]
-    known = f"There are {', '.join(others[:8])}." if others else f"There are no models of {kind.rstrip(':')} here."
-    raise OctavoError(f"There is no model {name}. {known}")
+    listed = f"There are {', '.join(others[:8])}." if others else f"There are no models of {kind.rstrip(':')} here."
+    raise OctavoError(f"There is no model {name}. {listed}")
 
 
 def _of_hub() -> Iterator[LocalModel]:
-    """Yield models in the cache of the Hugging Face hub, also those that llama.cpp put there."""
+    """Yield models in the cache of the Hugging Face hub, including those that llama.cpp fetched."""
     cache = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or _cache() / "huggingface") / "hub")
     for folder in _children(cache):
         main = folder / "refs" / "main"
@@ -123,7 +123,7 @@ def _of_hub() -> Iterator[LocalModel]:
 
 
 def _of_ollama() -> Iterator[LocalModel]:
-    """Yield ollama's models. Their files have no names but hashes, so a link of ours gives them one."""
+    """Yield ollama's models. Their files are named by hashes, so octavo makes links with readable names."""
     folder = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
     for manifest in sorted((folder / "manifests").glob("*/*/*/*")):
         registry, owner, model, tag = manifest.relative_to(folder / "manifests").parts
@@ -138,7 +138,7 @@ def _of_ollama() -> Iterator[LocalModel]:
 
 
 def _linked(blob: Path, name: str) -> Path:
-    """Return a link to a file, by a name that one can read."""
+    """Return a link to a file, under a readable name."""
     import platformdirs
 
     link = Path(platformdirs.user_cache_dir("octavo")) / "models" / blob.name[-12:] / f"{name}.gguf"
@@ -178,7 +178,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _models_in(folder: Path, depth: int = 3) -> Iterator[Path]:
-    """Yield the models in a folder and those in it, but for further parts of models in parts."""
+    """Yield the models in a folder and its subfolders; a split model once."""
     for path in _children(folder):
         if path.suffix == ".gguf" and path.is_file():
             part = re.search(r"-(\d{5})-of-\d{5}\.gguf$", path.name)

@@ -1,8 +1,8 @@
-"""Check model files. One that octavo has not loaded before is loaded in a process of its own first.
+"""Check model files: load a model that is new to octavo in a separate process first.
 
-llama.cpp aborts on some files, and a chat template is a program of somebody else.
-The process loads the model, computes a token, and renders the chat template as a conversation needs it, with limits on
-time and memory. What came out is remembered for as long as the file stays as it is.
+llama.cpp aborts on some files, and a chat template is a foreign program. The process loads the model, computes a token,
+and renders the chat template as a conversation does, with limits on time and memory. The result is remembered while the
+file is unchanged.
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ from typing import Any
 
 from ...errors import OctavoError
 
-#: Seconds that loading may take, and bytes a second that a disk reads at least.
+#: Seconds that loading may take, and the slowest disk's bytes a second.
 _SECONDS, _SLOWEST_DISK = 60, 20 << 20
 
-#: Seconds and bytes of memory that the chat template may take.
+#: Seconds and bytes of memory for the chat template.
 _TEMPLATE_SECONDS, _TEMPLATE_BYTES = 5, 512 << 20
 
-#: What the process prints when the model is loaded, and before what is the matter with its template.
+#: Output of the process: when the model is loaded, and before the problem of its template.
 _LOADED, _TEMPLATE = "loaded", "template:"
 
-#: How many files are remembered.
+#: Most files to remember.
 _MOST_REMEMBERED = 500
 
 
 def check(path: str, only_words: bool = False) -> str:
-    """Check that a model can be loaded. What takes a process is done once for each file.
+    """Check that a model can be loaded. Each file needs a separate process only once.
 
     Parameters
     ----------
     only_words : bool
-        Its vocabulary alone is to be loaded: there may be nothing else in it.
+        Only its vocabulary will be loaded: the file may lack the rest.
 
     Returns
     -------
     str
-        Why its chat template cannot be used; "" if it can, or if there is none.
+        Why its chat template is unusable; "" if it is usable, or missing.
 
     Raises
     ------
     OctavoError
-        The file is not a model, is damaged, or cannot be loaded within the limits of this process.
+        The file is not a model, is damaged, or exceeds the limits of this process.
     """
     from ..cache.free_memory import check_limits
     from .gguf_header import check_gguf
 
     _check_kind(path)
     check_limits(path, os.path.getsize(path))
-    known, key, status = _remembered(), os.path.realpath(path), os.stat(path)
+    remembered, key, status = _remembered(), os.path.realpath(path), os.stat(path)
     mark = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-    entry = known.pop(key, None)
+    entry = remembered.pop(key, None)
     if isinstance(entry, list) and entry[:4] == mark and len(entry) == 5 and isinstance(entry[4], str):
         return entry[4]
     check_gguf(Path(path))
     if only_words:
         return ""
     problem = load_apart(path, status.st_size)
-    kept = dict(list(known.items())[1 - _MOST_REMEMBERED :])
+    kept = dict(list(remembered.items())[1 - _MOST_REMEMBERED :])
     _remember({**kept, key: [*mark, problem]})
     return problem
 
 
 def _check_kind(path: str) -> None:
-    """Raise OctavoError if a path is not a readable file, or plainly not a model."""
+    """Raise OctavoError if a path is not a readable file, or obviously not a model."""
     if os.path.isdir(path):
         raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
     try:
@@ -83,8 +83,8 @@ def _check_kind(path: str) -> None:
 
 
 def load_apart(path: str, n_bytes: int) -> str:
-    """Load a model in another process; as `check`, of a file of n_bytes bytes."""
-    if getattr(sys, "frozen", False):  # a frozen application is not an interpreter
+    """Load a model of n_bytes bytes in another process; see `check`."""
+    if getattr(sys, "frozen", False):  # a frozen application cannot start an interpreter
         return ""
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-m", __name__, path]
@@ -102,13 +102,13 @@ def load_apart(path: str, n_bytes: int) -> str:
             f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not know. "
             f"{_reason(log, code, limit)} Download it again, or give another with -m."
         )
-    if code:  # it ended, or was ended, in the midst of the template
+    if code:  # it ended, or was ended, while it rendered the template
         return "it takes too much time or memory"
     return next((line.removeprefix(_TEMPLATE).strip() for line in said if line.startswith(_TEMPLATE)), "")
 
 
 def _reason(log: bytes, code: int | None, limit: float) -> str:
-    """A sentence about why a model could not be loaded."""
+    """Return a sentence about why a model could not be loaded."""
     if code is None:
         return f"llama.cpp did not load it in {limit:.0f} s."
     lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -119,14 +119,14 @@ def _reason(log: bytes, code: int | None, limit: float) -> str:
 
 
 def _path() -> Path:
-    """The file that remembers models."""
+    """Return the path of the file that remembers models."""
     import platformdirs
 
     return Path(platformdirs.user_state_dir("octavo")) / "models.json"
 
 
 def _remembered() -> dict[str, Any]:
-    """What was found of models: for each path the file's marks, and what is the matter with its template."""
+    """Read the results of earlier checks: for each path the file's marks, and its template's problem."""
     try:
         content = json.loads(_path().read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -135,7 +135,7 @@ def _remembered() -> dict[str, Any]:
 
 
 def _remember(known: dict[str, Any]) -> None:
-    """Write that, if it can be written."""
+    """Write the results, if possible."""
     from ..store.files import make_private, write_json
 
     with suppress(OctavoError):
@@ -144,7 +144,7 @@ def _remember(known: dict[str, Any]) -> None:
 
 
 def main(path: str) -> None:
-    """Load a model, compute a token, and render its chat template: what the other process does."""
+    """Load a model, compute a token, and render its chat template, in the other process."""
     import llama_cpp
     from llama_cpp._internals import LlamaModel
 
@@ -156,11 +156,11 @@ def main(path: str) -> None:
     with _limited():
         problem = _template_problem(model)
     print(_TEMPLATE, problem, flush=True)
-    os._exit(0)  # there is nothing to tidy up, which may take as long
+    os._exit(0)  # skip the cleanup, which may take as long
 
 
 def _compute(model: Any) -> None:
-    """Compute one token of a model that has an output for it."""
+    """Compute one token, if the model can output one."""
     import llama_cpp
     from llama_cpp._internals import LlamaBatch, LlamaContext
 
@@ -175,7 +175,7 @@ def _compute(model: Any) -> None:
 
 
 def _template_problem(model: Any) -> str:
-    """Return why the model's chat template cannot be used, or ""."""
+    """Return why the model's chat template is unusable, or ""."""
     from ..chat_template import TEMPLATE_NAME, ChatTemplate, TemplateError, special_tokens
 
     metadata = model.metadata()
@@ -194,7 +194,7 @@ def _template_problem(model: Any) -> str:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Limit time and memory of what follows."""
+    """Limit time and memory of a block."""
     import resource
 
     import psutil
@@ -204,9 +204,9 @@ def _limited() -> Iterator[None]:
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, _TEMPLATE_SECONDS, 1)
-    if sys.platform.startswith("linux"):  # macOS counts libraries that all processes share
+    if sys.platform.startswith("linux"):  # macOS counts shared libraries
         most = psutil.Process().memory_info().vms + _TEMPLATE_BYTES
-        with suppress(ValueError, OSError):  # a limit that is lower already
+        with suppress(ValueError, OSError):  # a lower limit exists already
             resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
         yield

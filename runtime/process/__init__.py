@@ -1,1 +1,1 @@
-"""What concerns the whole process: signals, threads, interruption."""
+"""Control the whole process: signals, threads, interruption."""

@@ -1,4 +1,4 @@
-"""Abandon a computation of llama.cpp between two nodes of its graph, for Ctrl-C or for someone who waits no more."""
+"""Abandon a computation of llama.cpp between two nodes of its graph, for Ctrl-C or when its client is gone."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import llama_cpp
 
 @dataclass
 class Interruption:
-    """Whether a graph is to be abandoned. Not a threading.Event: a signal may come inside its lock."""
+    """A flag to abandon a graph. A signal may come inside the lock of a threading.Event, so it does not use one."""
 
     came: bool = False
 
 
 def abort_callback(interruption: Interruption) -> Any:
-    """Return a function that llama.cpp calls between the nodes of a graph, so that Python sees signals.
+    """Return a function that llama.cpp calls between the nodes of a graph, so that Python handles signals.
 
-    It returns True to abandon the graph. It does not know the context: a context that its own callback knows would
-    outlive its last user.
+    It returns True to abandon the graph. It holds no reference to the context, which would otherwise outlive its last
+    user.
     """
 
     @llama_cpp.ggml_abort_callback
@@ -35,11 +35,11 @@ def abort_callback(interruption: Interruption) -> Any:
 
 @contextmanager
 def watched_signals(interruption: Interruption) -> Iterator[None]:
-    """Have a Ctrl-C set a flag that abandons the graph between two nodes, and act after that."""
+    """Make Ctrl-C set a flag that abandons the graph between two nodes, and then take effect."""
     interruption.came = False
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # a signal that is ignored, or that C code handles, is not ours
+        yield  # leave a signal alone that is ignored, or that C code handles
         return
 
     def remember(*_: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Evaluate one batch with the default model: 32 tokens, enough for llama.cpp to use AMX where it can."""
+    """Evaluate one batch with the default model: 32 tokens, enough for llama.cpp to use AMX if available."""
     import llama_cpp
 
     from ..models.find_model import default_model

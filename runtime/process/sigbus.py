@@ -1,10 +1,11 @@
-"""Survive that a mapped file shrinks, or that its disk fails, while it is read: the model's file, or an index.
+"""Survive when a mapped file, of a model or an index, shrinks or its disk fails while it is read.
 
-The system then sends SIGBUS, which ends the process. Our handler puts a page of zeros in the place of what is gone, and
-counts. Whoever computed with mapped files compares the count with an earlier one, and discards what it computed.
+The system then sends SIGBUS, which would end the process. octavo's handler maps a page of zeros over the missing one,
+and counts it. Code that computes with mapped files compares the count with an earlier one, and discards its result if
+they differ.
 
-The count lies at an address that is known beforehand, because a signal handler gets no data, and because code that
-Numba keeps on disk cannot hold an address of this process.
+The count has a fixed address, because a signal handler gets no data, and because code in Numba's cache on disk cannot
+hold an address of this process.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from ...cpu_kernels.numba_support.memory import address_of, read_int32, read_int
 
 _ON_MAC = platform.system() == "Darwin"
 
-#: Where the count lies, if the system gives us that page: far from where programs, heaps and libraries are.
+#: Address of the count, if the system grants that page: far from programs, heaps and libraries.
 _STATE = 0x20_0000_0000
 
-#: Where in the page the count and the handler before ours lie.
+#: Offsets in the page of the count and of the previous handler.
 _COUNT, _BEFORE = _STATE, _STATE + 64
 
-#: Of siginfo_t: offsets of the code and of the address, and the code of memory that is not there (BUS_ADRERR).
+#: Of siginfo_t: offsets of the code and of the address, and the code of missing memory (BUS_ADRERR).
 _CODE_AT, _ADDRESS_AT, _NOT_THERE = 8, 24 if _ON_MAC else 16, 2
 
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
@@ -64,7 +65,7 @@ _WITH_INFO = 0x40 if _ON_MAC else 0x4  # SA_SIGINFO
 
 @native_callback(types.void(types.int32, types.voidptr, types.voidptr))
 def _on_bus_error(number: int, info: Any, context: Any) -> None:
-    """Put a page of zeros where a file ends now. Leave every other error to the handler before ours."""
+    """Map a page of zeros beyond the end of a file. Leave all other errors to the previous handler."""
     information = address_of(info)
     if read_int32(information + _CODE_AT) == _NOT_THERE:
         page = read_int64(information + _ADDRESS_AT) // _PAGE * _PAGE
@@ -77,7 +78,7 @@ def _on_bus_error(number: int, info: Any, context: Any) -> None:
 
 @cache
 def _count() -> np.ndarray:
-    """Install the handler, once; returns the count. It stays 0 where the handler cannot be installed."""
+    """Install the handler once, and return the count. It stays 0 if the handler cannot be installed."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
@@ -91,5 +92,5 @@ def _count() -> np.ndarray:
 
 
 def n_lost_pages() -> int:
-    """Return how many pages of mapped files were gone when they were read. The first call installs the handler."""
+    """Return how many pages of mapped files were missing when they were read. The first call installs the handler."""
     return int(_count()[0])

@@ -1,7 +1,7 @@
-"""Files that are whole or not there: safetensors that open by mmap, and JSON.
+"""Write and read files that are complete or absent: safetensors that open by mmap, and JSON.
 
-Knows arrays and JSON values, not what they mean: index_files.py and plan.py do. What is written is its owner's alone,
-and has a checksum in it.
+This module knows arrays and JSON values; index_files.py and plan.py know their meaning. Files are private to their
+owner, and contain a checksum.
 """
 
 from __future__ import annotations
@@ -39,41 +39,41 @@ _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 #: begin with the second constant fill the gaps.
 _ALIGNMENT, _PADDING = 64, "padding."
 
-#: How a file of arrays begins, after 8 bytes that say how long its header is: with the BLAKE3 of all its other bytes.
+#: The start of a file of arrays, after 8 bytes with the length of its header: the BLAKE3 of all its other bytes.
 _BEFORE_CHECKSUM, _CHECKSUM_LENGTH = b'{"__metadata__":{"blake3":"', 64
 _CHECKSUM_START = 8 + len(_BEFORE_CHECKSUM)
 _CHECKSUM_END = _CHECKSUM_START + _CHECKSUM_LENGTH
 
-#: Where a file was written, of its `__metadata__`: the names of folder and file.
+#: The entry of `__metadata__` with the folder and name that a file was written under.
 _PLACE = "place"
 
-#: What the name of a folder ends with until it is complete.
+#: Ending of a folder's name until the folder is complete.
 PARTIAL = ".partial"
 
-#: No header of ours is longer, and files are read in pieces of the second size.
+#: The longest header, and the size of the pieces in which files are read.
 _LONGEST_HEADER, _PIECE = 64 << 20, 8 << 20
 
-#: What the names of files end with until they are whole.
+#: Endings of files' names until the files are complete.
 TEMPORARY = ".tmp"
 
 
 class DamagedError(OctavoError):
-    """A file is not as octavo wrote it. It is to be made again."""
+    """A file is not as octavo wrote it, and must be made again."""
 
 
 @contextmanager
 def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
-    """Turn an error of the disk into a sentence that says what to do.
+    """Turn an error of the disk into a message with a remedy.
 
     Parameters
     ----------
     doing : {"written", "read"}
-        What is done with it.
+        The operation, for the message.
 
     Raises
     ------
     OctavoError
-        The block raised an OSError: the disk is full, cannot be used, or fails otherwise.
+        The block raised an OSError: the disk is full, unusable, or fails otherwise.
     """
     try:
         yield
@@ -89,7 +89,7 @@ def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write a safetensors file; after a crash it is whole or not there.
+    """Write a safetensors file; after a crash it is complete or absent.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file; after a crash it is whole or not there.
+    """Write a JSON file; after a crash it is complete or absent.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file under another name, sync it, and give it its name.
+    """Write a file under a temporary name, sync it, and rename it.
 
     Raises
     ------
@@ -176,19 +176,19 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
     Parameters
     ----------
     checked : bool
-        Compare the file with its checksum, which only files of `write_arrays` have.
+        Compare the file with its checksum; only files of `write_arrays` have one.
     in_place : bool
-        Refuse a file that was written under another name, or in a folder of another name.
+        Refuse a file that was written under another name or in a folder of another name.
 
     Returns
     -------
     dict of str to array
-        Read-only arrays by name; the system reads them from disk when they are touched.
+        Read-only arrays by name, read from disk when they are touched.
 
     Raises
     ------
     DamagedError
-        The file is of another kind, or is not as it was written.
+        The file has another format, or is damaged.
     OctavoError
         The disk refuses the file.
     """
@@ -207,12 +207,12 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
 
 
 def _place_of(path: Path) -> str:
-    """Return where a file lies: in which folder, whether that is complete or not, and under which name."""
+    """Return a file's place: the folder's name, without the ending of unfinished folders, and the file's name."""
     return f"{path.parent.name.removesuffix(PARTIAL)}/{path.name}"
 
 
 def _arrays_in(mapped: np.ndarray, place: str | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the arrays of a safetensors file by name. Raise ValueError, or what types raise, if it is none."""
+    """Yield the arrays of a safetensors file by name. Raise ValueError, or a type's own errors, for other content."""
     header_size = int.from_bytes(mapped[:8].tobytes(), "little")
     if header_size > min(len(mapped) - 8, _LONGEST_HEADER):
         raise ValueError
@@ -235,7 +235,7 @@ def _arrays_in(mapped: np.ndarray, place: str | None) -> Iterator[tuple[str, np.
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON whose names are each there once."""
+    """Return a JSON object, and refuse names that occur twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
@@ -243,7 +243,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def stored_checksum(path: Path) -> str:
-    """Return the checksum that a file of `write_arrays` names; "" if it has none, as in files from before."""
+    """Return the checksum in a file of `write_arrays`; "" in older files without one."""
     with open_regular(path) as file:
         beginning = file.read(_CHECKSUM_END)
     if beginning[8:_CHECKSUM_START] != _BEFORE_CHECKSUM or len(beginning) < _CHECKSUM_END:
@@ -252,7 +252,7 @@ def stored_checksum(path: Path) -> str:
 
 
 def checksum_of(path: Path) -> str:
-    """Return the BLAKE3, in hexadecimal digits, of all bytes of a file of `write_arrays` but its checksum's."""
+    """Return the BLAKE3, in hexadecimal digits, of a file of `write_arrays` without its checksum."""
     checksum, buffer = blake3(max_threads=blake3.AUTO), memoryview(bytearray(_PIECE))
     with open_regular(path) as file:
         checksum.update(file.read(_CHECKSUM_START))
@@ -269,7 +269,7 @@ def sha256_of(path: Path) -> str:
 
 
 def open_regular(path: Path) -> io.FileIO:
-    """Open a file that octavo wrote. Raise DamagedError for links, pipes and devices: octavo makes none."""
+    """Open a file that octavo wrote. Raise DamagedError for links, pipes and devices, which octavo never writes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
@@ -289,7 +289,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises
     ------
     DamagedError
-        The file is missing, or holds no JSON object.
+        The file is missing, or does not hold a JSON object.
     OctavoError
         The disk refuses the file.
     """
@@ -305,7 +305,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that its owner alone can open, unless it is there.
+    """Create a folder that only its owner can open, unless it exists.
 
     Raises
     ------

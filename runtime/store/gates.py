@@ -1,11 +1,11 @@
-"""Gates of KV heads, in the files that DuoAttention's authors publish (Xiao et al. 2024, mit-han-lab/duo-attention).
+"""Read and write gates of KV heads in the format of DuoAttention (Xiao et al. 2024, mit-han-lab/duo-attention).
 
-1. `full_attention_heads.tsv` has a line for each layer, and in it a number for each KV head, between tabs.
-2. A number is the head's gate, from 0 to 1; others count as the nearer end. The heads whose gates are largest are
-   retrieval heads: those at or above the quantile of all gates at the share of streaming heads.
-3. `config.json` beside it says how many sinks and recent tokens the other heads saw: `sink_size` and `recent_size`.
-   It may have other entries. Without both it is not about gates, and octavo's defaults stand.
-4. Nothing in the files names the model.
+1. `full_attention_heads.tsv` has a line for each layer, with a number for each KV head, separated by tabs.
+2. Each number is the head's gate, from 0 to 1; others are clipped. The heads with the largest gates are retrieval
+   heads: those at or above the quantile of all gates at the share of streaming heads.
+3. `config.json` beside it has the numbers of sinks and of recent tokens that the other heads saw: `sink_size` and
+   `recent_size`. It may have other entries. Without both, it does not concern gates, and octavo uses its defaults.
+4. The files do not name the model.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ...errors import OctavoError
 SUFFIX = ".tsv"
 CONFIG = "config.json"
 
-#: No file of gates is larger, in bytes.
+#: The largest file of gates, in bytes.
 _MOST_BYTES = 16 << 20
 
-#: Sinks and recent tokens of streaming heads in use, if nothing says others.
+#: Default sinks and recent tokens of streaming heads.
 N_SINKS, N_RECENT = 128, 512
 
 
 @dataclass(frozen=True)
 class Gates:
-    """Gates of all KV heads, and what streaming heads see.
+    """Gates of all KV heads, and the tokens that streaming heads see.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Gates:
 
 
 def read_gates(path: Path) -> Gates:
-    """Read a file of gates, and what `config.json` beside it says.
+    """Read a file of gates, and `config.json` beside it.
 
     Raises
     ------
@@ -69,12 +69,12 @@ def read_gates(path: Path) -> Gates:
 
 
 def check_gates(path: Path, n_sinks: int, n_recent: int) -> None:
-    """Check that gates can be written to a file, before they are known.
+    """Check that gates can be written to a file, before they are measured.
 
     Raises
     ------
     OctavoError
-        The file's name has another ending, its folder does not exist, or `config.json` there says something else.
+        The file's name has another ending, its folder does not exist, or `config.json` there has other numbers.
     """
     if path.suffix.lower() != SUFFIX:
         raise OctavoError(f"{path} is not a TSV file's name: give one that ends in {SUFFIX}.")
@@ -89,7 +89,7 @@ def check_gates(path: Path, n_sinks: int, n_recent: int) -> None:
 
 
 def write_gates(path: Path, gates: Gates) -> None:
-    """Write gates, and `config.json` beside them. One that says the same already stays as it is.
+    """Write gates, and `config.json` beside them unless one with the same numbers exists.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def write_gates(path: Path, gates: Gates) -> None:
 
 
 def _read_config(path: Path) -> tuple[int, int] | None:
-    """Read the numbers of sinks and of recent tokens; None if there is no such file, or it has neither."""
+    """Read the numbers of sinks and of recent tokens; None if there is no such file, or it lacks either."""
     if not path.exists():
         return None
     try:

@@ -1,7 +1,7 @@
-"""Check that what an index's files hold can be an index, before a kernel reads it: whatever the bytes are.
+"""Check that the content of an index's files can be an index, whatever the bytes, before a kernel reads it.
 
-Kernels trust what arrays say of where clusters begin, and of which rows there are. So these are checked each time.
-Stored numbers are not: a key that is NaN makes an answer of NaN.
+Kernels trust the positions of clusters and rows in the arrays, so each of them is checked. Stored numbers are not: a
+NaN key makes the answer NaN.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_index(index: Index) -> None:
     Raises
     ------
     ImpossibleError
-        It cannot be an index.
+        The arrays cannot be an index.
     """
     tokens = index.tokens
     _expect(tokens, np.int32, (len(tokens),) if tokens.ndim else (1,), "tokens")
@@ -38,12 +38,12 @@ def check_index(index: Index) -> None:
     for layer in index.layers:
         check_layer(layer, len(tokens))
     _demand(len({int(layer.cluster_starts[0, -1]) for layer in index.layers if _is_clustered(layer)}) <= 1, "clusters")
-    for each in index.queries:
-        _check_queries(each, index.layers)
+    for queries in index.queries:
+        _check_queries(queries, index.layers)
 
 
 def check_curve(curve: ThresholdCurve, index: Index) -> None:
-    """Check thresholds, as `check_index` does an index."""
+    """Check thresholds (see `check_index`)."""
     budgets, n_heads = curve.budgets, sum(layer.n_kv_head for layer in index.layers)
     _expect(budgets, np.float64, (len(budgets),) if budgets.ndim else (1,), "budgets")
     _demand(len(budgets) > 0 and bool(np.isfinite(budgets).all() and (np.diff(budgets) >= 0).all()), "budgets")
@@ -53,7 +53,7 @@ def check_curve(curve: ThresholdCurve, index: Index) -> None:
 
 
 def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None:
-    """Check that an index is one of a model.
+    """Check that an index belongs to a model.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None
 
 
 def check_layer(layer: IndexLayer, n_tokens: int) -> None:
-    """Check one layer, as `check_index` does, of a document of n_tokens tokens."""
+    """Check one layer of a document of n_tokens tokens (see `check_index`)."""
     keys, in_order = layer.keys, layer.position != ANY_ORDER
     _demand(keys.ndim == 3 and keys.dtype in (np.float16, np.uint8, np.uint16), "keys")
     n_heads, n_rows = keys.shape[:2]
@@ -102,14 +102,14 @@ def check_layer(layer: IndexLayer, n_tokens: int) -> None:
 
 
 def _check_starts(starts: np.ndarray, n_heads: int, n_runs: int, n_items: int, what: str) -> None:
-    """Check where runs of items start and stop: one after another, from 0 on, and within the items."""
+    """Check that runs follow one another from 0 on, and lie within the items."""
     _expect(starts, np.int32, (n_heads, n_runs + 1), what)
     rises = starts.size == 0 or bool((starts[:, 0] == 0).all() and (starts[:, 1:] >= starts[:, :-1]).all())
     _demand(rises and int(starts.max(initial=0)) <= n_items, what)
 
 
 def _is_permutation(order: np.ndarray) -> bool:
-    """Return whether an array has each number below its length once."""
+    """Return whether an array has each number below its length exactly once."""
     if len(order) == 0 or int(order.min()) < 0 or int(order.max()) >= len(order):
         return len(order) == 0
     return bool(np.bincount(order, minlength=len(order)).max() == 1)

@@ -1,39 +1,39 @@
-"""The files of an index: what each is called and holds, how they are written, and how they are opened by mmap.
+"""Write the files of an index, and open them by mmap. This is their format:
 
 1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
-2. The folder is written under another name, synced, and renamed when everything is in it.
-3. The manifest names the format version, the hashes of model and document, where the document's file lay and where its
-   pages and headings begin ("places": first character of its text, page, headings), the settings, and the type of keys
-   and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). Of a
-   part of a long document it says which characters of the file's text ("part") it is, and which line it begins in
-   ("first_line"). For each file it has the size and the BLAKE3 checksum that the file itself names (files.py), and for
-   itself that of its JSON without the entry `blake3`. Indexes from before have SHA-256 checksums of whole files in
-   their place, and none of the manifest.
-4. Whoever opens an index checks what its arrays say (index_check.py), and the size of each file; its checksum too,
-   when verified_checksums.py says so. Names of files that rule 1 and 8 do not know, links and pipes are refused.
+2. The folder is written under another name, synced, and renamed when it is complete.
+3. The manifest has the format version; the hashes of model and document; the path of the document's file; the starts of
+   pages and headings ("places": first character of its text, page, headings); the settings; and the type of keys and
+   values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). For a part
+   of a long document it has the range of characters of the file's text ("part") and the line that the part begins in
+   ("first_line"). It has the size of each file and the BLAKE3 checksum that the file itself contains (files.py), and
+   its own checksum, of its JSON without the entry `blake3`. Older indexes have SHA-256 checksums of whole files
+   instead, and none of the manifest.
+4. Opening an index checks its arrays (index_check.py) and the size of each file, and the file's checksum if
+   verified_checksums.py requires it. File names that rules 1 and 8 do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
-   and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has arrays
-   of no centroids. `order` has each sorted row's position in the document.
-6. `document.safetensors` holds the `tokens`, and what is measured on the last tokens when all layers are clustered:
+   and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has empty
+   arrays of centroids. `order` has each sorted row's position in the document.
+6. `document.safetensors` holds the `tokens`, and the measurements on the last tokens after all layers are clustered:
    `mass.N` of cached layer N. Where there are clusters, it also holds the last tokens' queries, `queries.I` (F16), for
-   each attention node whose layer has some: `query_layers` has the cached layer that it attends to, and
+   each attention node whose layer has clusters: `query_layers` has the cached layer that the node attends to, and
    `query_softcaps` the soft cap of its scores.
-7. In an index that was made with `duo`, those arrays hold the KV heads that store all rows. Of the others, `streaming`
-   has the numbers in the layer (I32), and `streaming_keys` and `streaming_values` the rows: first those of the
-   document's first tokens, as many as `streaming_sinks` says (one I64), then those of its last tokens. The manifest's
-   `duo` has the [layer, head] of these heads, how many sinks and recent tokens they see, and how batches were read. A
-   layer without such heads, and an index without such layers, has none of this.
-8. `thresholds-CALIBRATION.safetensors` holds thresholds that an attention asked for, under the names of
+7. In an index that was made with `duo`, those arrays hold the KV heads that store all rows. For the others, `streaming`
+   has the numbers in the layer (I32), and `streaming_keys` and `streaming_values` the rows: first `streaming_sinks`
+   (one I64) rows from the document's start, then those from its end. The manifest's `duo` has the [layer, head] of
+   these heads, the numbers of sinks and recent tokens that they see, and the batches of reading. Layers without such
+   heads, and indexes without such layers, have none of this.
+8. `thresholds-CALIBRATION.safetensors` holds thresholds that an attention required, under the names of
    `ThresholdCurve`. They are measured on the queries the first time, by the `Calibration` (runtime/document/index.py)
-   that the file is named after, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest.
-   Those that are damaged are measured again.
-9. `means.safetensors` holds what estimates clusters that are not selected (`ClusterMeans` in
-   runtime/document/mean_values.py), as `NAME.N` of cached layer N, for the layers that have clusters. An index from
-   before has none: the means are computed from its rows when an attention needs them.
+   in the file's name, such as `thresholds-head-each-group-1.safetensors`, and then added to the manifest. Damaged ones
+   are measured again.
+9. `means.safetensors` holds the estimates of clusters that are not selected (`ClusterMeans` in
+   runtime/document/mean_values.py), as `NAME.N` of cached layer N, for the layers with clusters. Older indexes have
+   none: the means are then computed from the rows on demand.
 10. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
-   gaps. A file without them is read too, but a Mac's GPU refuses it.
-11. Who opens an index shares the lock of its folder for that moment; who changes or removes it holds the lock alone.
-    Files are replaced, never changed, so that those who have them open read on.
+    gaps. A file without them is read too, but a Mac's GPU refuses it.
+11. Readers share the lock of the index's folder while they open it; writers hold it alone. Files are replaced, never
+    changed, so that open files stay readable.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from .manifest import DOCUMENT, MANIFEST, THRESHOLDS, damages, describe, read_ma
 
 MEANS = "means.safetensors"
 
-#: Arrays of a layer that say where others are: they are copied, so that nothing changes them after they were checked.
+#: Arrays of a layer with positions of others: they are copied, so that they cannot change after the check.
 _SMALL = ("cluster_starts", "coarse_starts", "order")
 
-#: Fields of `IndexLayer` that a layer's file does not hold as they are: one is a number, one is measured later, one has
-#: arrays of its own, and one has a file of its own.
+#: Fields of `IndexLayer` that a layer's file does not hold directly: a number, one measured later, one with arrays of
+#: its own, and one with a file of its own.
 _NUMBER, _MEASURED, _STREAMING, _MEANS = "position", "mass", "streaming", "known_means"
 
 
@@ -70,20 +70,19 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     Parameters
     ----------
     model_hash : str
-        SHA-256 of the model that is to attend it.
+        SHA-256 of the attending model.
     thorough : bool
-        Compare all files with their checksums, not only those that verified_checksums.py names.
+        Compare all files with their checksums, even those that verified_checksums.py lists.
 
     Returns
     -------
     index : Index
-        Tokens, layers and queries; the arrays are read from disk when they are touched. Thresholds that are measured
-        are kept in the folder.
+        Tokens, layers and queries, read from disk when they are touched. Measured thresholds are added to the folder.
 
     Raises
     ------
     DamagedError
-        The index is not as it was written.
+        The index is damaged.
     OctavoError
         The folder is not an index, has another format, was made with another model, or cannot be read.
     """
@@ -94,7 +93,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
 
 
 def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str, Any]]:
-    """Open an index whose lock is held."""
+    """Open an index while its lock is held."""
     manifest = read_manifest(path)
     if manifest["model"]["sha256"] != model_hash:
         raise OctavoError(
@@ -103,7 +102,7 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
     check = _unchanged(path, list(manifest["files"]))
     damage = {name: problem for name, problem in damages(path, manifest, thorough).items() if problem}
     for name, problem in damage.items():
-        if not name.startswith(THRESHOLDS):  # these are measured again
+        if not name.startswith(THRESHOLDS):  # damaged thresholds are measured again
             raise DamagedError(problem)
     try:
         measured = map_arrays(path / DOCUMENT)
@@ -122,14 +121,14 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
 
 
 def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
-    """Return a function that raises OctavoError if one of these files is changed from now on.
+    """Return a function that raises OctavoError if one of these files changes in place.
 
-    One that is removed or replaced is not: whoever has mapped it keeps it.
+    Removing or replacing one is allowed: its mapping stays valid.
     """
-    known = {name: (folder / name).lstat() for name in names if (folder / name).exists()}
+    opened = {name: (folder / name).lstat() for name in names if (folder / name).exists()}
 
     def check() -> None:
-        for name, before in known.items():
+        for name, before in opened.items():
             with suppress(OSError):
                 now = (folder / name).lstat()
                 same = (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
@@ -143,18 +142,12 @@ def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
 
 
 def layer_path(folder: Path, i: int) -> Path:
-    """Return the file of cached layer i.
-
-    Parameters
-    ----------
-    i : int
-        Number of the layer among those that own a cache.
-    """
+    """Return the file of layer i, counted among the layers that own a cache."""
     return folder / f"layer-{i:03d}.safetensors"
 
 
 def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
-    """Write one layer, without its mass: that is measured when all layers are clustered."""
+    """Write one layer without its mass, which is measured after all layers are clustered."""
     names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED, _STREAMING, _MEANS)]
     arrays = {name: getattr(layer, name) for name in names}
     arrays |= streaming_arrays(layer.streaming)
@@ -162,13 +155,7 @@ def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
 
 
 def streaming_arrays(streaming: StreamingRows | None, suffix: str = "") -> dict[str, np.ndarray]:
-    """Return the arrays that a file has of heads that streamed, by name.
-
-    Parameters
-    ----------
-    suffix : str
-        What the names end with.
-    """
+    """Return the arrays of heads that streamed, by name; names end with the suffix."""
     if streaming is None:
         return {}
     return {
@@ -180,7 +167,7 @@ def streaming_arrays(streaming: StreamingRows | None, suffix: str = "") -> dict[
 
 
 def take_streaming(arrays: dict[str, np.ndarray], suffix: str = "") -> StreamingRows | None:
-    """Take what `streaming_arrays` gave out of a file's arrays, and return it."""
+    """Take the arrays of `streaming_arrays` out of a file's arrays."""
     if f"streaming{suffix}" not in arrays:
         return None
     names = (f"{name}{suffix}" for name in ("streaming", "streaming_sinks", "streaming_keys", "streaming_values"))
@@ -194,7 +181,7 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     Parameters
     ----------
     mass : float32 array, shape (n_kv_head, n_rows), optional
-        Its rows' mass, from the file of the document. Without it the mass is 0, as it was not measured yet.
+        Mass of its rows, from `document.safetensors`. The default is 0: not measured yet.
 
     Returns
     -------
@@ -210,13 +197,7 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
 
 
 def read_tokens(folder: Path) -> np.ndarray:
-    """Open the tokens of an index by mmap, without the rest: int32, shape (n_tokens,).
-
-    Raises
-    ------
-    DamagedError
-        They are not there.
-    """
+    """Open only the tokens of an index by mmap, (n_tokens,) int32. Raise DamagedError if they are missing."""
     tokens = _mapped(folder / DOCUMENT).get("tokens")
     if tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
         raise DamagedError(f"{folder / DOCUMENT} is damaged: it has no tokens.")
@@ -224,25 +205,19 @@ def read_tokens(folder: Path) -> np.ndarray:
 
 
 def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Open the keys of one KV head by mmap, without the rest of an index.
-
-    Parameters
-    ----------
-    folder, i
-        As in `read_layer`. The layer's window does not slide.
+    """Open only the keys of one KV head by mmap, in a layer whose window does not slide.
 
     Returns
     -------
     keys : array, shape (n_rows, elements of a row)
-        As in `IndexLayer`.
+        Stored keys.
     order : int32 array, shape (n_rows,)
-        Position of each.
-    Or None if the head streamed while the document was read.
+        Their positions. The pair is None if the head streamed while the document was read.
 
     Raises
     ------
     DamagedError
-        They are not there.
+        They are missing.
     """
     arrays = _mapped(layer_path(folder, i))
     streaming = arrays.get("streaming", np.zeros(0, np.int32))
@@ -251,7 +226,7 @@ def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] 
     try:
         place = head - int((streaming < head).sum())
         keys, order = arrays["keys"][place], arrays["order"][place]
-        if not len(order):  # they lie in order
+        if not len(order):  # rows are in order
             order = int(arrays[_NUMBER][0]) + np.arange(len(keys), dtype=np.int32)
         if keys.ndim != 2 or order.shape != keys.shape[:1] or keys.dtype not in (np.float16, np.uint8, np.uint16):
             raise ValueError
@@ -261,7 +236,7 @@ def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] 
 
 
 def _mapped(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file. Raise DamagedError if it is missing."""
+    """Map the arrays of a file. Raise DamagedError if it is missing."""
     if not path.exists():
         raise DamagedError(f"{path} is missing.")
     return map_arrays(path)
@@ -275,7 +250,7 @@ def _private(array: np.ndarray) -> np.ndarray:
 
 
 def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
-    """Open one layer of an index that is not finished, if it is there and as it was written."""
+    """Open one layer of an unfinished index; None if it is missing or damaged."""
     try:
         map_arrays(layer_path(folder, i), checked=True, in_place=True)
         check_layer(layer := read_layer(folder, i), n_tokens)
@@ -285,19 +260,19 @@ def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
 
 
 def write_document(folder: Path, index: Index) -> None:
-    """Write what an index holds besides its layers and thresholds: tokens, queries, and the layers' mass."""
+    """Write the tokens, the queries, and the layers' mass."""
     arrays = {
         "tokens": index.tokens,
-        "query_layers": np.array([each.layer for each in index.queries], np.int32),
-        "query_softcaps": np.array([each.softcap for each in index.queries], np.float64),
+        "query_layers": np.array([node_queries.layer for node_queries in index.queries], np.int32),
+        "query_softcaps": np.array([node_queries.softcap for node_queries in index.queries], np.float64),
     }
-    arrays |= {f"queries.{i}": each.queries for i, each in enumerate(index.queries)}
+    arrays |= {f"queries.{i}": node_queries.queries for i, node_queries in enumerate(index.queries)}
     arrays |= {f"mass.{i}": layer.mass for i, layer in enumerate(index.layers)}
     write_arrays(folder / DOCUMENT, arrays)
 
 
 def write_means(folder: Path, layers: Sequence[IndexLayer]) -> None:
-    """Write the means of all layers' clusters; nothing for a document without clusters."""
+    """Write the means of all layers' clusters, if there are any."""
     clustered = [(i, layer.means) for i, layer in enumerate(layers) if layer.n_clusters]
     if clustered:
         arrays = {f"{name}.{i}": array for i, means in clustered for name, array in means._asdict().items()}
@@ -305,7 +280,7 @@ def write_means(folder: Path, layers: Sequence[IndexLayer]) -> None:
 
 
 def _with_means(layers: list[IndexLayer], arrays: dict[str, np.ndarray]) -> list[IndexLayer]:
-    """Return the layers with the means that a file holds."""
+    """Return the layers with the means in a file."""
 
     def means(i: int) -> ClusterMeans:
         return ClusterMeans(*(arrays[f"{name}.{i}"] for name in ClusterMeans._fields))
@@ -314,12 +289,12 @@ def _with_means(layers: list[IndexLayer], arrays: dict[str, np.ndarray]) -> list
 
 
 class _Curves(dict[Calibration, ThresholdCurve]):
-    """The thresholds of an index that were measured so far. What is added is kept in its folder, if that can be.
+    """The measured thresholds of an index. New ones are also written to its folder, if possible.
 
     Parameters
     ----------
     names : sequence of str
-        Its files that are whole.
+        Its undamaged files.
     """
 
     def __init__(self, folder: Path, index: Index, names: Sequence[str]) -> None:
@@ -327,7 +302,7 @@ class _Curves(dict[Calibration, ThresholdCurve]):
         self._folder = folder
         for name in names:
             if name.startswith(THRESHOLDS):
-                with suppress(DamagedError, ImpossibleError, ValueError, TypeError):  # these are measured again
+                with suppress(DamagedError, ImpossibleError, ValueError, TypeError):  # measured again instead
                     threshold, queries, select, levels = name.removeprefix(THRESHOLDS).split(".")[0].split("-")
                     arrays = {kind: _private(array) for kind, array in map_arrays(folder / name).items()}
                     check_curve(curve := ThresholdCurve(**arrays), index)
@@ -338,7 +313,7 @@ class _Curves(dict[Calibration, ThresholdCurve]):
         arrays = {name: array for name, array in vars(curve).items() if array is not None}
         path = self._folder / f"{THRESHOLDS}{calibration}.safetensors"
         with suppress(OctavoError, OSError), locked(self._folder):
-            # of a disk that is full, or not ours, or of an index that was removed: they are measured again next time
+            # the disk may be full or read-only, or the index removed: thresholds are then measured again next time
             write_arrays(path, arrays)
             manifest = read_manifest(self._folder)
             manifest["files"][path.name] = describe(path)
@@ -346,7 +321,7 @@ class _Curves(dict[Calibration, ThresholdCurve]):
 
 
 def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None:
-    """Write the manifest of an index whose other files are all there.
+    """Write the manifest of an index whose other files exist.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Locks of folders between processes. A process that ends, however it ends, holds none."""
+"""Lock folders against other processes. The lock ends with its process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: What file systems without locks answer. octavo then works without locks.
+#: Errors of file systems without locks. octavo then works without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -19,25 +19,25 @@ class Busy(Exception):
 
 @contextmanager
 def locked(folder: Path, shared: bool = False, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock of a folder, which is the folder itself: nothing is left of it, and renaming it keeps it.
+    """Hold the lock of a folder, which is the folder itself: the lock leaves no file, and renaming keeps it.
 
     Parameters
     ----------
     shared : bool
-        Share the lock with others that do so too: those that read.
+        Share the lock with others that share it: for readers.
     waiting : callable, optional
-        Is called once if another process holds the lock, before the wait. It may raise `Busy`.
+        Called once before waiting for another process that holds the lock. It may raise `Busy`.
 
     Raises
     ------
     OSError
-        There is no such folder, or none any more.
+        The folder does not exist, or was removed meanwhile.
     """
     while True:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, waiting)
-            if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):  # renamed, and made again, meanwhile
+            if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):  # renamed and made again meanwhile
                 continue
             yield
             return
@@ -60,5 +60,5 @@ def _lock(descriptor: int, how: int, waiting: Callable[[], None] | None) -> None
 
 
 def do_not_wait() -> None:
-    """Raise `Busy`: what `locked` calls where one does not wait."""
+    """Raise `Busy`: a `waiting` that does not wait."""
     raise Busy

@@ -1,7 +1,4 @@
-"""The manifest of an index: what it says, whether it is whole, and whether the files that it names are.
-
-index_files.py says what is in it.
-"""
+"""Write, read and check the manifest of an index, and check the files in it. index_files.py defines its content."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ INDEX_VERSION = 4
 MANIFEST = "manifest.json"
 DOCUMENT = "document.safetensors"
 
-#: How the names of files of thresholds begin.
+#: Prefix of the names of threshold files.
 THRESHOLDS = "thresholds-"
 
-#: The names that files of an index may have.
+#: Allowed names of an index's files.
 _FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|{THRESHOLDS}[\w-]+)\.safetensors")
 
 _CHECKSUM = "blake3"
@@ -43,13 +40,13 @@ def save_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """The checksum of a manifest."""
-    own = {name: value for name, value in manifest.items() if name != _CHECKSUM}
-    return blake3(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    """Compute the checksum of a manifest."""
+    entries = {name: value for name, value in manifest.items() if name != _CHECKSUM}
+    return blake3(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return what the manifest says of a file that was just written."""
+    """Return the manifest's entry for a file that was just written."""
     return {"size": path.stat().st_size, _CHECKSUM: stored_checksum(path)}
 
 
@@ -59,18 +56,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        The manifest; the entries that octavo relies on are there, and of their types.
+        The manifest, with all entries that octavo relies on, of the right types.
 
     Raises
     ------
     DamagedError
-        The manifest is not as it was written.
+        The manifest is damaged.
     OctavoError
         The index has another format, or the manifest cannot be read.
     """
     path = folder / MANIFEST
     manifest = read_json(path)
-    if manifest.get(_CHECKSUM, known := _checksum(manifest)) != known:
+    if manifest.get(_CHECKSUM, checksum := _checksum(manifest)) != checksum:
         raise DamagedError(f"{path} has changed since it was written.")
     if type(version := manifest.get("format_version")) is int and version != INDEX_VERSION:
         raise OctavoError(
@@ -84,9 +81,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _check_manifest(manifest: dict[str, Any]) -> None:
-    """Raise ValueError, or what types raise, if an entry is not as octavo writes it."""
+    """Raise ValueError, or a type's own errors, if an entry is not as octavo writes it."""
     document, model, files = manifest["document"], manifest["model"], manifest["files"]
-    texts = [*(each[name] for each in (document, model) for name in ("name", "sha256")), manifest["created"]]
+    texts = [*(section[name] for section in (document, model) for name in ("name", "sha256")), manifest["created"]]
     texts += [manifest["dtype"], *([document["path"]] if "path" in document else [])]
     numbers = [document["tokens"], *(document[name] for name in ("mtime_ns", "bytes") if name in document)]
     numbers += [described["size"] for described in files.values()]
@@ -119,17 +116,17 @@ def _is_place(offset: Any, page: Any, heading: Any) -> bool:
 
 
 def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dict[str, str]:
-    """Compare the files of an index with what its manifest says of them.
+    """Compare the files of an index with its manifest.
 
     Parameters
     ----------
     thorough : bool
-        Compare the checksums of all files, not only of those that verified_checksums.py names.
+        Compare the checksums of all files, even those that verified_checksums.py lists.
 
     Returns
     -------
     dict of str to str
-        For each file a sentence that says what is the matter with it, or "".
+        For each file a sentence about its damage, or "".
     """
     marks, found = CheckMarks(path), {}
     for name, described in manifest["files"].items():
@@ -143,7 +140,7 @@ def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dic
 
 
 def _check_file(path: Path, described: dict[str, Any], marks: CheckMarks, thorough: bool) -> None:
-    """Compare a file with what the manifest says of it. Raise DamagedError if they differ."""
+    """Compare a file with its manifest entry. Raise DamagedError if they differ."""
     try:
         status = path.lstat()
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""Where a model's indexes and its plan live, and how one is found again."""
+"""Locate a model's indexes and its plan."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .files import PARTIAL, DamagedError, make_private, read_json, sha256_of, wr
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
-#: How the names of libraries end.
+#: Ending of libraries' names.
 LIBRARY = ".octavo"
 
-#: Folder of files that other programs name by their hashes: octavo leaves nothing beside them.
+#: Folder of files that other programs name by their hashes: octavo writes nothing beside them.
 _BLOBS = "blobs"
 
 
@@ -31,8 +31,8 @@ class Library:
     Parameters
     ----------
     folder : Path
-        `<model>.octavo`: in the model's folder, in the user's cache folder where that one cannot be written, or in
-        the folder that the user gave.
+        `<model>.octavo`: in the model's folder; in the user's cache folder if that is read-only; or in a folder that
+        the user gave.
     """
 
     model_path: Path
@@ -45,10 +45,10 @@ class Library:
         Parameters
         ----------
         index_dir : path, optional
-            Folder that the library is in; by default that of the model, or the user's cache folder.
+            Folder of the library. The default is the model's folder, or the user's cache folder.
         """
         named, model = Path(model_path), Path(model_path).resolve()
-        is_stored = model.parent.name == _BLOBS  # of another program, by hash: its link has the name
+        is_stored = model.parent.name == _BLOBS  # another program names it by hash; its link has the name
         model = named.absolute() if is_stored else model
         name = model.stem
         if index_dir is not None:
@@ -59,14 +59,14 @@ class Library:
 
     @cached_property
     def model_hash(self) -> str:
-        """SHA-256 of the model file. It is remembered on disk for as long as the file's size and time stay."""
+        """SHA-256 of the model file, stored until the file's size or time changes."""
         status = self.model_path.stat()
         key = {"path": str(self.model_path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
         remembered = self.folder / "model.json"
-        with suppress(DamagedError):  # then it is written anew
-            known = read_json(remembered)
-            if all(known.get(name) == value for name, value in key.items()) and _is_sha256(known.get("sha256")):
-                return str(known["sha256"])
+        with suppress(DamagedError):  # written anew below
+            entries = read_json(remembered)
+            if all(entries.get(name) == value for name, value in key.items()) and _is_sha256(entries.get("sha256")):
+                return str(entries["sha256"])
         digest = sha256_of(self.model_path)
         self.make_folder()
         write_json(remembered, {**key, "sha256": digest})
@@ -78,13 +78,13 @@ class Library:
         Parameters
         ----------
         path : path, optional
-            The plan file, or one of gates, which nothing but its shape can be checked of; by default the plan that
+            The plan file, or a file of gates, of which only the shape can be checked. The default is the plan that
             `octavo profile` wrote for this model.
 
         Raises
         ------
         OctavoError
-            The file does not exist, is not a plan, or it was measured on another model.
+            The file does not exist, is not a plan, or was measured on another model.
         """
         path = Path(path) if path is not None else self.plan_path
         plan = read_plan(path)
@@ -94,16 +94,16 @@ class Library:
 
     @property
     def plan_path(self) -> Path:
-        """Where `octavo profile` writes the model's plan."""
+        """The path that `octavo profile` writes the model's plan to."""
         return self.plan_in(self.folder)
 
     @staticmethod
     def plan_in(folder: Path) -> Path:
-        """Return where the plan lies in the folder of a library."""
+        """Return the path of the plan in a library's folder."""
         return folder / "plan.json"
 
     def make_folder(self) -> None:
-        """Create the folder, and note where it is, so that `libraries` finds it.
+        """Create the folder, and note its path, so that `libraries` finds it.
 
         Raises
         ------
@@ -111,74 +111,74 @@ class Library:
             The folder cannot be created.
         """
         make_private(self.folder)
-        with suppress(OSError):  # a list that cannot be kept lists less
-            known, own = _noted(), str(self.folder.resolve())
-            if own not in known:
+        with suppress(OSError):  # without the note, `octavo list` misses this folder
+            noted, folder = _noted(), str(self.folder.resolve())
+            if folder not in noted:
                 _note_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with _note_path().open("a") as file:
-                    file.write(own + "\n")
+                    file.write(folder + "\n")
 
     def index_path(self, name: str, sha256: str, settings: dict[str, Any]) -> Path:
-        """Return where the index of a text lies, under whatever name it was made, or will lie.
+        """Return the folder of a text's index: an existing one, under any name, or a new one.
 
         Parameters
         ----------
         name : str
-            The document's name, with which that of a new folder begins.
+            The document's name; a new folder's name begins with it.
         sha256 : str
             Hash of the document's text (`hash_text`).
         settings : dict
-            What the index depends on besides text and model. Each combination of the three has a folder of its own.
+            Other settings that the index depends on. Each combination of text, model and settings has its own folder.
         """
         identity = json.dumps([sha256, self.model_hash, settings], sort_keys=True)
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
-        made = sorted(path.name.removesuffix(PARTIAL) for path in self.folder.glob(f"*-{digest}*"))
-        return self.folder / (made[0] if made else f"{folder_name(name)}-{digest}")
+        existing = sorted(path.name.removesuffix(PARTIAL) for path in self.folder.glob(f"*-{digest}*"))
+        return self.folder / (existing[0] if existing else f"{folder_name(name)}-{digest}")
 
     def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Return the folders and manifests of all finished indexes that can be read, the newest first."""
+        """Return the folders and manifests of all finished, readable indexes, newest first."""
         found = []
         for path in self.folder.glob(f"*/{MANIFEST}"):
             if not path.parent.name.endswith(PARTIAL):
-                with suppress(OctavoError, OSError):  # a damaged index stops no other one; `octavo list` shows it
+                with suppress(OctavoError, OSError):  # skip a damaged index; `octavo list` shows it
                     status = path.stat()
-                    known = status.st_mtime_ns, status.st_size, status.st_ino
-                    found.append((path.parent, _manifest(path.parent, known)))
+                    state = status.st_mtime_ns, status.st_size, status.st_ino
+                    found.append((path.parent, _manifest(path.parent, state)))
         return sorted(found, key=lambda index: str(index[1].get("created")), reverse=True)
 
 
 def libraries() -> list[Path]:
-    """Return the folders of all models' indexes that octavo has made as this user, and that are still there."""
+    """Return the existing folders of all models' indexes that octavo has made for this user."""
     with suppress(OSError):
         return [path for path in map(Path, _noted()) if path.is_dir()]
     return []
 
 
 def folder_name(name: str) -> str:
-    """Return what the folder of a document's index begins with."""
+    """Return the start of the name of a document's index folder."""
     return re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]
 
 
 @lru_cache(maxsize=4096)
 def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
-    """The manifest of an index, which is read once as long as its file stays as it is; callers do not change it."""
+    """Read the manifest of an index, cached while its file is unchanged; callers must not change it."""
     return read_manifest(folder)
 
 
 def _noted() -> list[str]:
-    """The folders that were noted."""
+    """Read the folders that were noted."""
     return _note_path().read_text().splitlines() if _note_path().exists() else []
 
 
 def _note_path() -> Path:
-    """The file that has a library's folder in each line."""
+    """Return the path of the file that lists a library's folder on each line."""
     import platformdirs
 
     return Path(platformdirs.user_state_dir("octavo")) / "libraries"
 
 
 def _cache_folder(model: Path, name: str) -> Path:
-    """Where a model's library lies if the model's own folder cannot be written."""
+    """Return the path of a model's library if the model's own folder is read-only."""
     import platformdirs
 
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]

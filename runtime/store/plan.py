@@ -1,11 +1,11 @@
-"""A plan: what was measured of a model once, in a JSON file that `octavo profile` writes.
+"""Read a plan: measurements of a model, in a JSON file that `octavo profile` writes.
 
-It says what share of a budget each layer gets: by how much the model's output changes as the layer's budget shrinks,
-and by how much the layer changes the residual stream (SqueezeAttention, Wang et al. 2024, algorithm 1). And it has the
-order in which KV heads could be made to stream, and so which of them are retrieval heads (DuoAttention, Xiao et al.
-2024, section 2.2).
+A plan has each layer's share of a budget: by how much the model's output changes as the layer's budget shrinks, and by
+how much the layer changes the residual stream (SqueezeAttention, Wang et al. 2024, algorithm 1). It also has the order
+in which KV heads may be made to stream, which determines the retrieval heads (DuoAttention, Xiao et al. 2024, section
+2.2).
 
-A file of gates (see gates.py) is read as a plan that has the order of the heads alone.
+A file of gates (see gates.py) is read as a plan with the order of the heads only.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from .gates import SUFFIX, Gates, read_gates
 
 PLAN_VERSION = 3
 
-#: No plan is larger, in bytes; nor are its whole numbers, and the factors of a layer's budget.
+#: The largest plan file in bytes, the largest whole number in it, and the largest factor of a layer's budget.
 _MOST_BYTES, _MOST_NUMBER, _MOST_SCALE = 16 << 20, 1 << 31, 1000
 
-#: What `--attention plan` runs, and the share of retrieval heads, until a user edits the plan.
+#: Defaults until a user edits the plan: the attention that `--attention plan` runs, and the share of retrieval heads.
 ATTENTION, RETRIEVAL_HEADS = "duo+squeezed", 0.5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the runtime takes from a plan file.
+    """The content of a plan file that the runtime uses.
 
     Parameters
     ----------
     model : str or None
-        SHA-256 of the model file that was measured; None for gates, whose file does not say.
+        SHA-256 of the model file that was measured; None for gates, whose file does not name it.
     attention : str
-        What `--attention plan` runs, in the words of `Attention.parse`.
+        The attention that `--attention plan` runs, for `Attention.parse`.
     retrieval_heads : float
         Share of the KV heads that attend to everything, unless the user gives another.
     n_sinks, n_recent : int
         Sink tokens and recent tokens that streaming heads attend to.
     layer_scale : mapping of str to tuple of float, one for each cached layer
-        Factors of the layers' budgets that were found best for a method, by its name; on average 1.
+        The best factors found for the layers' budgets, by method; on average 1.
     elimination : tuple of (layer, head)
-        All KV heads whose layer does not slide, in the order in which they were made to stream: the retrieval heads
-        are the last ones. As gates are read, also those of layers that slide (see `of_layers`).
+        All KV heads in layers that do not slide, in the order in which they were made to stream: the retrieval heads
+        are the last ones. Gates have also those of layers that slide (see `of_layers`).
     groups : tuple of int or None, one for each cached layer
-        Group of the layer by its importance, 0 for the most important one; None for a layer that slides, and for all
-        where importance could not be measured.
+        Group of the layer by its importance, 0 for the most important one; None for a layer that slides, and for all if
+        importance could not be measured.
     """
 
     model: str | None
@@ -72,26 +72,21 @@ class Plan:
         Parameters
         ----------
         retrieval_heads : float, optional
-            Share of the KV heads that are retrieval heads; by default the plan's own.
+            Share of the KV heads that are retrieval heads. The default is the plan's.
         """
         share = self.retrieval_heads if retrieval_heads is None else retrieval_heads
         n_retrieval = int(np.ceil(share * len(self.elimination)))
         return list(self.elimination[: len(self.elimination) - n_retrieval])
 
     def of_layers(self, layers: Sequence[CacheLayer]) -> Plan:
-        """Return the plan without the heads of layers that slide: gates are of all layers."""
+        """Return the plan without the heads of layers that slide: gates cover all layers."""
         slides = {i for i, layer in enumerate(layers) if layer.window}
         return replace(self, elimination=tuple(head for head in self.elimination if head[0] not in slides))
 
     def gates(self, layers: Sequence[CacheLayer]) -> Gates:
-        """Return the order of the heads as gates, which grow by equal steps from the first head that streams to 1.
+        """Return the order of the heads as gates, in equal steps from the first head that streams up to 1.
 
-        Heads of layers that slide get 0, as they never see everything.
-
-        Parameters
-        ----------
-        layers : sequence of CacheLayer
-            The model's cached layers, which `check` has found to be those of the plan.
+        Heads of layers that slide get 0, because they never see everything. The layers must have passed `check`.
 
         Raises
         ------
@@ -119,11 +114,11 @@ class Plan:
         if lengths == {len(layers)} and set(self.elimination) == heads:
             return
         if self.model is None:
-            own = " or ".join(map(str, sorted({layer.n_kv_head for layer in layers})))
+            of_model = " or ".join(map(str, sorted({layer.n_kv_head for layer in layers})))
             n_heads = 1 + max((head for _, head in self.elimination), default=-1)
             raise OctavoError(
                 f"The gates belong to another model: they are of {len(self.groups)} layers of {n_heads} KV heads, and "
-                f"this model has {len(layers)} of {own}."
+                f"this model has {len(layers)} of {of_model}."
             )
         raise OctavoError("The plan was measured on another model: run `octavo profile` for this one.")
 
@@ -134,7 +129,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     Parameters
     ----------
     path : path
-        The file. One that ends in .tsv has gates.
+        The file. A name in .tsv means gates.
 
     Raises
     ------
@@ -165,11 +160,11 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 class _BadEntry(Exception):
-    """An entry of a plan is missing, or is what it cannot be; the message says which."""
+    """An entry of a plan is missing or has an impossible value; the message names it."""
 
 
 def _plan_of(content: Any) -> Plan:
-    """Return the plan that a file's content says. Raise _BadEntry where it says none."""
+    """Return the plan in a file's content. Raise _BadEntry for other content."""
     if type(_entry(content, "format_version")) is not int:
         raise _BadEntry(f"format_version must be {PLAN_VERSION}")
     model, attention = _entry(content, "model", "sha256"), _entry(content, "attention")
@@ -204,7 +199,7 @@ def _plan_of(content: Any) -> Plan:
 
 
 def _entry(content: Any, *names: str) -> Any:
-    """Return an entry of JSON objects inside one another; raise _BadEntry if it is missing."""
+    """Return a nested entry of JSON objects; raise _BadEntry if it is missing."""
     for i, name in enumerate(names):
         if not isinstance(content, dict) or name not in content:
             raise _BadEntry(f"{': '.join(names[: i + 1])} is missing")
@@ -225,7 +220,7 @@ def _is_whole(value: Any, least: int) -> bool:
 
 
 def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= _MOST_SCALE  # which no NaN is
+    return type(value) in (int, float) and 0 <= value <= _MOST_SCALE  # false for NaN
 
 
 def _plan_of_gates(gates: Gates) -> Plan:

@@ -1,11 +1,11 @@
-"""Which files of an index were compared with their checksums, and need not be again.
+"""Record which files of an index were verified against their checksums, and need not be again.
 
-1. A file is compared when it is opened for the first time after it was written, and whenever its size, its inode, or
-   the time of its last change is another one. That is ctime, which no program sets.
-2. It is compared once more when it is opened after the machine has started again: only then does it come from the disk
-   for sure. What was older than the start of the machine when it was compared, needs that no more.
-3. `checked.json` in the index's folder has size, mtime, ctime and inode of each file, and when the machine had started.
-   What it says of other files, or wrongly, is as if it said nothing.
+1. A file is verified when it is first opened after it was written, and whenever its size, inode, or ctime changes.
+   Programs cannot set ctime.
+2. It is verified once more after the machine has restarted: only then is it certain to come from the disk. A file that
+   was older than the machine's start when it was verified, need not be again.
+3. `checked.json` in the index's folder has the size, mtime, ctime and inode of each file, and the time of the machine's
+   start. Entries of other files, and wrong entries, are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .files import read_json, write_json
 
 MARKS = "checked.json"
 
-#: Seconds by which two readings of when the machine started may differ.
+#: Seconds by which two readings of the machine's start may differ.
 _SAME_START = 60
 
 
@@ -36,7 +36,7 @@ class CheckMarks:
             self._marks = read_json(self._path)
 
     def holds(self, name: str, status: os.stat_result) -> bool:
-        """Return whether a file is as it was when it was compared, and durably so."""
+        """Return whether a file is unchanged since it was verified, and that verification lasts."""
         mark = self._marks.get(name)
         if not isinstance(mark, list) or len(mark) != 5 or mark[:4] != _of(status):
             return False
@@ -46,13 +46,13 @@ class CheckMarks:
         return abs(start - self._start) < _SAME_START or status.st_ctime < start
 
     def set(self, name: str, status: os.stat_result) -> None:
-        """Note that a file was compared; `status` is what the system said of it before that."""
+        """Mark a file as verified; `status` is its status before that."""
         self._marks[name], self._changed = [*_of(status), self._start], True
 
     def save(self) -> None:
-        """Write the marks, if there are new ones and that can be."""
+        """Write new marks, if possible."""
         if self._changed:
-            with suppress(OctavoError):  # in a folder that is not ours files are compared each time
+            with suppress(OctavoError):  # in a read-only folder, files are verified each time
                 write_json(self._path, self._marks)
 
 
