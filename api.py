@@ -15,18 +15,21 @@ from pathlib import Path
 
 from .ask.collection import Collection
 from .ask.document_session import Document
-from .ask.document_set import open_shelf
+from .ask.document_set import open_document_set
+from .ask.open_or_split import open_or_split
 from .ask.retrieval_heads import source_heads
 from .ask.session import Session
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import Job
+from .library.document_file import DocumentFile, hash_document
 from .library.expand_paths import documents_of
-from .library.open_index import Source, attach_document, refuse_early
+from .library.open_index import Indexer
 from .progress import Progress, ProgressOfMany, Silent, of_many
 from .runtime.methods import DEFAULT_ATTENTION
 from .runtime.methods.attention import Attention
 from .runtime.models.load_model import load, locate_model
+from .runtime.store.library_snapshot import LibrarySnapshot
 from .runtime.store.model_library import Library
 from .settings import AnyPath, ModelSettings, ReadSettings, Sampling
 
@@ -40,8 +43,8 @@ def open_document(
     reading: ReadSettings = ReadSettings(),
     system_prompt: str = "",
     sources: bool = False,
-    progress: Progress | None = None,
-) -> Document:
+    progress: Progress | ProgressOfMany | None = None,
+) -> Document | Collection:
     """Open a document for questions.
 
     The first time, the model reads the document and octavo writes an index of it. From then on it opens at once. An
@@ -72,8 +75,8 @@ def open_document(
 
     Returns
     -------
-    Document
-        The document. Use it as a context manager, or close it.
+    Document or Collection
+        The document, or its parts if it is longer than the context. Use it as a context manager, or close it.
 
     Raises
     ------
@@ -83,20 +86,19 @@ def open_document(
     progress = progress or Silent()
     notice = progress.notice
     settings, library = locate_model(ModelSettings.of(model), notice)
-    source = Source(path, reading.password)
-    refuse_early(source, library, notice)
+    snapshot = LibrarySnapshot(library)
+    document = hash_document(DocumentFile(path, reading.password), snapshot, notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
-        heads = source_heads(llama, library, notice) if sources else None
-        n_threads = llama.context_params.n_threads
-        described = attach_document(llama, library, source, progress, n_threads, notice, reading.prefill)
+        indexer = Indexer(llama, snapshot, notice, reading.prefill)
+        session = open_or_split(indexer, document, sampling, system_prompt, sources, progress)
         is_asked_for = Attention.of(attention) != Attention.parse(DEFAULT_ATTENTION)
         if is_asked_for and (shortfall := llama.context.cache.shortfall(llama.n_tokens)):
             notice(f"Note: {shortfall}")
     except BaseException:
         llama.close()
         raise
-    return Document(llama, sampling, Path(path), system_prompt, described, heads, library)
+    return session
 
 
 def open_documents(
@@ -133,14 +135,15 @@ def open_documents(
     """
     progress = progress or Silent()
     notice = progress.notice
-    documents = [Source(path, reading.password) for path in documents_of(paths, notice)]
+    files = [DocumentFile(path, reading.password) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
         heads = source_heads(llama, library, notice)
-        n_threads = llama.context_params.n_threads
-        shelf = open_shelf(llama, library, documents, heads, of_many(progress, 1), n_threads, notice, reading.prefill)
-        return Collection(llama, sampling, shelf, system_prompt, heads if sources else None, library, reading.read)
+        indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill)
+        document_set = open_document_set(indexer, files, heads, of_many(progress, 1))
+        recorded = heads if sources else None
+        return Collection(llama, sampling, document_set, system_prompt, recorded, library, reading.read)
     except BaseException:
         llama.close()
         raise
@@ -152,8 +155,8 @@ def open_next(
     *,
     reading: ReadSettings = ReadSettings(),
     sources: bool = False,
-    progress: Progress | None = None,
-) -> Document:
+    progress: Progress | ProgressOfMany | None = None,
+) -> Document | Collection:
     """Open a document with the model of a conversation, which ends. If that fails, the conversation continues.
 
     Parameters
@@ -163,8 +166,9 @@ def open_next(
 
     Returns
     -------
-    Document
-        The document. It closes the model; the conversation before must not be used any more.
+    Document or Collection
+        The document, or its parts if it is longer than the context. It closes the model; the conversation before
+        must not be used any more.
 
     Raises
     ------
@@ -174,22 +178,11 @@ def open_next(
     progress, llama = progress or Silent(), session.llama
     notice = progress.notice
     library = session.library or Library.of(llama.model_path)
-    source = Source(path, reading.password)
-    refuse_early(source, library, notice)
-    before, document = session.conversation(), llama.context.cache.document
-    n_threads = llama.context_params.n_threads
-    try:
-        with llama.context.unrecorded():  # what is read is no answer
-            heads = source_heads(llama, library, notice) if sources else None
-            llama.reset()
-            described = attach_document(llama, library, source, progress, n_threads, notice, reading.prefill)
-    except BaseException:
-        llama.reset()
-        if document is not None:
-            llama.attach(document)
-        before.resume(llama, session.n_document)
-        raise
-    return Document(llama, session.sampling, Path(path), session.system, described, heads, library)
+    snapshot = LibrarySnapshot(library)
+    document = hash_document(DocumentFile(path, reading.password), snapshot, notice)
+    with session.suspended():
+        indexer = Indexer(llama, snapshot, notice, reading.prefill)
+        return open_or_split(indexer, document, session.sampling, session.system, sources, progress)
 
 
 def open_session(

@@ -6,26 +6,28 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from ..documents.document import Place
 from ..errors import OctavoError
 from ..runtime.llama import Llama
-from ..runtime.query_recorder import QueryHead
+from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import WHOLE, Sampling
-from .conversation import Conversation
-from .document_session import Document
-from .document_set import Shelf, Shelved
+from .conversation import Conversation, hash_tokens
+from .document_set import DocumentSet, IndexedDocument
 from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
-from .passages import Passage, TokenText
-from .ranking import Found, Look
+from .passages import Passage, TokenText, passages
+from .ranking import Candidate, Ranking
+from .session import Session
 
 
-class Collection(Document):
+class Collection(Session):
     """Documents that are open for questions. `open_documents` returns one.
 
     For each question octavo finds the document that it is about, or the excerpts of all documents that it is about,
     laid out as one text. The model answers from that. If it is another text than before, the model reads the
-    conversation so far again after it.
+    conversation so far again after it. Before the first question the model holds nothing.
 
     Parameters
     ----------
@@ -33,12 +35,12 @@ class Collection(Document):
         A model that has read the documents. It is empty.
     sampling : Sampling
         How answers are drawn.
-    shelf : Shelf
+    document_set : DocumentSet
         The documents.
     system : str
-        What the model is told before the first question.
+        What the model reads before the first question.
     heads : sequence of QueryHead, optional
-        As in `Document`.
+        The heads by which `sources` finds where an answer comes from; None if `sources` is not used.
     library : Library
         The model's indexes.
     reads : str
@@ -48,7 +50,8 @@ class Collection(Document):
     ----------
     path : Path
         The file of the document that the last question was answered from; of excerpts, that of the likeliest one.
-    found : list of Found
+        Before the first question, that of the first document.
+    found : list of Candidate
         The documents that the last question may be about, the likeliest first.
     """
 
@@ -56,86 +59,125 @@ class Collection(Document):
         self,
         llama: Llama,
         sampling: Sampling,
-        shelf: Shelf,
+        document_set: DocumentSet,
         system: str,
         heads: Sequence[QueryHead] | None,
         library: Library,
         reads: str = WHOLE,
     ) -> None:
-        first = shelf.documents[0]
-        index, described = shelf.open(first)
-        llama.attach(index)
-        super().__init__(llama, sampling, Path(first.source.path), system, described, heads, library)
-        self.found: list[Found] = []
-        self._shelf, self._reads = shelf, reads
-        self._current: Shelved | LaidOut = first
+        recorder = None if heads is None else Recorder(llama.context.nodes, llama.context.shapes, heads)
+        super().__init__(llama, sampling, system, recorder, library, has_document=True)
+        self.found: list[Candidate] = []
+        self.path = document_set.documents[0].path
+        self._document_set, self._reads = document_set, reads
+        self._current: IndexedDocument | LaidOut | None = None
+        self._texts: dict[IndexedDocument, tuple[TokenText, list[Place]]] = {}
 
     @property
     def read_from(self) -> list[Path]:
         """Return the files that the last answer was given from, the likeliest first: of a whole document, one."""
-        if not isinstance(self._current, LaidOut):
-            return [self.path]
-        return [Path(document.source.path) for document in self._current.documents]
+        if isinstance(self._current, LaidOut):
+            return [document.path for document in self._current.documents]
+        return [] if self._current is None else [self.path]
 
     @property
     def documents(self) -> list[Path]:
         """Return the files of all documents."""
-        return [Path(document.source.path) for document in self._shelf.documents]
+        return [document.path for document in self._document_set.documents]
 
     def stream(self, question: str) -> Generator[str, None, None]:
         """Find what a question is about, and answer it piece by piece, as `Session.stream` does.
 
-        A question that goes on with a conversation is looked for together with the question before it.
+        The search for a question in a conversation includes the question before it.
         """
         if not self._closed and question.strip():
             self._find(f"{self._last.question}\n{question}" if self._last else question)
         yield from self._stream(question)
 
     def sources(self, most: int = 3) -> list[Passage]:
-        """Find the passages that the last answer comes from, as `Document.sources` does. Each names its document."""
-        if not isinstance(self._current, LaidOut):
-            return [replace(each, document=str(self.path)) for each in super().sources(most)]
-        found = self._current.passages(self._attended(), self._text_on_shelf, most)
-        return [replace(each, document=str(document.source.path)) for document, each in found]
+        """Find the passages that the last answer comes from. See `Session.sources`."""
+        attended, current = self._attended(), self._current
+        if isinstance(current, LaidOut):
+            found = current.passages(attended, self._text, most)
+            return [replace(passage, document=str(document.path)) for document, passage in found]
+        assert current is not None  # as there is an answer
+        text, places = self._text(current)
+        of_text = attended[:, self._document_set.n_head :]
+        return [replace(passage, document=str(self.path)) for passage in passages(text, places, of_text, most)]
 
-    def _text_on_shelf(self, document: Shelved) -> tuple[TokenText, list[Place]]:
-        """Text and places of a document."""
-        index, described = self._shelf.open(document)
-        return self._text_of(index.tokens, described)
+    def _text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:
+        """Return text and places of a document that the last answer comes from."""
+        if document not in self._texts:
+            index, described = self._document_set.open(document)
+            self._texts[document] = self._text_of(index.tokens, described)
+        return self._texts[document]
+
+    def resume(self, conversation: Conversation) -> None:
+        """Continue a conversation after the document that it was over. See `Session.resume`."""
+        document = self._followed_by(conversation)
+        if document is None and self._current is None:
+            raise OctavoError("This conversation was over another document, or with another prompt.")
+        if document is None or document == self._current:
+            super().resume(conversation)
+            return
+        before, last, current, path = self.conversation(), self._last, self._current, self.path
+        try:
+            self._attach(document, Conversation(conversation.follows, [], [], [], None))
+            super().resume(conversation)
+        except BaseException:
+            self._current, self.path = current, path
+            self._attach(current, before)
+            self._unread, self._last = before.unread, last
+            raise
+
+    def _followed_by(self, conversation: Conversation) -> IndexedDocument | None:
+        """Return the document that a conversation was over; None if it was over excerpts or others."""
+        head = np.array(self.prompt.head(), np.int32)
+        for document, text in self._document_set.texts.items():
+            if hash_tokens(np.concatenate([head, text])) == conversation.follows:
+                return document
+        return None
 
     def _find(self, question: str) -> None:
         """Attach what a question is about. If that fails, the conversation stays as it is."""
-        if len(self._shelf.documents) == 1 and self._reads == WHOLE:
+        documents = self._document_set.documents
+        is_only = len(documents) == 1 and self._reads == WHOLE
+        if is_only and self._current is not None:
             return
         before, last = self.conversation(), self._last
-        with self.llama.context.unrecorded():  # what is read to find it is no answer
+        with self.llama.context.unrecorded():  # what the model reads to find it is not an answer
             try:
-                look = self._shelf.look(question)
-                self._attach(self._place(look), before)
+                if is_only:
+                    self._attach(documents[0], before)
+                    return
+                ranking = self._document_set.rank(question)
+                self._attach(self._place(ranking), before)
             except BaseException:
                 self._attach(self._current, before)
                 self._last = last
                 raise
-        self.found = look.found
+        self.found = ranking.candidates
 
-    def _place(self, look: Look) -> Shelved | LaidOut:
+    def _place(self, ranking: Ranking) -> IndexedDocument | LaidOut:
         """Return what the model reads: the likeliest document, or the likeliest excerpts."""
         if self._reads == WHOLE:
-            return look.found[0].document
-        excerpts, current = look.excerpts(EXCERPT_TOKENS), self._current
+            return ranking.candidates[0].document
+        excerpts, current = ranking.excerpts(EXCERPT_TOKENS), self._current
         if isinstance(current, LaidOut) and current.excerpts == excerpts:
             return current
-        return lay_out(self.llama, self._shelf, excerpts)
+        return lay_out(self.llama, self._document_set, excerpts)
 
-    def _attach(self, place: Shelved | LaidOut, conversation: Conversation) -> None:
-        """Continue a conversation after a document, or after excerpts."""
-        llama, likeliest = self.llama, place.documents[0] if isinstance(place, LaidOut) else place
-        index, described = self._shelf.open(likeliest)
-        if isinstance(place, LaidOut):
-            index = place.index
+    def _attach(self, place: IndexedDocument | LaidOut | None, conversation: Conversation) -> None:
+        """Continue a conversation after a document, after excerpts, or after nothing."""
+        llama = self.llama
         llama.reset()
-        llama.attach(index)
+        if place is None:
+            self.n_document = 0
+            return
+        likeliest = place.documents[0] if isinstance(place, LaidOut) else place
+        llama.attach(place.index if isinstance(place, LaidOut) else self._document_set.open(place)[0])
         if place is self._current:
+            self.n_document = llama.n_tokens
             conversation.resume(llama, llama.n_tokens)
             return
         if llama.n_tokens + len(conversation.tokens) >= llama.longest:
@@ -145,6 +187,6 @@ class Collection(Document):
             )
         self.n_document = llama.n_tokens
         llama.read(conversation.tokens)
-        self.path, self._described, self._current = Path(likeliest.source.path), described, place
-        self._last = None  # its place in the context is another one now
-        vars(self).pop("_text", None)
+        self.path, self._current = likeliest.path, place
+        self._last = None  # its place in the context has moved
+        self._texts.clear()

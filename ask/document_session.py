@@ -7,10 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..documents.document import Place
-from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
@@ -35,7 +32,7 @@ class Document(Session):
     described : dict
         What the index says of the document.
     heads : sequence of QueryHead, optional
-        The heads by which `sources` finds where an answer comes from; None if nobody is to ask.
+        The heads by which `sources` finds where an answer comes from; None if `sources` is not used.
     library : Library
         The model's indexes.
 
@@ -61,46 +58,12 @@ class Document(Session):
         self.path, self._described = path, described
 
     def sources(self, most: int = 3) -> list[Passage]:
-        """Find the passages of the document that the last answer comes from.
-
-        They are what the answer's tokens attended beyond what any token attends, by the heads that retrieve
-        (docs/sources.md).
-
-        Parameters
-        ----------
-        most : int
-            Most passages to return.
-
-        Returns
-        -------
-        list of Passage
-            Those with the largest shares first; none if the answer does not come from the document.
-
-        Raises
-        ------
-        OctavoError
-            There is no answer yet, the document was opened with `sources=False`, or none of the heads that retrieve
-            sees the whole document, as in models whose windows all slide.
-        """
+        """Find the passages of the document that the last answer comes from. See `Session.sources`."""
         attended = self._attended()[:, len(self.prompt.head()) :]
         text, places = self._text
         return passages(text, places, attended, most)
-
-    def _attended(self) -> np.ndarray:
-        """What the last answer paid to the document's tokens (`Recorder.attended`)."""
-        if self._recorder is None:
-            raise OctavoError("Sources are not recorded: open the document with sources=True.")
-        document = self.llama.context.cache.document
-        if self.answer is None or document is None:
-            raise OctavoError("There is no answer yet, so it has no sources.")
-        return self._recorder.attended(document)
 
     @cached_property
     def _text(self) -> tuple[TokenText, list[Place]]:
         """The document's text and places."""
         return self._text_of(self.llama.input_ids[: self.n_document], self._described)
-
-    def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
-        """Text and places of a document with these tokens, of which its index says this."""
-        text = TokenText.of_document(self.llama, tokens[len(self.prompt.head()) :], described)
-        return text, [Place(*place) for place in described.get("places", ())]

@@ -1,9 +1,9 @@
 """Many documents that are indexed, and which of them a question is about.
 
-A document is found in two steps, of which the second looks more closely at fewer documents:
+Documents are ranked in two steps, the second of which covers fewer documents:
 
 1. The words that documents share with the question are counted (word_scores.py).
-2. The question's words look at all keys of the best of these documents, by the heads that retrieve
+2. The question's words attend to all keys of the best of these documents, by the heads that retrieve
    (ask/question_queries.py).
 
 Both count in the end, each by how far a document stands out among those of the second step.
@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import OctavoError
-from ..library.document_parts import fitting
-from ..library.open_index import Source, index_document, refuse_early
+from ..library.document_file import DocumentFile, HashedDocument, hash_document
+from ..library.open_index import Indexer
 from ..progress import ProgressOfMany, Silent
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
@@ -32,41 +32,39 @@ from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.model_library import Library
 from .question_queries import HeadQueries, question_queries
-from .ranking import PIECE, Look
+from .ranking import PIECE, Ranking
 from .word_scores import WordScores
 
 _Read = TypeVar("_Read")
 
-#: Documents whose keys are looked at.
-_LOOKED_AT = 32
+#: Documents that are ranked by their keys.
+_RANKED = 32
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 4
 
 
-@dataclass(frozen=True, eq=False)
-class Shelved:
-    """A document on the shelf.
+@dataclass(frozen=True)
+class IndexedDocument:
+    """A document that has an index.
 
     Parameters
     ----------
-    source : Source
-        Its file.
+    name : str
+        What messages call it.
+    path : Path
+        The path by which users know it: that of its file, or the name of a part.
     folder : Path
         Its index.
     """
 
-    source: Source
+    name: str
+    path: Path
     folder: Path
 
-    @property
-    def name(self) -> str:
-        """Return what messages call it."""
-        return self.source.name
 
-
-class Shelf:
-    """Documents that are indexed.
+class DocumentSet:
+    """Documents that have indexes.
 
     Parameters
     ----------
@@ -74,7 +72,7 @@ class Shelf:
         The model that has read them.
     library : Library
         Where their indexes are.
-    documents : sequence of Shelved
+    documents : sequence of IndexedDocument
         The documents, at least one.
     heads : sequence of QueryHead
         The heads that retrieve (retrieval_heads.py).
@@ -86,9 +84,9 @@ class Shelf:
         self,
         llama: Llama,
         library: Library,
-        documents: Sequence[Shelved],
+        documents: Sequence[IndexedDocument],
         heads: Sequence[QueryHead],
-        heal: Callable[[Shelved], None],
+        heal: Callable[[IndexedDocument], None],
     ) -> None:
         self.documents = list(documents)
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
@@ -96,16 +94,19 @@ class Shelf:
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
-    def texts(self) -> dict[Shelved, np.ndarray]:
+    def texts(self) -> dict[IndexedDocument, np.ndarray]:
         """The tokens of the documents, without those of the prompt's head, which are in all."""
-        return {each: self._read(each, lambda own: read_tokens(own.folder)[self.n_head :]) for each in self.documents}
+        return {document: self._read(document, self._read_text) for document in self.documents}
+
+    def _read_text(self, document: IndexedDocument) -> np.ndarray:
+        return read_tokens(document.folder)[self.n_head :]
 
     @cached_property
     def words(self) -> WordScores:
         """What counts the words that documents share with a question."""
-        return WordScores([self.texts[each] for each in self.documents])
+        return WordScores([self.texts[document] for document in self.documents])
 
-    def open(self, document: Shelved) -> tuple[Index, dict[str, Any]]:
+    def open(self, document: IndexedDocument) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document.
 
         Returns
@@ -122,7 +123,7 @@ class Shelf:
         """
         opened = self._open.pop(document.folder, None)
         if opened is None:
-            index, manifest = self._read(document, lambda own: open_index(own.folder, self._library.model_hash))
+            index, manifest = self._read(document, lambda damaged: open_index(damaged.folder, self._library.model_hash))
             opened = index, manifest["document"]
         opened[0].check()
         self._open[document.folder] = opened
@@ -130,8 +131,8 @@ class Shelf:
             self._open.popitem(last=False)
         return opened
 
-    def look(self, question: str) -> Look:
-        """Look closely at the documents that a question may be about.
+    def rank(self, question: str) -> Ranking:
+        """Ranking closely at the documents that a question may be about.
 
         Parameters
         ----------
@@ -140,8 +141,8 @@ class Shelf:
 
         Returns
         -------
-        Look
-            What was seen. The model is empty afterwards.
+        Ranking
+            The documents that share most words with the question. The model is empty afterwards.
 
         Raises
         ------
@@ -149,27 +150,27 @@ class Shelf:
             An index cannot be opened, and not be made again.
         """
         llama = self._llama
-        own = llama.prompt().question(f" {question}")
-        words = self.words.of(own)
-        near = np.argsort(-words, kind="stable")[:_LOOKED_AT]
+        tokens = llama.prompt().question(f" {question}")
+        words = self.words.of(tokens)
+        near = np.argsort(-words, kind="stable")[:_RANKED]
         documents = [self.documents[i] for i in near]
         queries = question_queries(llama, self._heads, question)
         with one_thread():
             pieces = [self._read(document, partial(self._best_scores, queries)) for document in documents]
-        return Look(documents, [self.texts[document] for document in documents], own, words[near], pieces)
+        return Ranking(documents, [self.texts[document] for document in documents], tokens, words[near], pieces)
 
-    def _best_scores(self, queries: Sequence[HeadQueries], document: Shelved) -> np.ndarray:
+    def _best_scores(self, queries: Sequence[HeadQueries], document: IndexedDocument) -> np.ndarray:
         """Highest score of a key of each piece of a document, for each head and word of a question."""
         n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self.texts[document]) // PIECE), 1)
         scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
-        for head, each in enumerate(queries):
-            known = read_keys(document.folder, each.layer, each.head.kv_head)
-            if known is not None:
-                keys, order = known
-                scores[head] = each.best(keys, order, len(keys), self.n_head, PIECE)
+        for head, query in enumerate(queries):
+            stored = read_keys(document.folder, query.layer, query.head.kv_head)
+            if stored is not None:
+                keys, order = stored
+                scores[head] = query.best(keys, order, len(keys), self.n_head, PIECE)
         return scores
 
-    def _read(self, document: Shelved, read: Callable[[Shelved], _Read]) -> _Read:
+    def _read(self, document: IndexedDocument, read: Callable[[IndexedDocument], _Read]) -> _Read:
         """Read from an index, which is made again if it is damaged."""
         try:
             return read(document)
@@ -178,32 +179,25 @@ class Shelf:
             return read(document)
 
 
-def open_shelf(
-    llama: Llama,
-    library: Library,
-    sources: Sequence[Source],
-    heads: Sequence[QueryHead],
-    progress: ProgressOfMany,
-    n_jobs: int,
-    notice: Callable[[str], None],
-    prefill: str,
-) -> Shelf:
-    """Index the documents that are not indexed yet, and open all. One that cannot be is left out, which is said.
+def open_document_set(
+    indexer: Indexer, files: Sequence[DocumentFile], heads: Sequence[QueryHead], progress: ProgressOfMany
+) -> DocumentSet:
+    """Index the documents that are not indexed yet, and open all. Leave out those that cannot be, with a notice.
 
     Parameters
     ----------
-    llama, library, n_jobs, notice, prefill
-        As in `index_document`.
-    sources : sequence of Source
-        The documents.
+    indexer : Indexer
+        Finds and makes indexes.
+    files : sequence of DocumentFile
+        The documents. One that is longer than the context is several, its parts.
     heads : sequence of QueryHead
         The heads that retrieve (retrieval_heads.py).
     progress : ProgressOfMany
-        Is told how far the work is.
+        Receives how far the work is.
 
     Returns
     -------
-    Shelf
+    DocumentSet
         The documents, those of the same text once.
 
     Raises
@@ -211,37 +205,64 @@ def open_shelf(
     OctavoError
         No document can be used; of a single one, the reason.
     """
-    shelved: dict[Path, Shelved] = {}
-    missing: list[Source] = []
+    documents: list[HashedDocument] = []
     problems: list[str] = []
-    for source in sources:
+    for file in files:
         try:
-            refuse_early(source, library, notice)
-            for each, folder in fitting(llama, library, source, notice, prefill):
-                if folder.exists():
-                    shelved.setdefault(folder, Shelved(each, folder))
-                else:
-                    missing.append(each)
+            documents += indexer.fit(hash_document(file, indexer.snapshot, indexer.notice))
         except OctavoError as problem:
             problems.append(str(problem))
+    return index_set(indexer, documents, heads, progress, problems)
+
+
+def index_set(
+    indexer: Indexer,
+    documents: Sequence[HashedDocument],
+    heads: Sequence[QueryHead],
+    progress: ProgressOfMany,
+    problems: Sequence[str] = (),
+) -> DocumentSet:
+    """Index the documents that are not indexed yet, and open all, as `open_document_set` does.
+
+    Parameters
+    ----------
+    indexer, heads, progress
+        As in `open_document_set`.
+    documents : sequence of HashedDocument
+        The documents, each of which fits the context.
+    problems : sequence of str
+        Why other documents cannot be used.
+
+    Raises
+    ------
+    OctavoError
+        No document can be used; of a single one, the reason.
+    """
+    problems = list(problems)
+    indexed: dict[Path, HashedDocument] = {}
+    missing = []
+    for document in documents:
+        folder = indexer.folder(document)
+        if folder.exists():
+            indexed.setdefault(folder, document.without_text())
+        else:
+            missing.append(document)
     if missing:
         progress.begin(len(missing))
-    for source in missing:
-        of_document = progress.document(source.name)
+    for document in missing:
+        of_document = progress.document(document.name)
         try:
-            folder = index_document(llama, library, source, of_document, n_jobs, notice, prefill)
-            shelved.setdefault(folder, Shelved(source, folder))
+            indexed.setdefault(indexer.index(document, of_document), document.without_text())
         except OctavoError as problem:
             problems.append(str(problem))
         of_document.end()
-        if source.is_file:
-            vars(source).pop("document", None)  # it can be read again
-    if not shelved:
+    if not indexed:
         raise OctavoError(problems[0] if len(problems) == 1 else "\n- ".join(["No document can be used:", *problems]))
     for sentence in problems:
-        notice(f"Left out: {sentence}")
+        indexer.notice(f"Left out: {sentence}")
 
-    def heal(document: Shelved) -> None:
-        index_document(llama, library, document.source, Silent(), n_jobs, notice, prefill)
+    def heal(document: IndexedDocument) -> None:
+        indexer.index(indexed[document.folder], Silent())
 
-    return Shelf(llama, library, list(shelved.values()), heads, heal)
+    in_order = [IndexedDocument(document.name, document.path, folder) for folder, document in indexed.items()]
+    return DocumentSet(indexer.llama, indexer.library, in_order, heads, heal)

@@ -19,7 +19,7 @@ from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
-from .document_set import Shelf, Shelved
+from .document_set import DocumentSet, IndexedDocument
 from .passages import Passage, TokenText, passages
 from .ranking import Excerpt
 
@@ -50,13 +50,13 @@ class LaidOut:
     n_head: int
 
     @property
-    def documents(self) -> list[Shelved]:
+    def documents(self) -> list[IndexedDocument]:
         """Return the documents that the excerpts are of, the likeliest first."""
         return list(dict.fromkeys(excerpt.document for excerpt in reversed(self.excerpts)))
 
     def passages(
-        self, attended: np.ndarray, text_of: Callable[[Shelved], tuple[TokenText, list[Place]]], most: int
-    ) -> list[tuple[Shelved, Passage]]:
+        self, attended: np.ndarray, text_of: Callable[[IndexedDocument], tuple[TokenText, list[Place]]], most: int
+    ) -> list[tuple[IndexedDocument, Passage]]:
         """Find the passages of the documents that were attended most.
 
         Parameters
@@ -70,33 +70,33 @@ class LaidOut:
 
         Returns
         -------
-        list of (Shelved, Passage)
+        list of (IndexedDocument, Passage)
             Those with the largest shares first, each with its document.
         """
         texts = {document: text_of(document) for document in self.documents}
-        own = {
+        of_documents = {
             document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
         }
         at = self.n_head
         for document, start, stop in self.excerpts:
-            own[document][:, start:stop] = attended[:, at : at + stop - start]
+            of_documents[document][:, start:stop] = attended[:, at : at + stop - start]
             at += stop - start
         found = [
             (document, passage)
             for document, (text, places) in texts.items()
-            for passage in passages(text, places, own[document], most)
+            for passage in passages(text, places, of_documents[document], most)
         ]
-        return sorted(found, key=lambda each: -each[1].share)[:most]
+        return sorted(found, key=lambda found: -found[1].share)[:most]
 
 
-def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:
+def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
     """Lay excerpts out, and read none of their tokens again.
 
     Parameters
     ----------
     llama : Llama
         The model.
-    shelf : Shelf
+    document_set : DocumentSet
         The documents.
     excerpts : sequence of Excerpt
         The excerpts, at least one.
@@ -113,12 +113,12 @@ def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:
     OctavoError
         An index cannot be opened.
     """
-    n_head, layers = shelf.n_head, llama.context.cache.layers
+    n_head, layers = document_set.n_head, llama.context.cache.layers
     parts: list[list[Rows]] = []
     tokens: list[np.ndarray] = []
     n_tokens = n_head
     for number, (document, start, stop) in enumerate(excerpts):
-        index, _ = shelf.open(document)
+        index, _ = document_set.open(document)
         if not keep_all_rows(index.layers):
             raise CannotLayOut(
                 "Excerpts need all keys and values of the documents, and this model or attention does not keep them: "
@@ -128,19 +128,19 @@ def lay_out(llama: Llama, shelf: Shelf, excerpts: Sequence[Excerpt]) -> LaidOut:
         if number == 0:
             parts.append(known.rows(0, n_head))
             tokens.append(index.tokens[:n_head])
-        own = known.rows(n_head + start, n_head + stop)
-        for (keys, _), layer in zip(own, layers, strict=True):
+        rows = known.rows(n_head + start, n_head + stop)
+        for (keys, _), layer in zip(rows, layers, strict=True):
             if layer.rope is None:
                 raise CannotLayOut(
                     "Excerpts move keys, and octavo does not know this model's RoPE: "
                     'read "document" in place of "excerpts".'
                 )
             layer.rope.turn(keys, n_tokens - n_head - start)
-        parts.append(own)
+        parts.append(rows)
         tokens.append(index.tokens[n_head + start : n_head + stop])
         n_tokens += stop - start
     joined = []
-    for layer, *rows in zip(layers, *parts, strict=True):
-        keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*rows, strict=True))
+    for layer, *of_layer in zip(layers, *parts, strict=True):
+        keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*of_layer, strict=True))
         joined.append(whole_layer(keys, values, layer.window))
     return LaidOut(excerpts, Index(np.concatenate(tokens), joined), n_head)

@@ -1,4 +1,4 @@
-"""What of many documents a question is about, by its words and by what its words would attend."""
+"""Rank documents and excerpts for a question by BM25 and by the attention of retrieval heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .question_queries import attention_shares
 from .word_scores import WordScores
 
 if TYPE_CHECKING:
-    from .document_set import Shelved
+    from .document_set import IndexedDocument
 
 #: Tokens of a piece: excerpts begin and end between two.
 PIECE = 128
@@ -23,20 +23,20 @@ PIECE = 128
 _ATTENTION = 0.5
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """A document that a question may be about.
 
     Parameters
     ----------
-    document : Shelved
+    document : IndexedDocument
         The document.
     share : float
-        Share of the attention of the question's words that it gets among the documents that were looked at.
+        Share of the attention of the question's words that it gets among the ranked documents.
     score : float
-        By which it was chosen: how far it stands out by words and attention, in standard deviations.
+        How far it stands out by words and attention, in standard deviations.
     """
 
-    document: Shelved
+    document: IndexedDocument
     share: float
     score: float
 
@@ -44,18 +44,18 @@ class Found(NamedTuple):
 class Excerpt(NamedTuple):
     """Tokens of a document's text, from `start` up to `stop`; the prompt's head before the text does not count."""
 
-    document: Shelved
+    document: IndexedDocument
     start: int
     stop: int
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """A close look at some documents.
+class Ranking:
+    """Documents ranked for a question.
 
     Parameters
     ----------
-    documents : sequence of Shelved
+    documents : sequence of IndexedDocument
         The documents.
     texts : sequence of int32 arrays, shape (n_tokens,)
         Tokens of their texts.
@@ -67,19 +67,19 @@ class Look:
         For each document the highest scores that the question's words give to a key of each piece of its text.
     """
 
-    documents: Sequence[Shelved]
+    documents: Sequence[IndexedDocument]
     texts: Sequence[np.ndarray]
     question: Sequence[int]
     words: np.ndarray
     pieces: Sequence[np.ndarray]
 
     @cached_property
-    def found(self) -> list[Found]:
+    def candidates(self) -> list[Candidate]:
         """Return the documents, the likeliest first."""
-        shares = attention_shares(np.stack([own.max(axis=2) for own in self.pieces], axis=2))
+        shares = attention_shares(np.stack([scores.max(axis=2) for scores in self.pieces], axis=2))
         scores = _standing_out(self.words) + _ATTENTION * _standing_out(shares)
-        each = zip(self.documents, shares.tolist(), scores.tolist(), strict=True)
-        return sorted((Found(*own) for own in each), key=lambda own: -own.score)
+        candidates = map(Candidate, self.documents, shares.tolist(), scores.tolist())
+        return sorted(candidates, key=lambda candidate: -candidate.score)
 
     def excerpts(self, n_tokens: int) -> list[Excerpt]:
         """Choose the likeliest excerpts of all documents: pieces and the ones after them.
@@ -94,7 +94,7 @@ class Look:
         list of Excerpt
             Those that are likeliest at the end, where a question comes next to them.
         """
-        of_pieces = [(number, i) for number, own in enumerate(self.pieces) for i in range(own.shape[2])]
+        of_pieces = [(number, i) for number, pieces in enumerate(self.pieces) for i in range(pieces.shape[2])]
         words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
         shares = attention_shares(np.concatenate(self.pieces, axis=2))
         scores = _standing_out(words) + _ATTENTION * _standing_out(shares)

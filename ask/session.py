@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
+import numpy as np
+
+from ..documents.document import Place
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
@@ -15,6 +19,7 @@ from ..runtime.store.model_library import Library
 from ..settings import Sampling
 from .answer import Answer, FinishReason, Meter, Text
 from .conversation import Conversation, Turn, read_conversation, write_conversation
+from .passages import Passage, TokenText
 
 
 class Session:
@@ -34,6 +39,8 @@ class Session:
         Keeps queries of the last answer's steps, for those who ask where it comes from.
     library : Library, optional
         The model's indexes, beside which conversations are kept.
+    has_document : bool, optional
+        Whether questions are about a document; by default whether the model holds one.
 
     Attributes
     ----------
@@ -54,10 +61,11 @@ class Session:
         system: str = "",
         recorder: Recorder | None = None,
         library: Library | None = None,
+        has_document: bool | None = None,
     ) -> None:
         self.llama, self.sampling, self.system, self.library = llama, sampling, system, library
         self.n_document: int = llama.n_tokens
-        self.prompt = llama.prompt(self.n_document > 0, system)
+        self.prompt = llama.prompt(self.n_document > 0 if has_document is None else has_document, system)
         self.answer: Answer | None = None
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
         self._last: Turn | None = None
@@ -191,6 +199,45 @@ class Session:
         self._unread = self._last.unread
         return self._stream(self._last.question)
 
+    def sources(self, most: int = 3) -> list[Passage]:
+        """Find the passages of the document that the last answer comes from.
+
+        They are what the answer's tokens attended beyond what any token attends, by the heads that retrieve
+        (docs/sources.md).
+
+        Parameters
+        ----------
+        most : int
+            Most passages to return.
+
+        Returns
+        -------
+        list of Passage
+            Those with the largest shares first; none if the answer does not come from the document. Passages of a
+            collection name their document.
+
+        Raises
+        ------
+        OctavoError
+            There is no document or no answer yet, the document was opened with `sources=False`, or none of the heads
+            that retrieve sees the whole document, as in models whose windows all slide.
+        """
+        raise OctavoError("There is no document that answers could come from.")
+
+    def _attended(self) -> np.ndarray:
+        """Return what the last answer paid to the document's tokens (`Recorder.attended`)."""
+        if self._recorder is None:
+            raise OctavoError("Sources are not recorded: open the document with sources=True.")
+        document = self.llama.context.cache.document
+        if self.answer is None or document is None:
+            raise OctavoError("There is no answer yet, so it has no sources.")
+        return self._recorder.attended(document)
+
+    def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
+        """Return text and places of a document with these tokens, which its index describes so."""
+        text = TokenText.of_document(self.llama, tokens[len(self.prompt.head()) :], described)
+        return text, [Place(*place) for place in described.get("places", ())]
+
     def _check_document(self) -> None:
         """Raise OctavoError if the index of the document was changed while it was open."""
         if not self._closed and (document := self.llama.context.cache.document) is not None:
@@ -283,6 +330,22 @@ class Session:
     def _model_hash(self) -> str:
         library = self.library or Library.of(self.llama.model_path)
         return library.model_hash
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Lend the empty model to another conversation, and resume this one if that fails."""
+        llama, document, before = self.llama, self.llama.context.cache.document, self.conversation()
+        llama.context.record(None)
+        llama.reset()
+        try:
+            yield
+        except BaseException:
+            llama.reset()
+            if document is not None:
+                llama.attach(document)
+            before.resume(llama, self.n_document)
+            llama.context.record(self._recorder)
+            raise
 
     def clear(self) -> None:
         """Forget all questions and answers. The document stays."""

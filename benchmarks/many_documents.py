@@ -90,8 +90,8 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
     with octavo.open_documents(
         texts, settings, sampling=sampling, reading=octavo.ReadSettings(read=arguments.reads)
     ) as collection:
-        shelf = collection._shelf
-        n_tokens = sum(map(len, shelf.texts.values()))
+        document_set = collection._document_set
+        n_tokens = sum(map(len, document_set.texts.values()))
         for each in folder.asked:
             collection.clear()
             start = time.perf_counter()
@@ -101,11 +101,11 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
             n_answered += task.score(text + "".join(pieces), each) > 0
         for each in folder.asked:  # which leaves the model empty: no question can follow
             start = time.perf_counter()
-            found = shelf.look(each.question).found[0].document.name
+            found = document_set.rank(each.question).candidates[0].document.name
             looking.append(time.perf_counter() - start)
             n_right += found == each.document
         [resident] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-        n_documents = len(shelf.documents)
+        n_documents = len(document_set.documents)
     seconds = [f"{value:.2f}" for own in (looking, first) for value in (statistics.median(own), max(own))]
     shares = [f"{n} of {len(folder.asked)}" for n in (n_right, n_answered)]
     counted = [arguments.reads, str(n_documents), f"{n_tokens:,}"]

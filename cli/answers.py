@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,6 @@ from .render import notice, print_json, signs_of_life, stream
 from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
-    from ..ask.document_session import Document
     from ..ask.session import Session
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
@@ -51,11 +50,11 @@ def show_answer(
         say_which(session)
         if sources:
             click.echo()
-            show_sources(cast("Document", session), err=False)
+            show_sources(session, err=False)
         return
     facts = {**facts, **documents_as_json(session)}
     if sources:
-        facts = {**facts, "sources": sources_as_json(cast("Document", session))}
+        facts = {**facts, "sources": sources_as_json(session)}
     if output == JSON:
         print_json(answer_as_json(session, facts))
     else:
@@ -84,7 +83,7 @@ def documents_as_json(session: Session) -> dict[str, Any]:
 
     if not isinstance(session, Collection) or not session.found:
         return {}
-    found = [{"path": str(each.document.source.path), "share": round(each.share, 4)} for each in session.found]
+    found = [{"path": str(candidate.document.path), "share": round(candidate.share, 4)} for candidate in session.found]
     names = list(map(str, session.read_from))
     return {"document": names[0], "read_from": names, "documents": found}
 

@@ -218,12 +218,8 @@ class ChatLoop:
 
     def sources(self) -> None:
         """Do /sources: list where the last answer comes from."""
-        from ..ask.document_session import Document
         from ..errors import OctavoError
 
-        if not isinstance(self.session, Document):
-            notice("There is no document that answers could come from.")
-            return
         try:
             show_sources(self.session, err=True)
         except OctavoError as problem:

@@ -13,7 +13,7 @@ from .batch_progress import ManyProgress
 from .render import notice, print_json, resumable
 
 if TYPE_CHECKING:
-    from ..library.batch.index_result import Outcome
+    from ..library.batch.index_result import IndexResult
     from ..library.batch.job import Job
     from ..runtime.methods.attention import Attention
 
@@ -88,7 +88,7 @@ def _watch(folders: list[Path], job: Job, password: str | None, n_jobs: int) -> 
         notice("Ended: the same command goes on.")
 
 
-def _described(outcome: Outcome) -> dict[str, Any]:
+def _described(outcome: IndexResult) -> dict[str, Any]:
     """What became of a document, for programs."""
     if outcome.problem:
         return {"document": outcome.name, "path": None, "problem": outcome.problem}

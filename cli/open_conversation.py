@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,22 +48,20 @@ def open_session(
     With `sources`, documents can say where answers come from.
     """
     from .. import api
-    from ..convert.pipeline import TooLongError
 
     how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
         return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
-    if not is_collection(documents) and reading.read == WHOLE:
-        with resumable(), TaskProgress() as progress, suppress(TooLongError):
+    with resumable(), ManyProgress() as progress:
+        if not is_collection(documents) and reading.read == WHOLE:
             return api.open_document(documents[0], settings, **how, progress=progress)
-    with resumable(), ManyProgress() as many:  # a document that is too long is several parts
-        return api.open_documents(documents, settings, **how, progress=many)
+        return api.open_documents(documents, settings, **how, progress=progress)
 
 
 def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:
     """Open another document with the model of a conversation."""
     from .. import api
 
-    with resumable(), TaskProgress() as progress:
+    with resumable(), ManyProgress() as progress:
         return api.open_next(session, document, reading=reading, sources=sources, progress=progress)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..ask.document_session import Document
     from ..ask.passages import Passage
+    from ..ask.session import Session
 
 #: What is said of an answer whose tokens attended nothing of the document in particular.
 NONE = "Not from the document: the answer attended nothing of it in particular."
@@ -27,17 +27,17 @@ def sources_option(command: Any) -> Any:
     )
 
 
-def show_sources(document: Document, err: bool) -> None:
+def show_sources(session: Session, err: bool) -> None:
     """Print the sources of the last answer; on a terminal the quotes stand out.
 
     Parameters
     ----------
-    document : Document
-        The document. It was opened with sources.
+    session : Session
+        The conversation. Its documents were opened with sources.
     err : bool
         Whether to print on stderr.
     """
-    found = document.sources()
+    found = session.sources()
     if not found:
         click.echo(NONE, err=err)
     width = min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
@@ -54,12 +54,12 @@ def _place(passage: Passage) -> str:
     return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
 
 
-def sources_as_json(document: Document) -> list[dict[str, Any]]:
+def sources_as_json(session: Session) -> list[dict[str, Any]]:
     """Return the sources of the last answer for programs.
 
     Parameters
     ----------
-    document : Document
-        The document. It was opened with sources.
+    session : Session
+        The conversation. Its documents were opened with sources.
     """
-    return [passage.as_json() for passage in document.sources()]
+    return [passage.as_json() for passage in session.sources()]

@@ -55,9 +55,10 @@ from ..runtime.store.index_files import (
     write_manifest,
     write_means,
 )
+from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.locks import locked
 from ..runtime.store.manifest import INDEX_VERSION
-from ..runtime.store.model_library import Library, hash_text
+from ..runtime.store.model_library import hash_text
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .pipeline import cluster, document_tokens, read
@@ -124,6 +125,8 @@ class IndexBuilder:
     ----------
     llama : Llama
         The model that reads the text; it must attend densely, or by `duo`. It forgets its sequence.
+    snapshot : LibrarySnapshot
+        The model's indexes, some of which may begin as the text does.
     covers : float
         Share of its attention that a batch must cover; 0 to read everything.
 
@@ -136,7 +139,7 @@ class IndexBuilder:
     def __init__(
         self,
         llama: Llama,
-        library: Library,
+        snapshot: LibrarySnapshot,
         path: Path,
         document: Document,
         settings: ClusterSettings,
@@ -144,7 +147,8 @@ class IndexBuilder:
         n_jobs: int,
         covers: float = 0.0,
     ) -> None:
-        self.llama, self.library, self.path, self.document = llama, library, path, document
+        self.llama, self.path, self.document = llama, path, document
+        self.snapshot, self.library = snapshot, snapshot.library
         self.settings, self.progress, self.n_jobs, self.covers = settings, progress, n_jobs, covers
         self.folder = path.with_name(path.name + PARTIAL)
         self.tokens = document_tokens(llama, document.name, document.text)
@@ -290,7 +294,7 @@ class IndexBuilder:
         if len(layers) == len(self.llama.context.cache.layers) and keep_all_rows(layers):
             return KnownRows(layers, (len(self.tokens) - n_last) // _PIECE * _PIECE)
         settings, kv_type = identity(self.llama, self.settings, self.covers), self.llama.context.kv_type
-        return known_rows(self.library, self.tokens, settings, kv_type, n_last, _PIECE)
+        return known_rows(self.snapshot, self.tokens, settings, kv_type, n_last, _PIECE)
 
     def _read_streaming(self) -> list[np.ndarray]:
         """Read the tokens while heads stream, in one piece: pieces could not restore the rows that heads forget."""

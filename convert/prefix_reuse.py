@@ -14,10 +14,8 @@ from ..cpu_kernels.attend.head import ANY_ORDER
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
-from ..runtime.store.files import map_arrays
 from ..runtime.store.index_files import open_index
-from ..runtime.store.manifest import DOCUMENT
-from ..runtime.store.model_library import Library
+from ..runtime.store.library_snapshot import LibrarySnapshot
 
 #: Entries of the manifest that must agree, apart from the model, so that equal tokens have equal rows.
 _SAME = ("format_version", "head", "rope", "prefill_covers", "duo")
@@ -62,7 +60,7 @@ def _places(positions: np.ndarray) -> np.ndarray:
 
 
 def known_rows(
-    library: Library, tokens: Sequence[int], settings: dict[str, Any], kv_type: str, n_last: int, step: int
+    snapshot: LibrarySnapshot, tokens: Sequence[int], settings: dict[str, Any], kv_type: str, n_last: int, step: int
 ) -> KnownRows | None:
     """Find the index that shares the most first tokens with a text.
 
@@ -84,12 +82,8 @@ def known_rows(
         or heads stream, are passed over.
     """
     best, found = 0, None
-    for path, manifest in library.indexes():
+    for (path, manifest), other in snapshot.beginning_with(tokens[:step]) if len(tokens) >= step else ():
         if manifest["dtype"] != kv_type or any(manifest.get(name) != settings.get(name) for name in _SAME):
-            continue
-        try:
-            other = map_arrays(path / DOCUMENT)["tokens"]
-        except (OctavoError, KeyError):  # a damaged neighbour must not stop this text
             continue
         n = min(len(other), len(tokens))
         differs = np.flatnonzero(other[:n] != np.asarray(tokens[:n]))
@@ -99,7 +93,7 @@ def known_rows(
     if found is None:
         return None
     try:
-        document, _ = open_index(found, library.model_hash)
+        document, _ = open_index(found, snapshot.library.model_hash)
     except OctavoError:
         return None
     return KnownRows(document.layers, best) if keep_all_rows(document.layers) else None

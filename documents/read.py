@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -92,6 +93,16 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
     return replace(document, name=name, path=where, mtime_ns=status.st_mtime_ns, n_bytes=status.st_size)
 
 
+def document_name(path: str | os.PathLike[str]) -> str:
+    """Return what messages call a document: the name of its file."""
+    if os.fspath(path) == STANDARD_INPUT:
+        return "Standard input"
+    with suppress(OSError):
+        if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
+            return "Pipe"  # <(...) of a shell has but a number
+    return Path(path).name or os.fspath(path)
+
+
 def may_be_document(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is of a kind that octavo reads, by its beginning. One that cannot be opened may be."""
     try:
@@ -116,19 +127,17 @@ def _is_zipped_document(file: BinaryIO, name: str) -> bool:
 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
     """Return what a file is called, and its bytes."""
+    name = document_name(path)
     if os.fspath(path) == STANDARD_INPUT:
         if sys.stdin is None:
             raise OctavoError("Standard input is closed: give a file.")
-        return "Standard input", _all_of(sys.stdin.buffer, "Standard input")
-    name = Path(path).name or os.fspath(path)
+        return name, _all_of(sys.stdin.buffer, name)
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise OctavoError(f"{path} is a folder: give a file.")
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             raise OctavoError(f"{path} is a device: give a file.")
-        if stat.S_ISFIFO(status.st_mode) and os.fspath(path).startswith("/dev/"):
-            name = "Pipe"  # <(...) of a shell has but a number
         with _opened(path, status, name) as file:
             return name, _all_of(file, name)
     except OSError as problem:

@@ -27,6 +27,7 @@ from ..runtime.llama import Llama
 from ..runtime.methods.attention import DENSE_ATTENTION, Attention
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.index_files import open_index
+from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library, hash_text
 from .measures import log_softmax
 from .samples import Outcome, Sample
@@ -113,7 +114,8 @@ class Reader:
         llama.reset()
         llama.set_attention(DENSE_ATTENTION)
         path = library.index_path(name, hash_text(text), identity(llama, settings))
-        IndexBuilder(llama, library, path, Document(text, name=name), settings, self.progress, self.n_jobs).build()
+        document, snapshot = Document(text, name=name), LibrarySnapshot(library)
+        IndexBuilder(llama, snapshot, path, document, settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: Attention) -> None:

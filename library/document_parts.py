@@ -4,65 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from ..convert.pipeline import TooLongError, document_tokens
 from ..documents.document import Document, place_at
-from ..runtime.llama import Llama
-from ..runtime.store.model_library import Library
-from .open_index import Source, locate
-
-#: Tokens of the context that a part leaves to questions and answers, and most parts.
-_ROOM, _MOST_PARTS = 1536, 100
 
 #: How far from the middle a text is cut, as a share of its length, to begin a part at a heading or a paragraph.
 _REACH = 0.15
 
 #: Where a text without a heading near the middle is cut: the first of these that is there.
 _BORDERS = ("\n\n", "\n", ". ", " ")
-
-
-def fitting(
-    llama: Llama, library: Library, source: Source, notice: Callable[[str], None], prefill: str
-) -> list[tuple[Source, Path]]:
-    """Return a document, or its parts if it is longer than the context, which is said.
-
-    Parameters
-    ----------
-    llama, library, source, notice, prefill
-        As in `index_document`.
-
-    Returns
-    -------
-    list of (Source, Path)
-        The document or its parts in order, each with the folder where its index lies or will lie.
-
-    Raises
-    ------
-    TooLongError
-        There would be too many parts.
-    OctavoError
-        The document cannot be read.
-    """
-    folder, _ = locate(llama, library, source, prefill)
-    if folder.exists():
-        return [(source, folder)]
-    document, prompt = source.document, llama.prompt()
-    most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
-    try:
-        document_tokens(llama, document.name, document.text)
-        return [(source, folder)]
-    except TooLongError as problem:
-        if problem.n_tokens > _MOST_PARTS * max(most, 0):
-            raise
-        parts = parts_of(document, most, lambda text: len(prompt.document(text)))
-        notice(
-            f"{document.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
-            f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
-            "(-m) reads it whole."
-        )
-        own = [Source(part.name, document=part) for part in parts]
-        return [(each, locate(llama, library, each, prefill)[0]) for each in own]
 
 
 def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list[Document]:

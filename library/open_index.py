@@ -1,290 +1,248 @@
-"""Find a document's index, or make it first."""
+"""Find the index of a document, or of its parts, or make it first."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..convert.clusters import ClusterSettings, settings_for
+from ..convert.clusters import settings_for
 from ..convert.index_builder import IndexBuilder, identity
-from ..convert.pipeline import covers_by
+from ..convert.pipeline import TooLongError, covers_by, document_tokens
 from ..cpu_kernels.numba_support import background_compile
-from ..documents.document import Document
-from ..documents.read import read_document
 from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index
-from ..runtime.store.model_library import Library, hash_text
+from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..settings import PREFILL_SPARSE
 from .catalogue import folder_bytes, note_use
+from .document_file import HashedDocument
+from .document_parts import parts_of
 
 #: Bytes of an index for each byte of keys and values: clusters and what is measured on the last tokens.
 _MORE_THAN_ROWS = 1.1
 
-#: What an index takes to open before that is said: it is compared with its checksums the first time.
+#: Seconds that an index takes to open before a notice says so: it is compared with its checksums the first time.
 _SHOWN_SECONDS = 0.5
+
+#: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
+_ROOM, _MOST_PARTS = 1536, 100
 
 #: Share of the time that tokens take whose rows are known: they are clustered anew.
 _CLUSTERING = 0.3
 
 
-class Source:
-    """A document's file. It is read when its text is needed, once: not if the file is as it was when it was indexed.
-
-    Parameters
-    ----------
-    path : path
-        The file; "-" is standard input.
-    password : str, optional
-        Opens an encrypted PDF.
-    document : Document, optional
-        What was read from it already.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], password: str | None = None, document: Document | None = None
-    ) -> None:
-        self.path, self.password = path, password
-        if document is not None:
-            self.document = document
-
-    @cached_property
-    def document(self) -> Document:
-        """The document, as it is read from the file."""
-        return read_document(self.path, self.password)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the document is a file that can be read again: no pipe."""
-        return os.path.isfile(self.path)
-
-    def sha256(self, library: Library) -> str:
-        """Return the hash of the document's text, from an index in a library if one was made of this very file.
-
-        Raises
-        ------
-        OctavoError
-            The document cannot be read.
-        """
-        if "document" in vars(self) or not self.is_file:
-            return hash_text(self.document.text)
-        status, where = os.stat(self.path), os.path.realpath(self.path)
-        file = where, status.st_mtime_ns, status.st_size
-        for _, manifest in library.indexes():
-            known = manifest["document"]
-            if (known.get("path"), known.get("mtime_ns"), known.get("bytes")) == file and "part" not in known:
-                return str(known["sha256"])
-        return hash_text(self.document.text)
-
-    @property
-    def name(self) -> str:
-        """Return what messages call the document."""
-        return self.document.name if "document" in vars(self) else Path(self.path).name
-
-
-def refuse_early(source: Source, library: Library, notice: Callable[[str], None]) -> None:
-    """Read a document before the model is loaded, if it has to be read, and say what there is to know about it.
-
-    Parameters
-    ----------
-    source : Source
-        The document.
-    library : Library
-        The model's indexes.
-    notice : callable
-        Receives what there is to know.
-
-    Raises
-    ------
-    OctavoError
-        The document cannot be read.
-    """
-    source.sha256(library)
-    if "document" in vars(source):
-        for sentence in source.document.notices:
-            notice(sentence)
-
-
-def index_document(
-    llama: Llama,
-    library: Library,
-    source: Source,
-    progress: Progress,
-    n_jobs: int,
-    notice: Callable[[str], None],
-    prefill: str = PREFILL_SPARSE,
-    known: Collection[str] = (),
-) -> Path:
-    """Make the index of a document unless it is there already, with what the model's attention needs of it.
+class Indexer:
+    """Finds the indexes of documents, and makes those that are missing, for one model as it was loaded.
 
     Parameters
     ----------
     llama : Llama
-        The model that reads the document. It is empty afterwards, and attends as before.
-    library : Library
-        Where the model's indexes live.
-    source : Source
-        The document's file.
-    progress : Progress
-        Is told how far the work is.
-    n_jobs : int
-        Threads that cluster.
+        The model that reads documents.
+    snapshot : LibrarySnapshot
+        The model's indexes.
     notice : callable
-        Receives a sentence that says what happens to the document.
+        Receives sentences about what happens.
     prefill : str
-        How the document is read, one of PREFILLS (settings.py). An index of a dense reading serves any.
+        How documents are read, one of PREFILLS (settings.py). An index of a dense reading serves any.
     known : collection of str
-        Names of indexes that another library has: the document's is not made if it is one of them.
-
-    Returns
-    -------
-    Path
-        The folder of the index.
-
-    Raises
-    ------
-    OctavoError
-        The document cannot be read or is too long, or disk or memory do not suffice.
+        Names of indexes that another library has: those are not made.
     """
-    path, covers = locate(llama, library, source, prefill)
-    for name in known:
-        if name.rpartition("-")[2] == path.name.rpartition("-")[2]:  # named after another copy of the document
+
+    def __init__(
+        self,
+        llama: Llama,
+        snapshot: LibrarySnapshot,
+        notice: Callable[[str], None],
+        prefill: str = PREFILL_SPARSE,
+        known: Collection[str] = (),
+    ) -> None:
+        self.llama, self.snapshot, self.library, self.notice = llama, snapshot, snapshot.library, notice
+        self._settings = settings_for(llama.context.kv_type, llama.attention.clustering)
+        self._covers = covers_by(prefill, llama)
+        self._known = {name.rpartition("-")[2]: name for name in known}
+
+    @cached_property
+    def _identities(self) -> list[tuple[float, dict[str, Any]]]:
+        """What an index depends on that serves, by the share of attention that batches cover: first 0, everything."""
+        shares = (0.0, self._covers)
+        return [(covers, identity(self.llama, self._settings, covers)) for covers in shares]
+
+    def folder(self, document: HashedDocument) -> Path:
+        """Return the folder where the index of a document lies or will lie."""
+        return self._locate(document)[0]
+
+    def _locate(self, document: HashedDocument) -> tuple[Path, float]:
+        """Return the folder of an index, and the share of its attention that a batch of the document covers."""
+        for covers, settings in self._identities:
+            found = self.snapshot.find(document.sha256, settings)
+            if found is not None and found.exists():
+                return found, covers
+        return self.library.index_path(document.name, document.sha256, settings), covers
+
+    def fit(self, document: HashedDocument) -> list[HashedDocument]:
+        """Split a document that exceeds the context, and print a notice.
+
+        Parameters
+        ----------
+        document : HashedDocument
+            The document.
+
+        Returns
+        -------
+        list of HashedDocument
+            The document, or its parts in order.
+
+        Raises
+        ------
+        TooLongError
+            There would be too many parts.
+        OctavoError
+            The document cannot be read.
+        """
+        if self.folder(document).exists():
+            return [document]
+        document, llama, prompt = document.with_text(), self.llama, self.llama.prompt()
+        text = document.document
+        assert text is not None
+        most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
+        try:
+            document_tokens(llama, text.name, text.text)
+            return [document]
+        except TooLongError as problem:
+            if problem.n_tokens > _MOST_PARTS * max(most, 0):
+                raise
+            parts = parts_of(text, most, lambda part: len(prompt.document(part)))
+            self.notice(
+                f"{text.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
+                f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
+                "(-m) reads it whole."
+            )
+            return [HashedDocument.of(part) for part in parts]
+
+    def index(self, document: HashedDocument, progress: Progress) -> Path:
+        """Make the index of a document unless it is there already, with what the model's attention needs of it.
+
+        The model is empty afterwards, and attends as before.
+
+        Parameters
+        ----------
+        document : HashedDocument
+            The document.
+        progress : Progress
+            Receives how far the work is.
+
+        Returns
+        -------
+        Path
+            The folder of the index.
+
+        Raises
+        ------
+        OctavoError
+            The document cannot be read or is too long, or disk or memory do not suffice.
+        """
+        path, _ = self._locate(document)
+        if name := self._known.get(path.name.rpartition("-")[2]):  # named after another copy of the document
             return path.with_name(name)
-    if (opened := _opened(path, library, source, notice)) is not None:
-        notice(f"{source.name} is indexed already: {path}")
-    else:
-        _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
-        opened = open_index(path, library.model_hash)
-    index, _ = opened
-    for assignment in llama.context.cache.assignments:
-        assignment.method.measure(index)
-    return path
+        if (opened := self._opened(path, document.name)) is not None:
+            self.notice(f"{document.name} is indexed already: {path}")
+        else:
+            path, opened = self._build(document, progress)
+        index, _ = opened
+        for assignment in self.llama.context.cache.assignments:
+            assignment.method.measure(index)
+        return path
 
+    def attach(self, document: HashedDocument, progress: Progress) -> dict[str, Any]:
+        """Attach a document's index to the model, and make the index first if there is none.
 
-def attach_document(
-    llama: Llama,
-    library: Library,
-    source: Source,
-    progress: Progress,
-    n_jobs: int,
-    notice: Callable[[str], None],
-    prefill: str = PREFILL_SPARSE,
-) -> dict[str, Any]:
-    """Attach a document's index to a model, and make the index first if there is none.
+        Parameters
+        ----------
+        document : HashedDocument
+            The document.
+        progress : Progress
+            Receives how far the work is.
 
-    Parameters
-    ----------
-    llama, library, source, progress, n_jobs, notice, prefill
-        As in `index_document`. The model holds the document afterwards.
+        Returns
+        -------
+        dict
+            What the index's manifest says of the document.
 
-    Returns
-    -------
-    dict
-        What the index's manifest says of the document.
+        Raises
+        ------
+        OctavoError
+            The index cannot be made or opened.
+        """
+        path, _ = self._locate(document)
+        opened = self._opened(path, document.name)
+        if opened is None:
+            path, opened = self._build(document, progress)
+        index, manifest = opened
+        note_use(path)
+        self.llama.attach(index)
+        described: dict[str, Any] = manifest["document"]
+        return described
 
-    Raises
-    ------
-    OctavoError
-        The index cannot be made or opened.
-    """
-    path, covers = locate(llama, library, source, prefill)
-    opened = _opened(path, library, source, notice)
-    if opened is None:
-        _build(llama, library, path, source.document, progress, n_jobs, notice, covers)
-        opened = open_index(path, library.model_hash)
-    index, manifest = opened
-    note_use(path)
-    llama.attach(index)
-    described: dict[str, Any] = manifest["document"]
-    return described
+    def _opened(self, path: Path, name: str) -> tuple[Index, dict[str, Any]] | None:
+        """Open an index. Return None if it is missing, or damaged, and print a notice then."""
+        if not path.exists():
+            return None
+        start = time.perf_counter()
+        try:
+            opened = open_index(path, self.library.model_hash)
+        except DamagedError as problem:
+            self.notice(f"The index of {name} is damaged, so it is made again; what is whole is kept. {problem}")
+            return None
+        if (seconds := time.perf_counter() - start) >= _SHOWN_SECONDS:
+            self.notice(f"Checked the index of {name}, {_size(folder_bytes(path))}, in {seconds:.1f} s.")
+        return opened
 
+    def _build(self, document: HashedDocument, progress: Progress) -> tuple[Path, tuple[Index, dict[str, Any]]]:
+        """Make an index, and open it. Meanwhile all heads attend densely, but those that stream by `duo`."""
+        document = document.with_text()  # the file may have changed since its hash was found
+        text, llama, notice = document.document, self.llama, self.notice
+        assert text is not None
+        self.snapshot.refresh()  # other processes may have indexed versions of the text
+        path, covers = self._locate(document)
+        name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
+        builder = IndexBuilder(llama, self.snapshot, path, text, self._settings, progress, n_threads, covers)
+        changed = self._has_changed(document)
+        again = f"{name} has changed since it was indexed, so it is indexed again"
+        what = again if changed else f"Indexing {name}, once"
+        began: list[float] = []
 
-def _settings(llama: Llama) -> ClusterSettings:
-    """How a document is clustered for the attention that the model was loaded with."""
-    return settings_for(llama.context.kv_type, llama.attention.clustering)
+        def begins() -> None:
+            self.snapshot.refresh()  # a damaged index has become the beginning of this build
+            notice(f"{what}: {_expected(builder)}.")
+            began.append(time.perf_counter())
+            llama.compile_ahead(attention, len(builder.tokens))
 
+        with llama.attending(attention.for_indexing):
+            builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
+            background_compile.wait()
+        if began:
+            seconds = time.perf_counter() - began[0]
+            notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")
+        self.snapshot.refresh()
+        return path, open_index(path, self.library.model_hash)
 
-def locate(llama: Llama, library: Library, source: Source, prefill: str = PREFILL_SPARSE) -> tuple[Path, float]:
-    """Find where a document's index lies or will lie.
-
-    Parameters
-    ----------
-    llama, library, source, prefill
-        As in `index_document`.
-
-    Returns
-    -------
-    path : Path
-        The folder of the index.
-    covers : float
-        Share of its attention that a batch of the document covers, or is to cover; 0 for everything.
-
-    Raises
-    ------
-    OctavoError
-        The document cannot be read.
-    """
-    settings, shares, sha256 = _settings(llama), (0.0, covers_by(prefill, llama)), source.sha256(library)
-    found = [(library.index_path(source.name, sha256, identity(llama, settings, each)), each) for each in shares]
-    return next((each for each in found if each[0].exists()), found[-1])
-
-
-def _opened(
-    path: Path, library: Library, source: Source, notice: Callable[[str], None]
-) -> tuple[Index, dict[str, Any]] | None:
-    """Open an index; None if it is missing, or damaged, which is said."""
-    if not path.exists():
-        return None
-    start = time.perf_counter()
-    try:
-        opened = open_index(path, library.model_hash)
-    except DamagedError as problem:
-        notice(f"The index of {source.name} is damaged, so it is made again; what is whole is kept. {problem}")
-        return None
-    if (seconds := time.perf_counter() - start) >= _SHOWN_SECONDS:
-        notice(f"Checked the index of {source.name}, {_size(folder_bytes(path))}, in {seconds:.1f} s.")
-    return opened
-
-
-def _build(
-    llama: Llama,
-    library: Library,
-    path: Path,
-    document: Document,
-    progress: Progress,
-    n_jobs: int,
-    notice: Callable[[str], None],
-    covers: float,
-) -> None:
-    """Make an index. Meanwhile all heads attend densely, but those that stream by `duo`."""
-    known = [manifest["document"] for _, manifest in library.indexes()]
-    of_file = [each for each in known if document.path and each.get("path") == document.path]
-    part = document.name if document.part else None
-    indexed = {each["sha256"] for each in of_file if (each["name"] if "part" in each else None) == part}
-    changed = indexed and hash_text(document.text) not in indexed  # another cache type or model is no change
-    name = document.name
-    attention = llama.attention
-    builder = IndexBuilder(llama, library, path, document, _settings(llama), progress, n_jobs, covers)
-    what = f"{name} has changed since it was indexed, so it is indexed again" if changed else f"Indexing {name}, once"
-    began: list[float] = []
-
-    def begins() -> None:
-        notice(f"{what}: {_expected(builder)}.")
-        began.append(time.perf_counter())
-        llama.compile_ahead(attention, len(builder.tokens))
-
-    with llama.attending(attention.for_indexing):
-        builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
-        background_compile.wait()
-    if began:
-        seconds = time.perf_counter() - began[0]
-        notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")
+    def _has_changed(self, document: HashedDocument) -> bool:
+        """Return whether another text of a file, or of a part of it, was indexed; another cache type is no change."""
+        text = document.document
+        if text is None or text.path is None:
+            return False
+        part = text.name if text.part else None
+        indexed = {
+            described["sha256"]
+            for described in self.snapshot.texts_of(text.path)
+            if (described["name"] if "part" in described else None) == part
+        }
+        return bool(indexed) and document.sha256 not in indexed
 
 
 def _expected(builder: IndexBuilder) -> str:
@@ -293,14 +251,14 @@ def _expected(builder: IndexBuilder) -> str:
     n_known = builder.known.n_tokens if builder.known else 0
     made = [
         (path, manifest)
-        for path, manifest in builder.library.indexes()
+        for path, manifest in builder.snapshot.indexes
         if manifest["dtype"] == builder.llama.context.kv_type
     ]
     n_bytes, seconds = _MORE_THAN_ROWS * n_tokens * row_bytes, 0.0
     if made:
         path, manifest = min(made, key=lambda index: abs(index[1]["document"]["tokens"] - n_tokens))
-        own, n_new = manifest["document"]["tokens"], n_tokens - (1 - _CLUSTERING) * n_known
-        n_bytes, seconds = folder_bytes(path) / own * n_tokens, manifest.get("seconds", 0) / own * n_new
+        n_made, n_new = manifest["document"]["tokens"], n_tokens - (1 - _CLUSTERING) * n_known
+        n_bytes, seconds = folder_bytes(path) / n_made * n_tokens, manifest.get("seconds", 0) / n_made * n_new
     known = f", {n_known:,} of them known" if n_known else ""
     return f"{n_tokens:,} tokens{known}, about {_size(n_bytes)}" + (f" and {_time(seconds)}" if seconds else "")
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from ..documents.read import may_be_document
 from ..errors import OctavoError
 from ..progress import ProgressOfMany
-from .batch.index_result import Outcome
+from .batch.index_result import IndexResult
 from .batch.job import Job, Reader
 from .batch.local_run import index_all, index_one
+from .document_file import DocumentFile
 from .expand_paths import files_in
-from .open_index import Source
 
 #: Seconds for which a file must stay as it is before it is read: it may still be written.
 QUIET = 2.0
@@ -131,10 +131,8 @@ class Watch:
         """Index what is there."""
         self._done = self._look()
         there = [path for path in sorted(self._done) if may_be_document(path)]
-        for outcome in index_all(
-            [self._source(path) for path in there], self._job, self._progress, self._notice, n_jobs
-        ):
-            self._tell(outcome)
+        for result in index_all([self._file(path) for path in there], self._job, self._progress, self._notice, n_jobs):
+            self._report(result)
 
     def _look(self) -> dict[Path, _State]:
         """Return how the files are."""
@@ -173,12 +171,12 @@ class Watch:
     def _index(self, reader: Reader, path: Path) -> None:
         """Index a document that is new or changed."""
         self._progress.begin(1)
-        self._tell(index_one(reader, self._source(path), self._progress, self._notice))
+        self._report(index_one(reader, self._file(path), self._progress, self._notice))
 
-    def _tell(self, outcome: Outcome) -> None:
-        """Say why a document has no index; it is tried again when it changes."""
-        if outcome.problem:
-            self._notice(outcome.problem)
+    def _report(self, result: IndexResult) -> None:
+        """Print a notice of why a document has no index. It is tried again when it changes."""
+        if result.problem:
+            self._notice(result.problem)
 
-    def _source(self, path: Path) -> Source:
-        return Source(path, self._password)
+    def _file(self, path: Path) -> DocumentFile:
+        return DocumentFile(path, self._password)

@@ -108,7 +108,7 @@ def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
         from distributed import Client
     except ImportError as problem:
         raise OctavoError('A cluster needs dask.distributed: pip install "octavo[cluster]".') from problem
-    for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in sentences
     try:
         client = Client(scheduler, timeout=_CONNECT, set_as_default=False)

@@ -108,8 +108,8 @@ def _settings(order: Order, folder: Path, address: str) -> dict[str, Any]:
     for name, content in order.files.items():
         if not (folder / name).exists():
             write_bytes(folder / name, content)
-    own = {"model": str(_model(order)), "n_threads": threads_of(order, address), "folder": str(folder)}
-    return {**order.settings, **own}
+    here = {"model": str(_model(order)), "n_threads": threads_of(order, address), "folder": str(folder)}
+    return {**order.settings, **here}
 
 
 def do(order: Order, number: int, message: Message) -> Message:
@@ -173,7 +173,8 @@ class _Processes:
     def take(self, work: str, settings: dict[str, Any], topic: str) -> WorkerProcess:
         """Return a process that does a client's work: one that waits, or a new one."""
         with self._lock:
-            process = next((each for each in self._waiting if (each.work, each.settings) == (work, settings)), None)
+            alike = (process for process in self._waiting if (process.work, process.settings) == (work, settings))
+            process = next(alike, None)
             if process is None:
                 process = WorkerProcess(work, settings)
                 self._topics[process] = topic
@@ -199,12 +200,12 @@ class _Processes:
     def end(self, topic: str) -> None:
         """End the processes that work for a client."""
         with self._lock:
-            own = [process for process, of_client in self._topics.items() if of_client == topic]
-            for process in own:
+            ended = [process for process, of_client in self._topics.items() if of_client == topic]
+            for process in ended:
                 del self._topics[process]
                 if process in self._waiting:
                     self._waiting.pop(process).cancel()
-        for process in own:
+        for process in ended:
             process.end()
 
 

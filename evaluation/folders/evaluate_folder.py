@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ask.document_set import open_shelf
+from ...ask.document_set import open_document_set
 from ...ask.retrieval_heads import source_heads
-from ...library.open_index import Source
+from ...library.document_file import DocumentFile
+from ...library.open_index import Indexer
 from ...progress import Progress, of_many
 from ...runtime.llama import Llama
 from ...runtime.store.files import disk_errors
+from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ..header import head_of, machine_of, results_of
 from .folder_task import Asked, Folder, FolderTask
@@ -133,11 +135,9 @@ class FolderEvaluation:
                 (place / name).write_text(text, "utf-8")
         library = Library.of(self.library.model_path, place)
         heads = source_heads(self.llama, self.library, self.notice)
-        sources = [Source(place / name) for name in folder.documents]
-        n_threads = self.llama.context_params.n_threads
-        progress = of_many(self.progress, 1)
-        shelf = open_shelf(self.llama, library, sources, heads, progress, n_threads, lambda said: None, "sparse")
-        return Reading(self.llama, shelf)
+        indexer = Indexer(self.llama, LibrarySnapshot(library), lambda sentence: None)
+        files = [DocumentFile(place / name) for name in folder.documents]
+        return Reading(self.llama, open_document_set(indexer, files, heads, of_many(self.progress, 1)))
 
     def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
         """Answer a question; returns the record of it."""

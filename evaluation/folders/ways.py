@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...ask.document_set import Shelf, Shelved
+from ...ask.document_set import DocumentSet, IndexedDocument
 from ...ask.excerpts import EXCERPT_TOKENS, lay_out
 from ...ask.word_scores import PART
 from ...runtime.llama import Llama
@@ -22,14 +22,14 @@ class Reading:
     ----------
     llama : Llama
         The model.
-    shelf : Shelf
+    document_set : DocumentSet
         The documents, which it has read.
     """
 
-    def __init__(self, llama: Llama, shelf: Shelf) -> None:
-        self.llama, self._shelf, self._prompt = llama, shelf, llama.prompt()
-        self._by_name = {document.name: document for document in shelf.documents}
-        self._texts = list(shelf.texts.values())
+    def __init__(self, llama: Llama, document_set: DocumentSet) -> None:
+        self.llama, self._document_set, self._prompt = llama, document_set, llama.prompt()
+        self._by_name = {document.name: document for document in document_set.documents}
+        self._texts = list(document_set.texts.values())
 
     def right(self, asked: Asked) -> bool:
         """Attach the document that has the answer, whole: what routing cannot better."""
@@ -38,21 +38,21 @@ class Reading:
 
     def document(self, asked: Asked) -> bool:
         """Attach the document that the question is about, whole, as `--read document` does."""
-        best = self._shelf.look(asked.question).found[0].document
+        best = self._document_set.rank(asked.question).candidates[0].document
         self._attach(best)
         return best.name == asked.document
 
     def excerpts(self, asked: Asked) -> bool:
         """Lay excerpts of all documents out, as `--read excerpts` does."""
-        excerpts = self._shelf.look(asked.question).excerpts(EXCERPT_TOKENS)
-        index = lay_out(self.llama, self._shelf, excerpts).index
+        excerpts = self._document_set.rank(asked.question).excerpts(EXCERPT_TOKENS)
+        index = lay_out(self.llama, self._document_set, excerpts).index
         self.llama.reset()
         self.llama.attach(index)
-        return self._has(index.tokens[self._shelf.n_head :].tolist(), asked)
+        return self._has(index.tokens[self._document_set.n_head :].tolist(), asked)
 
     def chunks(self, asked: Asked) -> bool:
         """Read the chunks of 512 tokens with the highest BM25, the best one last."""
-        scores = self._shelf.words.of_pieces(self._prompt.question(f" {asked.question}"))
+        scores = self._document_set.words.of_pieces(self._prompt.question(f" {asked.question}"))
         every = [(score, number, part) for number, own in enumerate(scores) for part, score in enumerate(own)]
         taken: set[tuple[int, int]] = set()
         chosen: list[list[int]] = []
@@ -74,9 +74,9 @@ class Reading:
         """Return how many tokens all documents have."""
         return sum(map(len, self._texts))
 
-    def _attach(self, document: Shelved) -> None:
+    def _attach(self, document: IndexedDocument) -> None:
         self.llama.reset()
-        self.llama.attach(self._shelf.open(document)[0])
+        self.llama.attach(self._document_set.open(document)[0])
 
     def _read(self, texts: Sequence[list[int]], asked: Asked) -> bool:
         """Read texts anew."""

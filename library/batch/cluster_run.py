@@ -19,9 +19,9 @@ from ...runtime.store.model_library import Library
 from ...workers.cluster import Workers, order_for, workers_of
 from ...workers.work import Message, receive
 from ..catalogue import damage_of
-from ..open_index import Source
+from ..document_file import DocumentFile
 from . import cluster_index
-from .index_result import Outcome
+from .index_result import IndexResult
 from .job import Job, as_text_message
 from .local_run import report
 
@@ -36,13 +36,13 @@ _ATTEMPTS = 3
 
 
 def index_on_cluster(
-    sources: Sequence[Source],
+    files: Sequence[DocumentFile],
     job: Job,
     named: str | None,
     scheduler: str,
     progress: ProgressOfMany,
     notice: Callable[[str], None],
-) -> list[Outcome]:
+) -> list[IndexResult]:
     """Index documents on a Dask cluster. One that cannot be indexed does not stop the others.
 
     The client reads the files, so workers need not see them. Workers write into the client's library if they see that;
@@ -50,7 +50,7 @@ def index_on_cluster(
 
     Parameters
     ----------
-    sources : sequence of Source
+    files : sequence of DocumentFile
         The documents.
     job : Job
         How they are read. Settings without `n_threads` share the cores of each worker's machine among its documents.
@@ -65,7 +65,7 @@ def index_on_cluster(
 
     Returns
     -------
-    list of Outcome
+    list of IndexResult
         What became of each document.
 
     Raises
@@ -95,7 +95,7 @@ def index_on_cluster(
                 else f"Workers do not see {library.folder}, so indexes are fetched from them."
             )
             notice(f"{workers.at_once('read', 'documents')} {where}")
-            return _Documents(sources, workers, library, progress, notice).index()
+            return _Documents(files, workers, library, progress, notice).index()
 
 
 @contextmanager
@@ -116,53 +116,52 @@ class _Documents:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        files: Sequence[DocumentFile],
         workers: Workers,
         library: Library,
         progress: ProgressOfMany,
         notice: Callable[[str], None],
     ) -> None:
-        self._sources, self._workers, self._library = sources, workers, library
+        self._files, self._workers, self._library = files, workers, library
         self._progress, self._notice = progress, notice
-        self._outcomes: list[Outcome | None] = [None] * len(sources)
-        self._waiting = deque(range(len(sources)))
+        self._results: list[IndexResult | None] = [None] * len(files)
+        self._waiting = deque(range(len(files)))
         self._begun: Counter[int] = Counter()
         self._shown: dict[int, DocumentProgress] = {}
 
-    def index(self) -> list[Outcome]:
+    def index(self) -> list[IndexResult]:
         """Index all documents."""
-        self._progress.begin(len(self._sources))
+        self._progress.begin(len(self._files))
         for number, result in self._workers.results(self._waiting, self._message, self._receive):
             self._end(number, result)
-        return [outcome for outcome in self._outcomes if outcome is not None]
+        return [result for result in self._results if result is not None]
 
     def _message(self, number: int) -> Message | None:
         """Return what a worker needs of a document; None if it cannot be read."""
-        source = self._sources[number]
+        file = self._files[number]
         try:
-            message = as_text_message(source)
+            message = as_text_message(file.read())
         except OctavoError as problem:
-            self._finish(number, Outcome(source.name, (), str(problem)))
+            self._finish(number, IndexResult(file.name, (), str(problem)))
             return None
-        vars(source).pop("document", None)
         self._begun[number] += 1
         return message
 
     def _receive(self, number: int, message: Message) -> None:
         """Pass on a message about a document."""
         if number not in self._shown:
-            self._shown[number] = self._progress.document(self._sources[number].name)
+            self._shown[number] = self._progress.document(self._files[number].name)
         if "begins" not in message:
             receive(message, self._shown[number], self._notice)
 
     def _end(self, number: int, outcome: Message) -> None:
         """Take what has become of a document."""
-        name = self._sources[number].name
+        name = self._files[number].name
         if "failed" in outcome:
-            self._finish(number, Outcome(name, (), f"{name} could not be read: {outcome['failed']}"))
+            self._finish(number, IndexResult(name, (), f"{name} could not be read: {outcome['failed']}"))
             return
         if "error" in outcome:
-            self._finish(number, Outcome(name, (), outcome["error"]))
+            self._finish(number, IndexResult(name, (), outcome["error"]))
             return
         made = outcome["result"]
         folders = [Path(folder) for folder in made["folders"]]
@@ -175,21 +174,21 @@ class _Documents:
             self._waiting.appendleft(number)
         else:
             problem = f"The index of {name} was lost {_ATTEMPTS} times with its worker."
-            self._finish(number, Outcome(name, (), problem))
+            self._finish(number, IndexResult(name, (), problem))
 
-    def _finish(self, number: int, outcome: Outcome) -> None:
-        self._outcomes[number] = outcome
-        (self._shown.pop(number, None) or self._progress.document(outcome.name)).end()
+    def _finish(self, number: int, result: IndexResult) -> None:
+        self._results[number] = result
+        (self._shown.pop(number, None) or self._progress.document(result.name)).end()
 
     def _brought(self, name: str, made: list[Path], files: list[dict[str, int] | None], worker: str) -> list[Path]:
         """Return where a document's indexes are here, after those are fetched that were not; none if one is lost."""
         brought = []
-        for folder, own in zip(made, files, strict=True):
+        for folder, sizes in zip(made, files, strict=True):
             path: Path | None = self._library.folder / folder.name
-            if own is None:
+            if sizes is None:
                 self._notice(f"{name} is indexed already: {path}")
             else:
-                path = self._fetched(folder, own, worker)
+                path = self._fetched(folder, sizes, worker)
             if path is None:
                 return []
             brought.append(path)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from ...errors import OctavoError
 from ...progress import Progress, ProgressOfMany, of_many
 from ...runtime.models.load_model import locate_model
+from ..document_file import DocumentFile
 from ..expand_paths import documents_of
-from ..open_index import Source
-from .index_result import Outcome
+from .index_result import IndexResult
 from .job import Job
 from .local_run import index_all
 
@@ -25,7 +25,7 @@ def index_collection(
     password: str | None = None,
     n_jobs: int = 1,
     scheduler: str | None = None,
-) -> list[Outcome]:
+) -> list[IndexResult]:
     """Index documents, folders and patterns. A document that cannot be indexed does not stop the others.
 
     Parameters
@@ -47,7 +47,7 @@ def index_collection(
 
     Returns
     -------
-    list of Outcome
+    list of IndexResult
         What became of each document.
 
     Raises
@@ -58,12 +58,12 @@ def index_collection(
     named = job.settings.model
     settings, _ = locate_model(job.settings, notice)
     job = replace(job, settings=settings)
-    sources = [Source(path, password) for path in documents_of(paths, notice)]
+    files = [DocumentFile(path, password) for path in documents_of(paths, notice)]
     if scheduler is not None:
         if n_jobs != 1:
             raise OctavoError("A cluster's workers say how many documents are read at once: leave the jobs out.")
         from .cluster_run import index_on_cluster
 
         name = None if named is None else os.fspath(named)
-        return index_on_cluster(sources, job, name, scheduler, of_many(progress, len(sources)), notice)
-    return index_all(sources, job, of_many(progress, n_jobs), notice, n_jobs)
+        return index_on_cluster(files, job, name, scheduler, of_many(progress, len(files)), notice)
+    return index_all(files, job, of_many(progress, n_jobs), notice, n_jobs)

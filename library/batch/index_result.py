@@ -10,7 +10,7 @@ from ...errors import OctavoError
 
 
 @dataclass(frozen=True)
-class Outcome:
+class IndexResult:
     """What became of a document.
 
     Parameters
@@ -33,13 +33,13 @@ class NotIndexed(OctavoError):
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes : sequence of IndexResult
         What became of each document, in order.
     """
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[IndexResult]) -> None:
         self.outcomes = list(outcomes)
-        problems = [outcome.problem for outcome in self.outcomes if outcome.problem]
+        problems = [result.problem for result in self.outcomes if result.problem]
         if len(self.outcomes) == 1:
             message = problems[0]
         elif len(problems) == 1:
@@ -51,7 +51,7 @@ class NotIndexed(OctavoError):
         super().__init__(message)
 
 
-def folders_of(outcomes: Sequence[Outcome]) -> list[Path]:
+def folders_of(outcomes: Sequence[IndexResult]) -> list[Path]:
     """Return the indexes of all documents, in order.
 
     Raises
@@ -59,6 +59,6 @@ def folders_of(outcomes: Sequence[Outcome]) -> list[Path]:
     NotIndexed
         Some have none.
     """
-    if any(outcome.problem for outcome in outcomes):
+    if any(result.problem for result in outcomes):
         raise NotIndexed(outcomes)
-    return [folder for outcome in outcomes for folder in outcome.folders]
+    return [folder for result in outcomes for folder in result.folders]

@@ -15,11 +15,12 @@ from ...progress import Progress
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.models.load_model import Notice, load, locate_model
+from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import PREFILL_SPARSE, ModelSettings
-from ...workers.work import CannotLoad, Sender, Work
-from ..document_parts import fitting
-from ..open_index import Source, index_document, refuse_early
+from ...workers.work import CannotLoad, Message, Sender, Work
+from ..document_file import DocumentFile, hash_document
+from ..open_index import Indexer
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,6 @@ class Job:
         Names of indexes that are elsewhere already: they are not made.
     nice : int
         How much other processes come before one that reads.
-    whole : bool
-        Whether a document that is longer than the context is refused: else its parts are read.
     """
 
     settings: ModelSettings
@@ -50,7 +49,6 @@ class Job:
     library: str | None = None
     known: tuple[str, ...] = ()
     nice: int = 0
-    whole: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields in JSON's types."""
@@ -82,6 +80,7 @@ class Reader:
     def __init__(self, job: Job, notice: Callable[[str], None]) -> None:
         self.job, self.notice = job, notice
         self.library = job.open_library(notice)
+        self._snapshot = LibrarySnapshot(self.library)
 
     @cached_property
     def llama(self) -> Llama:
@@ -92,15 +91,20 @@ class Reader:
         except OctavoError as problem:
             raise CannotLoad(str(problem)) from problem
 
-    def index(self, source: Source, progress: Progress) -> list[Path]:
+    @cached_property
+    def _indexer(self) -> Indexer:
+        """What finds and makes indexes."""
+        return Indexer(self.llama, self._snapshot, self.notice, self.job.prefill, self.job.known)
+
+    def index(self, file: DocumentFile | Document, progress: Progress) -> list[Path]:
         """Make the index of a document, or those of its parts, unless they are there already or known.
 
         Parameters
         ----------
-        source : Source
-            The document.
+        file : DocumentFile or Document
+            The document's file, or what was read of it.
         progress : Progress
-            Is told how far the work is.
+            Receives how far the work is.
 
         Returns
         -------
@@ -114,15 +118,8 @@ class Reader:
         OctavoError
             The document cannot be read or is too long, or disk or memory do not suffice.
         """
-        library, job, notice = self.library, self.job, self.notice
-        refuse_early(source, library, notice)
-        llama, own = self.llama, [source]
-        n_threads = llama.context_params.n_threads
-        if not job.whole:
-            own = [each for each, _ in fitting(llama, library, source, notice, job.prefill)]
-        return [
-            index_document(llama, library, each, progress, n_threads, notice, job.prefill, job.known) for each in own
-        ]
+        document = hash_document(file, self._snapshot, self.notice)  # it is refused before the model is loaded
+        return [self._indexer.index(part, progress) for part in self._indexer.fit(document)]
 
     def close(self) -> None:
         """Close the model, if it was loaded."""
@@ -131,7 +128,7 @@ class Reader:
 
 
 class ReadDocuments(Work):
-    """Read documents; the settings are a job's fields, and a message is that of a document (`source_of`)."""
+    """Read documents; the settings are a job's fields, and a message is that of a document (`document_of`)."""
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
         super().__init__(settings, sender)
@@ -139,44 +136,37 @@ class ReadDocuments(Work):
         os.nice(job.nice)
         self._reader = Reader(job, sender.notice)
 
-    def do(self, message: dict[str, Any]) -> dict[str, Any]:
+    def do(self, message: Message) -> Message:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`)."""
-        return {"folders": [str(folder) for folder in self._reader.index(source_of(message), self.sender)]}
+        return {"folders": [str(folder) for folder in self._reader.index(document_of(message), self.sender)]}
 
     def close(self) -> None:
         """Close the model."""
         self._reader.close()
 
 
-def as_message(source: Source) -> dict[str, Any]:
+def as_message(file: DocumentFile) -> Message:
     """Return what another process of this machine needs to read a document: its path, if it can be read again.
 
     Raises
     ------
     OctavoError
-        It is no file that can be read again, and it cannot be read.
+        It is not a file that can be read again, and it cannot be read.
     """
-    if source.is_file:
-        return {"path": os.path.abspath(source.path), "password": source.password}
-    return as_text_message(source)
+    if file.is_file:
+        return {"path": os.path.abspath(file.path), "password": file.password}
+    return as_text_message(file.read())
 
 
-def as_text_message(source: Source) -> dict[str, Any]:
-    """Return what a process of any machine needs of a document: its text.
-
-    Raises
-    ------
-    OctavoError
-        The document cannot be read.
-    """
-    return {"document": asdict(source.document)}
+def as_text_message(document: Document) -> Message:
+    """Return what a process of any machine needs of a document: its text."""
+    return {"document": asdict(document)}
 
 
-def source_of(message: dict[str, Any]) -> Source:
+def document_of(message: Message) -> DocumentFile | Document:
     """Return the document of a message."""
     if "path" in message:
-        return Source(message["path"], message.get("password"))
+        return DocumentFile(message["path"], message.get("password"))
     fields = dict(message["document"])
     places = tuple(Place(*place) for place in fields.pop("places"))
-    document = Document(places=places, notices=tuple(fields.pop("notices")), **fields)
-    return Source(document.name, document=document)
+    return Document(places=places, notices=tuple(fields.pop("notices")), **fields)

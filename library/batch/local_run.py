@@ -13,8 +13,8 @@ from ...progress import DocumentProgress, ProgressOfMany
 from ...runtime.models.find_model import default_threads
 from ...workers.work import CannotLoad, Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
-from ..open_index import Source
-from .index_result import Outcome
+from ..document_file import DocumentFile
+from .index_result import IndexResult
 from .job import Job, ReadDocuments, Reader, as_message
 
 #: How often a document is begun whose process dies.
@@ -22,13 +22,13 @@ _ATTEMPTS = 2
 
 
 def index_all(
-    sources: Sequence[Source], job: Job, progress: ProgressOfMany, notice: Callable[[str], None], n_jobs: int = 1
-) -> list[Outcome]:
+    files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None], n_jobs: int = 1
+) -> list[IndexResult]:
     """Index documents. One that cannot be indexed does not stop the others.
 
     Parameters
     ----------
-    sources : sequence of Source
+    files : sequence of DocumentFile
         The documents.
     job : Job
         How they are read.
@@ -41,7 +41,7 @@ def index_all(
 
     Returns
     -------
-    list of Outcome
+    list of IndexResult
         What became of each.
 
     Raises
@@ -51,33 +51,35 @@ def index_all(
     """
     if n_jobs < 1:
         raise OctavoError(f"One document or more is read at once: not {n_jobs}.")
-    progress.begin(len(sources))
-    n_jobs = min(n_jobs, len(sources))
+    progress.begin(len(files))
+    n_jobs = min(n_jobs, len(files))
     if n_jobs <= 1:
-        return _one_after_another(sources, job, progress, notice)
+        return _one_after_another(files, job, progress, notice)
     n_threads = (job.settings.n_threads or default_threads()) // n_jobs
     job = replace(job, settings=replace(job.settings, n_threads=max(1, n_threads)))
-    return _Jobs(sources, job, progress, notice).run(n_jobs)
+    return _Jobs(files, job, progress, notice).run(n_jobs)
 
 
-def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> Outcome:
+def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> IndexResult:
     """Send a notice of where a document's index is, or those of its parts, and return the result."""
     if len(folders) == 1:
         notice(f"The index of {name} is {folders[0]}")
     else:
         notice(f"The indexes of the {len(folders)} parts of {name} are in {folders[0].parent}")
-    return Outcome(name, folders)
+    return IndexResult(name, folders)
 
 
-def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: Callable[[str], None]) -> Outcome:
+def index_one(
+    reader: Reader, file: DocumentFile, progress: ProgressOfMany, notice: Callable[[str], None]
+) -> IndexResult:
     """Index a document in this process.
 
     Parameters
     ----------
     reader : Reader
         What reads it.
-    source : Source
-        The document. Its text is forgotten afterwards.
+    file : DocumentFile
+        The document.
     progress : ProgressOfMany
         Is told how far the work is.
     notice : callable
@@ -85,7 +87,7 @@ def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: 
 
     Returns
     -------
-    Outcome
+    IndexResult
         What became of it.
 
     Raises
@@ -93,44 +95,41 @@ def index_one(reader: Reader, source: Source, progress: ProgressOfMany, notice: 
     CannotLoad
         The model cannot be used.
     """
-    of_document = progress.document(source.name)
+    of_document = progress.document(file.name)
     try:
-        outcome = report(source.name, reader.index(source, of_document), notice)
+        result = report(file.name, reader.index(file, of_document), notice)
     except CannotLoad:
         raise
     except OctavoError as problem:
-        outcome = Outcome(source.name, (), str(problem))
+        result = IndexResult(file.name, (), str(problem))
     of_document.end()
-    vars(source).pop("document", None)
-    return outcome
+    return result
 
 
 def _one_after_another(
-    sources: Sequence[Source], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
-) -> list[Outcome]:
+    files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
+) -> list[IndexResult]:
     """Index documents in this process."""
-    reader, outcomes = Reader(job, notice), []
+    reader = Reader(job, notice)
     try:
-        for source in sources:
-            outcomes.append(index_one(reader, source, progress, notice))
+        return [index_one(reader, file, progress, notice) for file in files]
     finally:
         reader.close()
-    return outcomes
 
 
 class _Jobs:
     """Documents that are read by several processes. A thread for each hands documents on; one thread receives."""
 
     def __init__(
-        self, sources: Sequence[Source], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
+        self, files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
     ) -> None:
-        self._sources, self._job, self._progress, self._notice = sources, job, progress, notice
-        self._outcomes: list[Outcome | None] = [None] * len(sources)
-        self._waiting = iter(range(len(sources)))
+        self._files, self._job, self._progress, self._notice = files, job, progress, notice
+        self._results: list[IndexResult | None] = [None] * len(files)
+        self._waiting = iter(range(len(files)))
         self._lock = threading.Lock()
         self._received: SimpleQueue[tuple[int, Message]] = SimpleQueue()
 
-    def run(self, n_jobs: int) -> list[Outcome]:
+    def run(self, n_jobs: int) -> list[IndexResult]:
         """Read all documents."""
         processes = [WorkerProcess(name_of(ReadDocuments), self._job.as_json()) for _ in range(n_jobs)]
         threads = [threading.Thread(target=self._hand_on, args=(process,), daemon=True) for process in processes]
@@ -141,7 +140,7 @@ class _Jobs:
         finally:
             for process in processes:
                 process.end()
-        return [outcome for outcome in self._outcomes if outcome is not None]
+        return [result for result in self._results if result is not None]
 
     def _hand_on(self, process: WorkerProcess) -> None:
         """Give a process one document after another."""
@@ -155,15 +154,15 @@ class _Jobs:
             except Ended:
                 return
             except Exception as problem:  # whatever it is, the main thread must not wait for ever
-                message = {"fatal": f"Reading {self._sources[number].name} failed: {problem!r}."}
+                message = {"fatal": f"Reading {self._files[number].name} failed: {problem!r}."}
             self._received.put((number, message))
 
     def _read(self, process: WorkerProcess, number: int) -> Message:
         """Have a process read a document, and return its last message."""
-        source, died = self._sources[number], ""
-        self._received.put((number, {"begins": source.name}))
+        file, died = self._files[number], ""
+        self._received.put((number, {"begins": file.name}))
         try:
-            document = as_message(source)
+            document = as_message(file)
         except OctavoError as problem:
             return {"error": str(problem)}
         for _ in range(_ATTEMPTS):
@@ -172,14 +171,14 @@ class _Jobs:
             except Died as problem:
                 died = str(problem)
         return {
-            "error": f"{source.name} could not be read: the process that reads it ended {_ATTEMPTS} times, lastly "
+            "error": f"{file.name} could not be read: the process that reads it ended {_ATTEMPTS} times, lastly "
             f"with {died}. If memory is short, read fewer documents at once with --jobs."
         }
 
     def _receive(self) -> None:
         """Pass on what the processes send, until all documents are done."""
         shown: dict[int, DocumentProgress] = {}
-        left = len(self._sources)
+        left = len(self._files)
         while left:
             number, message = self._received.get()
             if "fatal" in message:
@@ -187,12 +186,12 @@ class _Jobs:
             if "begins" in message:
                 shown[number] = self._progress.document(message["begins"])
             elif "result" in message or "error" in message:
-                name = self._sources[number].name
+                name = self._files[number].name
                 if "result" in message:
                     folders = [Path(folder) for folder in message["result"]["folders"]]
-                    self._outcomes[number] = report(name, folders, self._notice)
+                    self._results[number] = report(name, folders, self._notice)
                 else:
-                    self._outcomes[number] = Outcome(name, (), message["error"])
+                    self._results[number] = IndexResult(name, (), message["error"])
                 shown.pop(number).end()
                 left -= 1
             else:

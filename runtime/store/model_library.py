@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -130,20 +131,35 @@ class Library:
         settings : dict
             Other settings that the index depends on. Each combination of text, model and settings has its own folder.
         """
-        identity = json.dumps([sha256, self.model_hash, settings], sort_keys=True)
-        digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+        digest = self.digest(sha256, settings)
         existing = sorted(path.name.removesuffix(PARTIAL) for path in self.folder.glob(f"*-{digest}*"))
         return self.folder / (existing[0] if existing else f"{folder_name(name)}-{digest}")
 
-    def indexes(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Return the folders and manifests of all finished, readable indexes, newest first."""
+    def digest(self, sha256: str, settings: dict[str, Any]) -> str:
+        """Return the end of the names of a text's indexes, whatever file they were made of (see `index_path`)."""
+        identity = json.dumps([sha256, self.model_hash, settings], sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:12]
+
+    def folder_names(self) -> set[str]:
+        """Return the names of all entries but unfinished indexes."""
+        with suppress(OSError):
+            return {name for name in os.listdir(self.folder) if not name.endswith(PARTIAL)}
+        return set()
+
+    def indexes(self, names: Iterable[str] | None = None) -> list[tuple[Path, dict[str, Any]]]:
+        """Return the folders and manifests of finished, readable indexes, newest first.
+
+        Parameters
+        ----------
+        names : iterable of str, optional
+            Names of folders in the library; by default all.
+        """
         found = []
-        for path in self.folder.glob(f"*/{MANIFEST}"):
-            if not path.parent.name.endswith(PARTIAL):
-                with suppress(OctavoError, OSError):  # skip a damaged index; `octavo list` shows it
-                    status = path.stat()
-                    state = status.st_mtime_ns, status.st_size, status.st_ino
-                    found.append((path.parent, _manifest(path.parent, state)))
+        for name in self.folder_names() if names is None else names:
+            with suppress(OctavoError, OSError):  # skip a damaged index; `octavo list` shows it
+                status = (self.folder / name / MANIFEST).stat()
+                state = status.st_mtime_ns, status.st_size, status.st_ino
+                found.append((self.folder / name, _manifest(self.folder / name, state)))
         return sorted(found, key=lambda index: str(index[1].get("created")), reverse=True)
 
 

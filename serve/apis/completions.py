@@ -14,6 +14,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...settings import WHOLE
 from ..engine.request import End, Piece, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
@@ -65,13 +66,15 @@ class CompletionBody(BaseModel):
 async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/completions."""
     server, body = server_of(http_request), await parsed(http_request, CompletionBody)
-    document = await server.documents.open(body.document) if body.document else None
     prompts = body.prompts()
     if len(prompts) > _MOST_PROMPTS:
         raise RequestError(f"One request has at most {_MOST_PROMPTS} prompts.", param="prompt")
     requests = []
     for prompt in prompts:
-        tokens = _tokens(server, prompt, begins=document is None)
+        tokens, document = _tokens(server, prompt, begins=not body.document), None
+        if body.document:
+            question = server.engine.llama.detokenize(tokens).decode(errors="replace")
+            document = await server.finder.open([body.document], WHOLE, question)
         for number in range(body.n):
             sampling = server.sampling_of(
                 max(body.max_tokens, 1),

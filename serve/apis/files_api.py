@@ -46,8 +46,8 @@ async def describe(request: Request) -> Response:
 async def content(request: Request) -> Response:
     """Answer GET /v1/files/ID/content: the document's text, as it was read."""
     server = server_of(request)
-    document = await server.documents.open(request.path_params["id"])
-    return PlainTextResponse(document.text(server.engine.llama).text)
+    parts = await server.documents.open(request.path_params["id"])
+    return PlainTextResponse("".join(part.text(server.engine.llama).text for part in parts))
 
 
 async def remove(request: Request) -> Response:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ...ask.document_set import Shelf, Shelved
+from ...ask.document_set import DocumentSet, IndexedDocument
 from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out
-from ...library.open_index import Source
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS
 from ..engine.engine import Engine
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
-from .served_library import Documents
+from .served_library import Documents, ReadDocument
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class Finder:
-    """Looks for documents by the model's heads that retrieve, as `octavo ask FOLDER` does.
+    """Finds documents by the model's heads that retrieve, as `octavo ask FOLDER` does.
 
     Parameters
     ----------
@@ -37,8 +36,7 @@ class Finder:
 
     def __init__(self, engine: Engine, documents: Documents, library: Library, heads: Sequence[QueryHead]) -> None:
         self._engine, self._documents, self._library, self._heads = engine, documents, library, heads
-        self._paths: tuple[Path, ...] = ()
-        self._shelf: Shelf | None = None  # of the documents that were looked through last
+        self._last: DocumentSet | None = None
 
     async def open(self, references: Sequence[str], reads: str, question: str) -> Opened:
         """Open what a question is to be answered from.
@@ -59,42 +57,47 @@ class Finder:
         OctavoError
             An index is damaged.
         """
-        ids = self._documents.find(references)
+        found = self._documents.find(references)
         if reads == EXCERPTS:
-            laid_out = await self._look(ids, lambda shelf: self._lay_out(shelf, question))
-            places = {each: each.folder for each in laid_out.documents}
-            opened = {each: await self._documents.open_at(path, ids[path]) for each, path in places.items()}
+            laid_out = await self._search(found, lambda document_set: self._lay_out(document_set, question))
+            opened = {
+                document: await self._documents.open_at(document.folder, self._id(found, document))
+                for document in laid_out.documents
+            }
             return OpenExcerpts(laid_out, opened)
-        if len(ids) == 1:
-            path = next(iter(ids))
-        else:
-            path = await self._look(ids, lambda shelf: shelf.look(question).found[0].document.folder)
-        return await self._documents.open_at(path, ids[path])
+        if len(found) == 1:
+            return await self._documents.open_at(found[0].folder, found[0].id)
+        best = await self._search(found, lambda document_set: document_set.rank(question).candidates[0].document)
+        return await self._documents.open_at(best.folder, self._id(found, best))
 
-    async def _look(self, paths: Iterable[Path], find: Callable[[Shelf], _Found]) -> _Found:
-        """Have something found among documents, in the engine's thread."""
-        found: list[_Found] = []
+    @staticmethod
+    def _id(found: Sequence[ReadDocument], indexed: IndexedDocument) -> str:
+        """Return what clients call a document."""
+        return next(document.id for document in found if document.folder == indexed.folder)
 
-        def look() -> None:
-            shelf = self._shelf_of(tuple(paths))
+    async def _search(self, found: Sequence[ReadDocument], find: Callable[[DocumentSet], _Result]) -> _Result:
+        """Find something among documents, in the engine's thread."""
+        results: list[_Result] = []
+
+        def search() -> None:
+            document_set = self._set_of(found)
             with self._engine.sequences.aside():
-                found.append(find(shelf))
+                results.append(find(document_set))
 
-        await self._engine.run(look)
-        return found[0]
+        await self._engine.run(search)
+        return results[0]
 
-    def _shelf_of(self, paths: tuple[Path, ...]) -> Shelf:
-        """Return the shelf of the documents that have these indexes."""
-        if self._shelf is None or self._paths != paths:
-            shelved = [Shelved(Source(path.name), path) for path in paths]
-            self._shelf = Shelf(self._engine.llama, self._library, shelved, self._heads, lambda document: None)
-            self._paths = paths
-        return self._shelf
+    def _set_of(self, found: Sequence[ReadDocument]) -> DocumentSet:
+        """Return the set of these documents: the last one, if it has the same."""
+        documents = [IndexedDocument(document.name, Path(document.name), document.folder) for document in found]
+        if self._last is None or self._last.documents != documents:
+            self._last = DocumentSet(self._engine.llama, self._library, documents, self._heads, lambda document: None)
+        return self._last
 
-    def _lay_out(self, shelf: Shelf, question: str) -> LaidOut:
+    def _lay_out(self, document_set: DocumentSet, question: str) -> LaidOut:
         """Lay out the excerpts that a question is about."""
-        excerpts = shelf.look(question).excerpts(EXCERPT_TOKENS)
+        excerpts = document_set.rank(question).excerpts(EXCERPT_TOKENS)
         try:
-            return lay_out(self._engine.llama, shelf, excerpts)
+            return lay_out(self._engine.llama, document_set, excerpts)
         except CannotLayOut as problem:
             raise RequestError(str(problem), param="reads") from problem

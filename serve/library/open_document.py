@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...ask.document_set import Shelved
+from ...ask.document_set import IndexedDocument
 from ...ask.excerpts import LaidOut
 from ...ask.passages import Passage, TokenText, passages
 from ...documents.document import Place
@@ -36,6 +36,8 @@ class OpenDocument:
         What the index's manifest says of the document.
     n_head : int
         Tokens of the prompt before its text.
+    offset : int
+        Where its text begins in the file that clients know by the id, in characters.
     """
 
     id: str
@@ -43,6 +45,7 @@ class OpenDocument:
     index: Index
     described: dict[str, Any]
     n_head: int
+    offset: int = 0
 
     @property
     def name(self) -> str:
@@ -82,7 +85,12 @@ class OpenDocument:
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the answer comes from whose queries were recorded."""
         attended = recorder.attended(self.index)[:, self.n_head :]
-        return [Source(self, each) for each in passages(self.text(llama), self.places, attended, _MOST_SOURCES)]
+        return [self.source(passage) for passage in passages(self.text(llama), self.places, attended, _MOST_SOURCES)]
+
+    def source(self, passage: Passage) -> Source:
+        """Return a passage of its text as a source."""
+        start, stop = passage.start + self.offset, passage.stop + self.offset
+        return Source(self, replace(passage, start=start, stop=stop))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +101,12 @@ class OpenExcerpts:
     ----------
     laid_out : LaidOut
         The excerpts as one context.
-    opened : mapping of Shelved to OpenDocument
+    opened : mapping of IndexedDocument to OpenDocument
         The documents that they are of, the likeliest first.
     """
 
     laid_out: LaidOut
-    opened: Mapping[Shelved, OpenDocument]
+    opened: Mapping[IndexedDocument, OpenDocument]
 
     @property
     def documents(self) -> list[OpenDocument]:
@@ -123,12 +131,12 @@ class OpenExcerpts:
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the answer comes from whose queries were recorded, each with its document."""
 
-        def text_of(document: Shelved) -> tuple[TokenText, list[Place]]:
+        def text_of(document: IndexedDocument) -> tuple[TokenText, list[Place]]:
             opened = self.opened[document]
             return opened.text(llama), opened.places
 
         found = self.laid_out.passages(recorder.attended(self.index), text_of, _MOST_SOURCES)
-        return [Source(self.opened[document], passage) for document, passage in found]
+        return [self.opened[document].source(passage) for document, passage in found]
 
 
 class Source(NamedTuple):

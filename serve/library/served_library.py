@@ -7,13 +7,14 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ...library.batch.job import Job
 from ...runtime.llama import Llama
 from ...runtime.store.files import PARTIAL, make_private
 from ...runtime.store.index_files import open_index
+from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS
 from ..engine.prompt_cache import n_common
@@ -43,8 +45,53 @@ _LONGEST_NAME = 120
 _UNREAD = ".unread"
 
 
-#: The id, the folder and the manifest of an index.
-_Finished = tuple[str, Path, dict[str, Any]]
+class ReadDocument(NamedTuple):
+    """A document that was read, or a part of one that is longer than the context.
+
+    Parameters
+    ----------
+    id : str
+        What clients call it. All parts of an upload have the same.
+    folder : Path
+        Its index.
+    manifest : dict
+        What the index says.
+    """
+
+    id: str
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return what the manifest says of the document."""
+        described: dict[str, Any] = self.manifest["document"]
+        return described
+
+    @property
+    def name(self) -> str:
+        """Return its name, such as "long.txt, part 1 of 3"."""
+        return str(self.described["name"])
+
+    @property
+    def file(self) -> str:
+        """Return the name of its file, such as "long.txt"."""
+        is_part = "part" in self.described and "path" in self.described
+        return Path(self.described["path"]).name if is_part else self.name
+
+    def parts(self, documents: Iterable[ReadDocument]) -> list[ReadDocument]:
+        """Return the parts of its file that some documents are, in order; the document alone if it is not a part."""
+        if "part" not in self.described:
+            return [self]
+        n_parts = self.name.rpartition(" of ")[2]  # the file may have been read with another context before
+        parts = {
+            document.name: document
+            for document in documents
+            if "part" in document.described
+            and document.described.get("path") == self.described.get("path")
+            and document.name.rpartition(" of ")[2] == n_parts
+        }
+        return sorted(parts.values(), key=lambda part: part.described["part"])
 
 
 class Documents:
@@ -65,7 +112,7 @@ class Documents:
         self._n_head = len(llama.prompt().head())
         settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
-        self._identities = [identity(llama, settings, each) for each in sorted(covers)]
+        self._identities = [identity(llama, settings, share) for share in sorted(covers)]
         self._readings: dict[str, Reading] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
@@ -78,23 +125,29 @@ class Documents:
     def _uploads(self) -> Path:
         return self._library.folder / "uploads"
 
-    def _finished(self) -> Iterator[_Finished]:
-        """Yield the id, the folder and the manifest of each index that the model can attend as it is set now."""
-        for path, manifest in self._library.indexes():
-            known = manifest["document"]
-            places = (self._library.index_path(known["name"], known["sha256"], each) for each in self._identities)
-            if any(place == path for place in places):
-                yield self._id_of(known), path, manifest
+    def _indexes(self) -> Iterator[ReadDocument]:
+        """Yield each document whose index the model can attend as it is set now, the newest first."""
+        snapshot = LibrarySnapshot(self._library)
+        for folder, manifest in snapshot.indexes:
+            described = manifest["document"]
+            if any(snapshot.find(described["sha256"], settings) == folder for settings in self._identities):
+                yield ReadDocument(self._id_of(described), folder, manifest)
+
+    def _finished(self) -> list[ReadDocument]:
+        """Return the documents that were read, without the first parts of an upload that is still being read."""
+        return [document for document in self._indexes() if document.id not in self._readings]
+
+    def _is_upload(self, described: dict[str, Any]) -> bool:
+        return Path(described.get("path", "")).parent.parent == self._uploads.resolve()
 
     def _id_of(self, described: dict[str, Any]) -> str:
         """Name a document by its content: that of an upload's file, else its text."""
-        path = Path(described.get("path", ""))
-        if path.parent.parent == self._uploads.resolve():
-            return path.parent.name
+        if self._is_upload(described):
+            return Path(described["path"]).parent.name
         return f"file-{described['sha256'][:24]}"
 
-    async def open(self, reference: str) -> OpenDocument:
-        """Open a document that was read.
+    async def open(self, reference: str) -> list[OpenDocument]:
+        """Open a document that was read, or all its parts in order.
 
         Parameters
         ----------
@@ -106,10 +159,9 @@ class Documents:
         RequestError
             There is none, it is still being read, it could not be read, or its index is damaged.
         """
-        document_id, path, _ = self._named(reference, list(self._finished()))[0]
-        return await self.open_at(path, document_id)
+        return [await self.open_at(document.folder, document.id) for document in self.find([reference])]
 
-    def find(self, references: Sequence[str]) -> dict[Path, str]:
+    def find(self, references: Sequence[str]) -> list[ReadDocument]:
         """Find documents by what a request calls them.
 
         Parameters
@@ -119,16 +171,17 @@ class Documents:
 
         Returns
         -------
-        dict
-            The folder of each document's index, and its id.
+        list of ReadDocument
+            The documents, each once.
 
         Raises
         ------
         RequestError
             There is none of a name, or none that fits a pattern; one is still being read, or could not be read.
         """
-        finished = list(self._finished())
-        return {path: known for name in references for known, path, _ in self._named(name, finished)}
+        finished = self._finished()
+        found = {document.folder: document for name in references for document in self._named(name, finished)}
+        return list(found.values())
 
     async def open_at(self, path: Path, document_id: str) -> OpenDocument:
         """Open a document whose index was found.
@@ -140,19 +193,28 @@ class Documents:
         """
         return await asyncio.to_thread(self._open, document_id, path)
 
-    def _named(self, reference: str, finished: list[_Finished]) -> list[_Finished]:
+    def _named(self, reference: str, finished: Sequence[ReadDocument]) -> list[ReadDocument]:
         """Return the documents that have an id, else those that have a name, else those whose names fit a pattern."""
-        own = [each for each in finished if each[0] == reference][:1]
-        own = own or [each for each in finished if each[2]["document"]["name"] == reference][:1]
-        if not own and has_magic(reference):
-            own = [each for each in finished if fnmatch(each[2]["document"]["name"], reference)]
-        if not own and (reading := self._readings.get(reference)) is not None:
+        for document in finished:
+            if document.id == reference:
+                return document.parts(other for other in finished if other.id == reference)
+        for document in finished:
+            if document.name == reference:
+                return [document]
+        for document in finished:
+            if document.file == reference:
+                return document.parts(finished)
+        found = []
+        if has_magic(reference):
+            found = [document for document in finished if fnmatch(document.name, reference)]
+            found += [other for other in finished if fnmatch(other.file, reference) and other not in found]
+        if not found and (reading := self._readings.get(reference)) is not None:
             if reading.problem:
                 raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
             raise RequestError(f"{reading.file.name} is still being read: ask again later.", 409)
-        if not own:
+        if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
-        return own
+        return found
 
     def _open(self, document_id: str, path: Path) -> OpenDocument:
         with self._lock:
@@ -163,15 +225,17 @@ class Documents:
                     return known
             index, manifest = open_index(path, self._library.model_hash)
             catalogue.note_use(path)
-            opened = OpenDocument(document_id, path, index, manifest["document"], self._n_head)
+            described = manifest["document"]
+            offset = described["part"][0] if "part" in described and self._is_upload(described) else 0
+            opened = OpenDocument(document_id, path, index, described, self._n_head, offset)
             self._opened[path], self._tokens[path] = opened, index.tokens
             return opened
 
     def open_all(self) -> None:
         """Open all documents, so that prompts that begin with one find it. What cannot be opened is left out."""
-        for document_id, path, _ in self._finished():
+        for document in self._finished():
             with suppress(OctavoError):
-                self._open(document_id, path)
+                self._open(document.id, document.folder)
 
     def begun_by(self, tokens: np.ndarray) -> OpenDocument | None:
         """Find the longest open document that a prompt begins with."""
@@ -225,7 +289,7 @@ class Documents:
             It cannot be stored.
         """
         document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
-        if any(document_id == known for known, _, _ in self._finished()):
+        if any(document.id == document_id for document in self._finished()):
             return document_id
         reading = self._readings.get(document_id)
         if reading is not None and not reading.finished.is_set():
@@ -239,7 +303,7 @@ class Documents:
         """Go on with the uploads that were being read when the server was stopped."""
         for mark in sorted(self._uploads.glob(f"*/{_UNREAD}")):
             files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
-            if len(files) == 1 and not any(known == mark.parent.name for known, _, _ in self._finished()):
+            if len(files) == 1:
                 self._begin(mark.parent.name, files[0])
 
     def _begin(self, document_id: str, file: Path) -> None:
@@ -254,8 +318,7 @@ class Documents:
             await reading.run()
         if self._readings.get(document_id) is not reading:
             return
-        made = [path for known, path, _ in self._finished() if known == document_id]
-        if made:
+        if reading.is_read:
             reading.file.with_name(_UNREAD).unlink(missing_ok=True)
         if self._closing:
             return
@@ -263,9 +326,10 @@ class Documents:
             shutil.rmtree(reading.file.parent, ignore_errors=True)
             return
         del self._readings[document_id]
-        for path in made:
-            with suppress(OctavoError):
-                await asyncio.to_thread(self._open, document_id, path)
+        for document in self._finished():
+            if document.id == document_id:
+                with suppress(OctavoError):
+                    await asyncio.to_thread(self._open, document_id, document.folder)
 
     async def wait(self, document_id: str) -> None:
         """Wait until a document is read.
@@ -283,10 +347,12 @@ class Documents:
 
     def list(self) -> list[dict[str, Any]]:
         """Return what clients are told of all documents, the newest first."""
-        finished = [self._as_json(*each) for each in self._finished()]
-        known = {each["id"] for each in finished}
-        begun = [self._reading_as_json(name, each) for name, each in self._readings.items() if name not in known]
-        return sorted([*begun, *finished], key=lambda each: -each["created_at"])
+        by_id: defaultdict[str, list[ReadDocument]] = defaultdict(list)
+        for document in self._finished():
+            by_id[document.id].append(document)
+        finished = [self._as_json(documents[0].parts(documents)) for documents in by_id.values()]
+        begun = [self._reading_as_json(name, reading) for name, reading in self._readings.items()]
+        return sorted([*begun, *finished], key=lambda file: -file["created_at"])
 
     def describe(self, document_id: str) -> dict[str, Any]:
         """Return what clients are told of a document.
@@ -296,9 +362,9 @@ class Documents:
         RequestError
             There is none.
         """
-        for each in self.list():
-            if each["id"] == document_id:
-                return each
+        for file in self.list():
+            if file["id"] == document_id:
+                return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
     async def remove(self, document_id: str) -> None:
@@ -315,14 +381,14 @@ class Documents:
             for partial in self._library.folder.glob(f"{folder_name(reading.file.name)}-*{PARTIAL}"):
                 with suppress(OctavoError):
                     catalogue.remove(partial)
-        own = [each for each in self._finished() if each[0] == document_id]
-        if not own and reading is None:
+        folders = [document.folder for document in self._finished() if document.id == document_id]
+        if not folders and reading is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
-        for _, path, _ in own:
-            await asyncio.to_thread(catalogue.remove, path)
+        for folder in folders:
+            await asyncio.to_thread(catalogue.remove, folder)
             with self._lock:
-                self._opened.pop(path, None)
-                self._tokens.pop(path, None)
+                self._opened.pop(folder, None)
+                self._tokens.pop(folder, None)
         shutil.rmtree(self._uploads / document_id, ignore_errors=True)
         self.when_removed(document_id)
 
@@ -333,12 +399,14 @@ class Documents:
             await reading.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _as_json(self, document_id: str, path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-        known = manifest["document"]
-        created = int(datetime.fromisoformat(manifest["created"]).timestamp())
-        n_bytes, n_tokens = catalogue.folder_bytes(path), known["tokens"]
-        file = _file(document_id, known["name"], known.get("bytes", 0), created, "processed")
-        return {**file, "tokens": n_tokens, "index_bytes": n_bytes}
+    def _as_json(self, parts: Sequence[ReadDocument]) -> dict[str, Any]:
+        """Return what clients are told of a document, whose parts are one file for them."""
+        first = parts[0]
+        created = max(int(datetime.fromisoformat(part.manifest["created"]).timestamp()) for part in parts)
+        n_bytes = sum(catalogue.folder_bytes(part.folder) for part in parts)
+        name = first.file if len(parts) > 1 else first.name
+        file = _file(first.id, name, first.described.get("bytes", 0), created, "processed")
+        return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
 
     def _reading_as_json(self, document_id: str, reading: Reading) -> dict[str, Any]:
         status = "error" if reading.problem else "processing"

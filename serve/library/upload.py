@@ -65,6 +65,8 @@ class Reading:
         Why it failed; "" if it did not.
     finished : asyncio.Event
         Set when it is over.
+    is_read : bool
+        Whether the document, or all its parts, have indexes.
     created : float
         When it began, in seconds since 1970.
     """
@@ -73,14 +75,14 @@ class Reading:
         self.file = file
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
-        job = replace(job, nice=_NICE, whole=True)  # answers are over one document
-        self._process = WorkerProcess(name_of(ReadDocuments), job.as_json())
+        self.is_read = False
+        self._process = WorkerProcess(name_of(ReadDocuments), replace(job, nice=_NICE).as_json())
 
     async def run(self) -> None:
         """Read the document; `finished` and `problem` say how it ended."""
         try:
             result = await asyncio.to_thread(self._process.do, {"path": str(self.file)}, self._receive)
-            self.problem = result.get("error") or result.get("fatal") or ""
+            self.is_read, self.problem = "result" in result, result.get("error") or result.get("fatal") or ""
         except Ended:
             pass
         except Died as problem:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import octavo
-from octavo.ask.document_set import Shelf
-from octavo.ask.ranking import Excerpt, Found
+from octavo.ask.document_set import DocumentSet
+from octavo.ask.ranking import Candidate, Excerpt
 from octavo.errors import OctavoError
 
 EXCERPTS = octavo.ReadSettings(read="excerpts")
@@ -43,18 +43,18 @@ def route_to(monkeypatch):
     """route_to(name): have questions be about this document; returns the questions that were looked for."""
     asked = []
 
-    def look(self, question):
+    def rank(self, question):
         asked.append(question)
         order = sorted(self.documents, key=lambda document: document.name != route_to.name)
-        found = [Found(document, 0.5, -float(number)) for number, document in enumerate(order)]
+        found = [Candidate(document, 0.5, -float(number)) for number, document in enumerate(order)]
         excerpts = [Excerpt(order[-1], 0, 20), Excerpt(order[0], 30, 70)]
-        return SimpleNamespace(found=found, excerpts=lambda n_tokens: excerpts)
+        return SimpleNamespace(candidates=found, excerpts=lambda n_tokens: excerpts)
 
     def to(name):
         route_to.name = name
         return asked
 
-    monkeypatch.setattr(Shelf, "look", look)
+    monkeypatch.setattr(DocumentSet, "rank", rank)
     return to
 
 
@@ -90,8 +90,8 @@ def test_a_conversation_moves_to_another_document(collection, route_to):
     assert collection.path.name == "tower.txt"
     llama, start = collection.llama, collection.n_document
     assert llama.input_ids[start : start + len(own)].tolist() == own
-    text = collection._text[0].text
-    assert text == TEXTS["tower.txt"]
+    text, _ = collection._text(collection._current)
+    assert text.text == TEXTS["tower.txt"]
     again = "".join(collection.regenerate())
     assert again == collection.answer.text
 
@@ -109,7 +109,7 @@ def test_a_question_whose_document_is_not_found_leaves_the_conversation(
         raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr(Shelf, "look", fail)
+        patch.setattr(DocumentSet, "rank", fail)
         with pytest.raises(type(problem)):
             collection.ask("Who?")
     assert collection.n_tokens == before
@@ -140,13 +140,16 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
     """The model reads the question after them, and nothing else."""
     route_to("tower.txt")
     answer = excerpted.ask("Who built it?")
-    n_head = excerpted._shelf.n_head
+    n_head = excerpted._document_set.n_head
     assert excerpted.n_document == n_head + 20 + 40
     assert [path.name for path in excerpted.read_from] == ["tower.txt", "ship.txt"]
     assert excerpted.path.name == "tower.txt"
     llama, asked = excerpted.llama, excerpted.prompt.first_question("Who built it?")
     assert answer.timing.prompt_tokens == len(asked)
-    own = {document.name: excerpted._shelf.open(document)[0].tokens for document in excerpted._shelf.documents}
+    own = {
+        document.name: excerpted._document_set.open(document)[0].tokens
+        for document in excerpted._document_set.documents
+    }
     expected = [*own["ship.txt"][: n_head + 20], *own["tower.txt"][n_head + 30 : n_head + 70], *asked]
     assert llama.input_ids[: len(expected)].tolist() == expected
     for passage in excerpted.sources():
@@ -173,7 +176,7 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
     excerpted.ask("Who built it?")
     before = excerpted.llama.input_ids[: excerpted.n_tokens].tolist()
     with monkeypatch.context() as patch:
-        patch.setattr(Shelf, "look", lambda self, question: (_ for _ in ()).throw(OctavoError("no")))
+        patch.setattr(DocumentSet, "rank", lambda self, question: (_ for _ in ()).throw(OctavoError("no")))
         with pytest.raises(OctavoError, match="no"):
             excerpted.ask("Why?")
     assert excerpted.llama.input_ids[: excerpted.n_tokens].tolist() == before
@@ -189,12 +192,12 @@ def test_excerpts_of_one_document(folder, how):
     with octavo.open_documents([folder / "tower.txt"], reading=EXCERPTS, **how) as collection:
         collection.ask("Who?")
         assert [path.name for path in collection.read_from] == ["tower.txt"]
-        whole = collection._shelf.open(collection._shelf.documents[0])[0].tokens
+        whole = collection._document_set.open(collection._document_set.documents[0])[0].tokens
         assert collection.llama.input_ids[: collection.n_document].tolist() == whole.tolist()
 
 
 def test_of_one_document_nothing_has_to_be_found(folder, how, monkeypatch):
-    monkeypatch.setattr(Shelf, "look", None)
+    monkeypatch.setattr(DocumentSet, "rank", None)
     with octavo.open_documents([folder / "ship.txt"], **how) as collection:
         assert collection.ask("Which ship?").text == alone(folder, how, "ship.txt", ["Which ship?"])[0]
         assert collection.found == []

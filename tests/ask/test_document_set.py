@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from helpers.index_builds import Recorded
 
-from octavo.ask import document_set as shelf_module
-from octavo.ask.document_set import open_shelf
+from octavo.ask import document_set as document_set_module
+from octavo.ask.document_set import open_document_set
 from octavo.ask.question_queries import attention_shares, question_queries
 from octavo.ask.word_scores import WordScores
 from octavo.errors import OctavoError
-from octavo.library.open_index import Source
+from octavo.library.document_file import DocumentFile
+from octavo.library.open_index import Indexer
 from octavo.progress import of_many
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import QueryHead
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
 
 QUESTION = "Which ship passed the island?"
@@ -39,16 +41,17 @@ def library(tiny_model, tmp_path):
 
 @pytest.fixture
 def open_on(llama, library, tmp_path):
-    """open_on(names): a shelf, and the sentences that were said."""
+    """open_on(names): a document_set, and the sentences that were said."""
 
     def opened(names):
         for name in names:
             if name in TEXTS:
                 (tmp_path / name).write_text(TEXTS[name])
         said = []
-        sources = [Source(tmp_path / name) for name in names]
-        shelf = open_shelf(llama, library, sources, HEADS, of_many(Recorded(), 1), 2, said.append, "dense")
-        return shelf, said
+        indexer = Indexer(llama, LibrarySnapshot(library), said.append, "dense")
+        files = [DocumentFile(tmp_path / name) for name in names]
+        document_set = open_document_set(indexer, files, HEADS, of_many(Recorded(), 1))
+        return document_set, said
 
     return opened
 
@@ -65,8 +68,8 @@ def rows_of(llama, text):
 
 
 def test_documents_are_found_by_their_words_and_by_what_the_question_attends(llama, open_on):
-    shelf, _ = open_on(TEXTS)
-    found = shelf.look(QUESTION).found
+    document_set, _ = open_on(TEXTS)
+    found = document_set.rank(QUESTION).candidates
     assert llama.n_tokens == 0
     queries = question_queries(llama, HEADS, QUESTION)
     scores = np.zeros((len(HEADS), len(queries[0].queries), len(TEXTS)), np.float32)
@@ -87,30 +90,30 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
     assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
 
 
-def test_the_keys_of_the_documents_with_most_words_are_looked_at(llama, open_on, monkeypatch):
-    shelf, _ = open_on(TEXTS)
-    monkeypatch.setattr(shelf_module, "_LOOKED_AT", 2)
-    words = shelf.words.of(llama.prompt().question(f" {QUESTION}"))
-    best = {shelf.documents[i].name for i in np.argsort(-words)[:2]}
-    found = shelf.look(QUESTION).found
+def test_the_keys_of_the_documents_with_most_words_are_ranked(llama, open_on, monkeypatch):
+    document_set, _ = open_on(TEXTS)
+    monkeypatch.setattr(document_set_module, "_RANKED", 2)
+    words = document_set.words.of(llama.prompt().question(f" {QUESTION}"))
+    best = {document_set.documents[i].name for i in np.argsort(-words)[:2]}
+    found = document_set.rank(QUESTION).candidates
     assert {each.document.name for each in found} == best
     assert sum(each.share for each in found) == pytest.approx(1, abs=1e-4)
 
 
 def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):
-    shelf, _ = open_on(TEXTS)
-    shelf._heads = []
-    words = shelf.words.of(llama.prompt().question(f" {QUESTION}"))
-    assert shelf.look(QUESTION).found[0].document.name == shelf.documents[int(words.argmax())].name
+    document_set, _ = open_on(TEXTS)
+    document_set._heads = []
+    words = document_set.words.of(llama.prompt().question(f" {QUESTION}"))
+    assert document_set.rank(QUESTION).candidates[0].document.name == document_set.documents[int(words.argmax())].name
 
 
 def test_a_damaged_index_is_made_again(llama, open_on):
-    shelf, said = open_on(TEXTS)
-    before = shelf.look(QUESTION).found
-    shelf, said = open_on(TEXTS)
-    for document in shelf.documents:
+    document_set, said = open_on(TEXTS)
+    before = document_set.rank(QUESTION).candidates
+    document_set, said = open_on(TEXTS)
+    for document in document_set.documents:
         (document.folder / "layer-001.safetensors").write_bytes(b"damaged")
-    after = shelf.look(QUESTION).found
+    after = document_set.rank(QUESTION).candidates
     assert [(each.document.name, each.share, each.score) for each in after] == [
         (each.document.name, each.share, each.score) for each in before
     ]
@@ -118,12 +121,12 @@ def test_a_damaged_index_is_made_again(llama, open_on):
 
 
 def test_a_document_that_cannot_be_read_is_left_out(open_on, tmp_path):
-    shelf, said = open_on(["short.txt", "gone.txt"])
-    assert [document.name for document in shelf.documents] == ["short.txt"]
+    document_set, said = open_on(["short.txt", "gone.txt"])
+    assert [document.name for document in document_set.documents] == ["short.txt"]
     assert [sentence for sentence in said if sentence.startswith("Left out: ")] != []
     (tmp_path / "copy.txt").write_text(TEXTS["short.txt"])
-    shelf, _ = open_on(["short.txt", "copy.txt"])
-    assert len(shelf.documents) == 1  # the same text is one document
-    shutil.rmtree(shelf.documents[0].folder)
+    document_set, _ = open_on(["short.txt", "copy.txt"])
+    assert len(document_set.documents) == 1  # the same text is one document
+    shutil.rmtree(document_set.documents[0].folder)
     with pytest.raises(OctavoError, match="No document can be used"):
         open_on(["gone.txt", "gone too.txt"])

@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 from helpers.index_builds import Recorded
 
-from octavo.ask.document_set import open_shelf
+from octavo.ask.document_set import open_document_set
 from octavo.ask.excerpts import CannotLayOut, lay_out
 from octavo.ask.passages import TokenText
 from octavo.ask.ranking import Excerpt
-from octavo.library.open_index import Source
+from octavo.library.document_file import DocumentFile
+from octavo.library.open_index import Indexer
 from octavo.progress import of_many
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import QueryHead
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
 
 TEXTS = {"a.txt": "The Petrel passed the island at noon. " * 30, "b.txt": "Nobody wrote down the ships. " * 20}
@@ -20,7 +22,7 @@ TEXTS = {"a.txt": "The Petrel passed the island at noon. " * 30, "b.txt": "Nobod
 
 @pytest.fixture
 def opened(tiny_model, tmp_path):
-    """opened(**settings): a model that has read the texts, and the shelf of them."""
+    """opened(**settings): a model that has read the texts, and the document_set of them."""
     models = []
 
     def open_them(**settings):
@@ -28,11 +30,10 @@ def opened(tiny_model, tmp_path):
         models.append(llama)
         for name, text in TEXTS.items():
             (tmp_path / name).write_text(text)
-        sources = [Source(tmp_path / name) for name in TEXTS]
-        library = Library.of(tiny_model, tmp_path)
-        progress = of_many(Recorded(), 1)
-        shelf = open_shelf(llama, library, sources, [QueryHead(0, 0, 0)], progress, 2, lambda said: None, "dense")
-        return llama, shelf
+        files = [DocumentFile(tmp_path / name) for name in TEXTS]
+        indexer = Indexer(llama, LibrarySnapshot(Library.of(tiny_model, tmp_path)), lambda said: None, "dense")
+        document_set = open_document_set(indexer, files, [QueryHead(0, 0, 0)], of_many(Recorded(), 1))
+        return llama, document_set
 
     yield open_them
     for llama in models:
@@ -42,13 +43,13 @@ def opened(tiny_model, tmp_path):
 @pytest.mark.parametrize(("type_kv", "tolerance"), [(1, 2e-3), (8, 2e-2)])  # f16, q8_0
 def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_kv, tolerance):
     """They depend on token and position alone."""
-    llama, shelf = opened(type_k=type_kv, type_v=type_kv)
-    a, b = shelf.documents
+    llama, document_set = opened(type_k=type_kv, type_v=type_kv)
+    a, b = document_set.documents
     excerpts = [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 33)]
-    index = lay_out(llama, shelf, excerpts).index
-    own = {each: shelf.open(each)[0].tokens[shelf.n_head :] for each in (a, b)}
+    index = lay_out(llama, document_set, excerpts).index
+    own = {each: document_set.open(each)[0].tokens[document_set.n_head :] for each in (a, b)}
     expected = [own[document][start:stop] for document, start, stop in excerpts]
-    np.testing.assert_array_equal(index.tokens[shelf.n_head :], np.concatenate(expected))
+    np.testing.assert_array_equal(index.tokens[document_set.n_head :], np.concatenate(expected))
     llama.reset()
     llama.read(index.tokens.tolist())
     for found, read in zip((index.layers[0].keys, index.layers[0].values), llama.context.cache.rows(0), strict=True):
@@ -57,12 +58,12 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
 
 
 def test_a_whole_document_is_laid_out_as_it_was_read(opened):
-    llama, shelf = opened()
-    document = shelf.documents[0]
-    n_tokens = len(shelf.open(document)[0].tokens)
-    index = lay_out(llama, shelf, [Excerpt(document, 0, n_tokens - shelf.n_head)]).index
+    llama, document_set = opened()
+    document = document_set.documents[0]
+    n_tokens = len(document_set.open(document)[0].tokens)
+    index = lay_out(llama, document_set, [Excerpt(document, 0, n_tokens - document_set.n_head)]).index
     llama.reset()
-    llama.attach(shelf.open(document)[0])
+    llama.attach(document_set.open(document)[0])
     llama.eval([65])
     expected = llama.logits().copy()
     llama.reset()
@@ -72,22 +73,24 @@ def test_a_whole_document_is_laid_out_as_it_was_read(opened):
 
 
 def test_an_attention_that_does_not_keep_all_keys_is_refused(opened, monkeypatch):
-    llama, shelf = opened()
+    llama, document_set = opened()
     monkeypatch.setattr("octavo.ask.excerpts.keep_all_rows", lambda layers: False)
     with pytest.raises(CannotLayOut, match='read "document" in place of "excerpts"'):
-        lay_out(llama, shelf, [Excerpt(shelf.documents[0], 0, 20)])
+        lay_out(llama, document_set, [Excerpt(document_set.documents[0], 0, 20)])
 
 
 def test_what_is_attended_in_excerpts_is_a_passage_of_its_document(opened):
-    llama, shelf = opened()
-    a, b = shelf.documents
-    laid_out = lay_out(llama, shelf, [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 60)])
+    llama, document_set = opened()
+    a, b = document_set.documents
+    laid_out = lay_out(llama, document_set, [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 60)])
     assert laid_out.documents == [b, a]
-    texts = {each: TokenText.of([llama.piece(token) for token in own.tolist()]) for each, own in shelf.texts.items()}
+    texts = {
+        each: TokenText.of([llama.piece(token) for token in own.tolist()]) for each, own in document_set.texts.items()
+    }
     attended = np.zeros((1, len(laid_out.index.tokens)), np.float32)
-    at = shelf.n_head + 110 + 200  # token 217 of a
+    at = document_set.n_head + 110 + 200  # token 217 of a
     attended[0, at : at + 3] = 0.1
-    attended[0, shelf.n_head + 110 + 383 + 20] = 0.2  # token 20 of b
+    attended[0, document_set.n_head + 110 + 383 + 20] = 0.2  # token 20 of b
     found = laid_out.passages(attended, lambda document: (texts[document], []), 5)
     assert [(document.name, round(passage.share, 1)) for document, passage in found] == [("a.txt", 0.3), ("b.txt", 0.2)]
     for (document, passage), token in zip(found, (217, 20), strict=True):

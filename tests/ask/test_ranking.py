@@ -4,35 +4,37 @@ import numpy as np
 import pytest
 
 from octavo.ask.question_queries import attention_shares
-from octavo.ask.ranking import PIECE, Excerpt, Look
+from octavo.ask.ranking import PIECE, Excerpt, Ranking
 from octavo.ask.word_scores import WordScores
 
 
-def made_look(n_tokens, seed=0):
+def made_ranking(n_tokens, seed=0):
     """Documents of some lengths, with random tokens and scores."""
     rng = np.random.default_rng(seed)
     texts = [rng.integers(0, 500, n).astype(np.int32) for n in n_tokens]
     pieces = [rng.normal(0, 3, (2, 5, max(-(-n // PIECE), 1))).astype(np.float32) for n in n_tokens]
     names = [f"document {i}" for i in range(len(n_tokens))]
-    return Look(names, texts, [3, 7, 11, 7], rng.random(len(n_tokens)), pieces)
+    return Ranking(names, texts, [3, 7, 11, 7], rng.random(len(n_tokens)), pieces)
 
 
-def scores_of(look):
+def scores_of(ranking):
     """Score of each piece, by document and number, in float64."""
-    words = np.concatenate(WordScores(look.texts, PIECE).of_pieces(look.question))
-    joined = np.concatenate(look.pieces, axis=2).astype(np.float64)
+    words = np.concatenate(WordScores(ranking.texts, PIECE).of_pieces(ranking.question))
+    joined = np.concatenate(ranking.pieces, axis=2).astype(np.float64)
     weights = np.exp(joined - joined.max(axis=2, keepdims=True))
     shares = (weights / weights.sum(axis=2, keepdims=True)).mean(axis=(0, 1))
     scores = sum(w * (v - v.mean()) / v.std() for w, v in ((1, words), (0.5, shares)))
-    numbered = [(name, i) for name, own in zip(look.documents, look.pieces, strict=True) for i in range(own.shape[2])]
+    numbered = [
+        (name, i) for name, own in zip(ranking.documents, ranking.pieces, strict=True) for i in range(own.shape[2])
+    ]
     return dict(zip(numbered, scores, strict=True))
 
 
-def taken(excerpts, look):
+def taken(excerpts, ranking):
     """The pieces that excerpts have; they begin and end between two."""
     pieces = []
     for excerpt in excerpts:
-        n_tokens = len(look.texts[look.documents.index(excerpt.document)])
+        n_tokens = len(ranking.texts[ranking.documents.index(excerpt.document)])
         assert excerpt.start % PIECE == 0
         assert excerpt.stop % PIECE == 0 or excerpt.stop == n_tokens
         assert excerpt.start < excerpt.stop
@@ -43,31 +45,33 @@ def taken(excerpts, look):
 
 @pytest.mark.parametrize("n_tokens", [1, 300, 1000, 2000])
 def test_the_best_pieces_and_the_ones_after_them_are_taken(n_tokens):
-    look = made_look([1000, 90, 2500, 129, 700])
-    found, scores = look.excerpts(n_tokens), scores_of(look)
+    ranking = made_ranking([1000, 90, 2500, 129, 700])
+    found, scores = ranking.excerpts(n_tokens), scores_of(ranking)
     expected, n_expected = set(), 0
     for name, i in sorted(scores, key=lambda piece: -scores[piece]):
         for piece in ((name, i), (name, i + 1)):
             if piece in scores and piece not in expected:
                 expected.add(piece)
-                n_expected += min(PIECE, len(look.texts[look.documents.index(name)]) - piece[1] * PIECE)
+                n_expected += min(PIECE, len(ranking.texts[ranking.documents.index(name)]) - piece[1] * PIECE)
         if n_expected >= n_tokens:
             break
-    assert taken(found, look) == expected
+    assert taken(found, ranking) == expected
     assert sum(each.stop - each.start for each in found) == n_expected >= n_tokens
-    [best] = [each for each in found if max(scores, key=scores.get) in taken([each], look)]
+    [best] = [each for each in found if max(scores, key=scores.get) in taken([each], ranking)]
     assert best == found[-1]
 
 
 def test_all_tokens_are_taken_of_documents_that_have_fewer():
-    look = made_look([200, 0, 129])
-    assert sorted(look.excerpts(10_000)) == [Excerpt("document 0", 0, 200), Excerpt("document 2", 0, 129)]
+    ranking = made_ranking([200, 0, 129])
+    assert sorted(ranking.excerpts(10_000)) == [Excerpt("document 0", 0, 200), Excerpt("document 2", 0, 129)]
 
 
 def test_documents_share_the_attention_of_their_best_pieces():
-    look = made_look([1000, 90, 2500])
-    best = np.stack([own.max(axis=2) for own in look.pieces], axis=2)
-    by_name = {each.document: each for each in look.found}
-    for name, share in zip(look.documents, attention_shares(best), strict=True):
+    ranking = made_ranking([1000, 90, 2500])
+    best = np.stack([own.max(axis=2) for own in ranking.pieces], axis=2)
+    by_name = {each.document: each for each in ranking.candidates}
+    for name, share in zip(ranking.documents, attention_shares(best), strict=True):
         assert by_name[name].share == pytest.approx(share)
-    assert [each.score for each in look.found] == sorted((each.score for each in look.found), reverse=True)
+    assert [each.score for each in ranking.candidates] == sorted(
+        (each.score for each in ranking.candidates), reverse=True
+    )

@@ -8,8 +8,11 @@ import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.index_builder import IndexBuilder, identity
 from octavo.documents.document import Document
+from octavo.library.document_file import DocumentFile, hash_document
+from octavo.library.open_index import Indexer
 from octavo.progress import Silent
 from octavo.runtime.store.files import map_arrays
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library, hash_text
 
 SAME = 0.01  # the same numbers in f16, added up in another order; logits have a standard deviation of about three
@@ -41,8 +44,21 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
     """Build the index of a text in a folder; returns its path."""
     library = library_of(llama, folder)
     path = library.index_path(NAME, hash_text(text), identity(llama, settings))
-    IndexBuilder(llama, library, path, Document(text, name=NAME), settings, progress or Silent(), n_jobs=2).build()
+    document, progress = Document(text, name=NAME), progress or Silent()
+    IndexBuilder(llama, LibrarySnapshot(library), path, document, settings, progress, n_jobs=2).build()
     return path
+
+
+def attach_document(llama, library, path, progress, notice, prefill="sparse"):
+    """Attach a document's index, and make it first if there is none; returns what the manifest says of it."""
+    indexer = Indexer(llama, LibrarySnapshot(library), notice, prefill)
+    return indexer.attach(hash_document(DocumentFile(path), indexer.snapshot, notice), progress)
+
+
+def index_document(llama, library, path, progress, notice, prefill="sparse"):
+    """Make a document's index unless it is there; returns its folder."""
+    indexer = Indexer(llama, LibrarySnapshot(library), notice, prefill)
+    return indexer.index(hash_document(DocumentFile(path), indexer.snapshot, notice), progress)
 
 
 def thresholds_of(curve, budget):

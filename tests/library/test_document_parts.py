@@ -1,13 +1,19 @@
 """A long document's parts: together the whole text, each short enough, cut where a reader would."""
 
+import re
+from collections import Counter
+
 import pytest
+from helpers.command_line import octavo as command_line
 from helpers.index_builds import Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
 import octavo
+from octavo import api
 from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
+from octavo.library import document_file
 from octavo.library.document_parts import parts_of
 
 
@@ -91,6 +97,67 @@ def test_a_question_about_a_long_document_is_answered_from_a_part(how, tmp_path)
     with octavo.open_documents([tmp_path / "long.txt"], progress=progress, **how) as collection:
         assert collection.ask("Which ship?").text == first
     assert not any(sentence.startswith("Indexing") for sentence in progress.notices)
+
+
+@pytest.fixture
+def long(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"The keeper wrote down ship {i} that passed.\n\n" for i in range(80)))
+    return path
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often models are loaded, and files are read."""
+    counted = Counter()
+
+    def count(module, name):
+        usual = getattr(module, name)
+
+        def call(*arguments, **settings):
+            counted[name] += 1
+            return usual(*arguments, **settings)
+
+        monkeypatch.setattr(module, name, call)
+
+    count(api, "load")
+    count(document_file, "read_document")
+    return counted
+
+
+def test_a_long_document_opens_as_its_parts(how, long, counted):
+    """The model is loaded once, and the file is read once."""
+    with octavo.open_document(long, sources=True, **how) as opened:
+        assert isinstance(opened, octavo.Collection)
+        assert [path.name for path in opened.documents] == [f"long.txt, part {i} of 5" for i in range(1, 6)]
+        assert opened.n_tokens == 0  # nothing is attached before a question
+        opened.ask("Which ship?")
+        assert opened.path in opened.documents
+        opened.sources()
+    assert counted == {"load": 1, "read_document": 1}
+    with octavo.open_documents([long], **how) as collection:
+        assert collection.documents == opened.documents
+
+
+def test_a_long_document_is_split_on_the_command_line(tiny_model, long, counted, tmp_path):
+    options = ["-m", tiny_model, "--index-dir", tmp_path, "-t", "2", "-c", "1024", "-n", "4", "--temp", "0"]
+    asked = command_line("ask", long, "Which ship?", *options)
+    assert asked.exit_code == 0
+    assert re.search(r"^\(From long\.txt, part \d of 5\.\)$", asked.stderr, re.M)
+    assert counted == {"load": 1, "read_document": 1}
+    chat = command_line("chat", *options, stdin=f"/document {long}\nWhich ship?\n")
+    assert (chat.exit_code, chat.stdout) == (0, asked.stdout)
+
+
+def test_a_conversation_over_a_part_is_saved(how, long, tmp_path):
+    with octavo.open_document(long, **how) as opened:
+        opened.ask("Which ship?")
+        opened.save(str(tmp_path / "saved.safetensors"))
+        path, tokens = opened.path, opened.llama.input_ids[: opened.n_tokens].tolist()
+    with octavo.open_document(long, **how) as opened:
+        opened.load(str(tmp_path / "saved.safetensors"))
+        assert (opened.path, opened.llama.input_ids[: opened.n_tokens].tolist()) == (path, tokens)
+        assert "".join(opened.regenerate()) is not None
 
 
 def test_a_text_of_too_many_parts_is_refused(how, tmp_path):

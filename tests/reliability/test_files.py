@@ -8,14 +8,13 @@ import shutil
 import numpy as np
 import pytest
 from helpers import tiny_models
-from helpers.index_builds import QUESTION, build, library_of, new_llama, text_of
+from helpers.index_builds import QUESTION, attach_document, build, library_of, new_llama, text_of
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import octavo
 from octavo import OctavoError
 from octavo.convert.clusters import ClusterSettings
-from octavo.library.open_index import Source, attach_document
 from octavo.progress import Silent
 from octavo.runtime.store import index_files, manifest
 from octavo.runtime.store.files import checksum_of
@@ -121,7 +120,7 @@ def test_files_that_are_cut_swapped_and_linked_heal(llama, small, tmp_path, tall
     notices = []
 
     def ask():
-        attach_document(llama, library, Source(document), Silent(), 2, notices.append, prefill="dense")
+        attach_document(llama, library, document, Silent(), notices.append, prefill="dense")
         llama.eval(QUESTION)
         return llama.logits()
 

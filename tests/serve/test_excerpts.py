@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from octavo.ask.ranking import Excerpt, Look
+from octavo.ask.ranking import Excerpt, Ranking
 from octavo.runtime.query_recorder import Recorder
 
 # No other test of the shared server reads files of these names.
@@ -29,10 +29,10 @@ def chosen(monkeypatch):
     chosen = [("ships.notes", 100, 300), ("bread.notes", 17, 200), ("ships.notes", 0, 40)]
 
     def excerpts(self, n_tokens):
-        by_name = {document.name.rpartition("-")[0]: document for document in self.documents}
-        return [Excerpt(by_name[name.partition(".")[0]], start, stop) for name, start, stop in chosen]
+        by_name = {document.name: document for document in self.documents}
+        return [Excerpt(by_name[name], start, stop) for name, start, stop in chosen]
 
-    monkeypatch.setattr(Look, "excerpts", excerpts)
+    monkeypatch.setattr(Ranking, "excerpts", excerpts)
     return chosen
 
 

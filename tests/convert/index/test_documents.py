@@ -14,9 +14,11 @@ from helpers.index_builds import (
     TEXT,
     Recorded,
     assert_same_index,
+    attach_document,
     attached_logits,
     build,
     evaluate_directly,
+    index_document,
     library_of,
     logits_after,
     new_llama,
@@ -27,8 +29,7 @@ from helpers.index_builds import (
 
 from octavo import OctavoError
 from octavo.convert.pipeline import document_tokens
-from octavo.library import open_index as documents
-from octavo.library.open_index import Source, attach_document, index_document
+from octavo.library import document_file
 from octavo.progress import Silent
 from octavo.runtime.document.index import Calibration
 from octavo.runtime.document.thresholds import measured_curve
@@ -38,7 +39,7 @@ from octavo.runtime.store.index_files import open_index
 
 
 def open_file(llama, folder, document, notices):
-    attach_document(llama, library_of(llama, folder), Source(document), Silent(), 2, notices.append)
+    attach_document(llama, library_of(llama, folder), document, Silent(), notices.append)
     return llama.context.cache.document
 
 
@@ -53,7 +54,7 @@ def test_a_document_is_indexed_once(llama, tmp_path):
     assert len(said(notices)) == 1
     np.testing.assert_array_equal(first.tokens, second.tokens)
     library = library_of(llama, tmp_path)
-    path = index_document(llama, library, Source(document), Silent(), 2, notices.append)
+    path = index_document(llama, library, document, Silent(), notices.append)
     assert said(notices)[1:] == [f"{NAME} is indexed already: {path}"]
     assert [each for each, _ in library.indexes()] == [path]
 
@@ -95,7 +96,7 @@ def test_a_file_that_is_as_it_was_indexed_is_not_read_again(llama, tmp_path, mon
     document.write_text(TEXT)
     first = open_file(llama, tmp_path, document, notices)
     with monkeypatch.context() as patch:
-        patch.setattr(documents, "read_document", lambda *_: pytest.fail("it was read"))
+        patch.setattr(document_file, "read_document", lambda *_: pytest.fail("it was read"))
         np.testing.assert_array_equal(open_file(llama, tmp_path, document, notices).tokens, first.tokens)
     document.write_text(TEXT[::-1])  # as many bytes
     assert open_file(llama, tmp_path, document, notices).tokens.tolist() != first.tokens.tolist()
@@ -115,7 +116,7 @@ def test_an_index_knows_where_pages_and_headings_begin(llama, tmp_path):
     document = tmp_path / "log.md"
     document.write_text(f"# Ships\n\n{TEXT}\n\n## Lights\n\n{TEXT}")
     library = library_of(llama, tmp_path)
-    path = index_document(llama, library, Source(document), Silent(), 2, [].append)
+    path = index_document(llama, library, document, Silent(), [].append)
     described = open_index(path, library.model_hash)[1]["document"]
     assert described["places"] == [[0, None, "Ships"], [len(TEXT) + 11, None, "Ships > Lights"]]
     assert described["path"] == str(document)
@@ -128,7 +129,7 @@ def test_indexing_measures_what_the_attention_asks_for_and_nothing_else(tiny_mod
     for attention in ("quest", "squeezed", "squeezed:threshold=head", "squeezed2:threshold=global"):
         llama = new_llama(tiny_model, attention=attention)
         library = library_of(llama, tmp_path)
-        path = index_document(llama, library, Source(document), Silent(), 2, lambda message: None)
+        path = index_document(llama, library, document, Silent(), lambda message: None)
         kept.append(set(open_index(path, library.model_hash)[0].curves))
     usual, coarse = Calibration(), Calibration("global", levels=2)
     assert kept == [set(), set(), {usual}, {usual, coarse}]

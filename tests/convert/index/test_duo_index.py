@@ -12,7 +12,9 @@ from helpers.index_builds import (
     Recorded,
     arrays_of,
     assert_same_index,
+    attach_document,
     build,
+    index_document,
     library_of,
     logits_after,
     new_llama,
@@ -22,7 +24,6 @@ from helpers.index_builds import (
 from octavo import OctavoError
 from octavo.convert.index_builder import identity
 from octavo.convert.pipeline import document_tokens, read
-from octavo.library.open_index import Source, attach_document, index_document
 from octavo.progress import Silent
 from octavo.runtime.store.files import read_json, sha256_of
 from octavo.runtime.store.index_files import open_index
@@ -129,11 +130,11 @@ def test_duo_makes_and_finds_an_index_of_its_own(tiny_model, plan, tmp_path):
     path.write_text(TEXT)
     plain, llama = new_llama(tiny_model), duo_llama(tiny_model, plan, "duo+squeezed", budget=0.5)
     library = library_of(plain, tmp_path)
-    whole = index_document(plain, library, Source(path), Silent(), 1, notices.append)
-    attach_document(llama, library, Source(path), Silent(), 1, notices.append)
+    whole = index_document(plain, library, path, Silent(), notices.append)
+    attach_document(llama, library, path, Silent(), notices.append)
     assert said(notices) == [f"Indexing {NAME}, once."] * 2
     assert (str(llama.attention), llama.attention.budget) == ("duo+squeezed", 0.5)
-    own = index_document(llama, library, Source(path), Silent(), 1, notices.append)
+    own = index_document(llama, library, path, Silent(), notices.append)
     assert own != whole
     assert said(notices)[-1] == f"{NAME} is indexed already: {own}"
 

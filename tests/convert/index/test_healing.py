@@ -16,7 +16,9 @@ from helpers.index_builds import (
     TEXT,
     Recorded,
     assert_same_index,
+    attach_document,
     build,
+    index_document,
     library_of,
     said,
 )
@@ -25,9 +27,9 @@ from octavo import OctavoError
 from octavo.convert.index_builder import IndexBuilder, identity
 from octavo.documents.document import Document
 from octavo.library.catalogue import remove
-from octavo.library.open_index import Source, attach_document, index_document
 from octavo.runtime.store.files import PARTIAL
 from octavo.runtime.store.index_files import open_index
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.locks import locked
 from octavo.runtime.store.model_library import hash_text
 
@@ -43,7 +45,7 @@ def healed(llama, index, tmp_path):
         path = shutil.copytree(index, library.folder / index.name)
         damage(path)
         progress, notices = Recorded(), []
-        attach_document(llama, library, Source(document), progress, 2, notices.append, prefill="dense")
+        attach_document(llama, library, document, progress, notices.append, prefill="dense")
         assert_same_index(path, index)
         assert open_index(path, library.model_hash, thorough=True)
         assert not path.with_name(path.name + PARTIAL).exists()
@@ -105,7 +107,7 @@ def test_a_document_is_only_said_to_be_indexed_if_its_index_opens(llama, index, 
     path = shutil.copytree(index, library.folder / index.name)
     flip(path / "layer-002.safetensors")
     for _ in range(2):
-        index_document(llama, library, Source(document), Recorded(), 2, notices.append, prefill="dense")
+        index_document(llama, library, document, Recorded(), notices.append, prefill="dense")
     assert [notice.split(":")[0] for notice in notices if "indexed already" in notice] == [f"{NAME} is indexed already"]
     assert "is damaged" in notices[0]
 
@@ -122,7 +124,9 @@ def test_what_is_written_is_the_owners_alone(llama, tmp_path):
 def new_builder(llama, folder):
     library = library_of(llama, folder)
     path = library.index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
-    return IndexBuilder(llama, library, path, Document(TEXT, name=NAME), SETTINGS, Recorded(), n_jobs=2)
+    return IndexBuilder(
+        llama, LibrarySnapshot(library), path, Document(TEXT, name=NAME), SETTINGS, Recorded(), n_jobs=2
+    )
 
 
 def test_a_build_waits_for_one_that_goes_on_and_then_does_nothing(llama, index, tmp_path):

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from helpers.index_builds import NAME, library_of, said, text_of
+from helpers.index_builds import NAME, index_document, library_of, said, text_of
 
 import octavo
 from octavo.convert import pipeline
-from octavo.library.open_index import Source, index_document
 from octavo.progress import Silent
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
@@ -25,7 +24,7 @@ def index(llama, folder, prefill, n_characters=5200, notices=None):
     document = folder / NAME
     document.write_text(text_of(n_characters))
     notice = (notices if notices is not None else []).append
-    path = index_document(llama, library_of(llama, folder), Source(document), Silent(), 2, notice, prefill)
+    path = index_document(llama, library_of(llama, folder), document, Silent(), notice, prefill)
     return *open_index(path, library_of(llama, folder).model_hash), path
 
 

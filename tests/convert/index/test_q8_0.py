@@ -16,9 +16,11 @@ from helpers.index_builds import (
     Recorded,
     arrays_of,
     assert_same_index,
+    attach_document,
     attached_logits,
     build,
     evaluate_directly,
+    index_document,
     library_of,
     logits_after,
     new_llama,
@@ -33,7 +35,6 @@ from octavo import OctavoError
 from octavo.convert.clusters import cluster_keys, settings_for
 from octavo.convert.index_builder import identity
 from octavo.convert.pipeline import document_tokens
-from octavo.library.open_index import Source, attach_document, index_document
 from octavo.progress import Silent
 from octavo.runtime.document.index import Calibration
 from octavo.runtime.document.stored_rows import as_floats
@@ -226,7 +227,7 @@ def test_a_disk_is_asked_for_the_bytes_of_q8_0(llama, tmp_path, monkeypatch, tok
 
 
 def open_file(llama, folder, document, notices):
-    attach_document(llama, library_of(llama, folder), Source(document), Silent(), 2, notices.append)
+    attach_document(llama, library_of(llama, folder), document, Silent(), notices.append)
     return llama.context.cache.document
 
 
@@ -238,7 +239,7 @@ def test_a_document_has_an_index_of_each_type(llama, of_f16, tmp_path, document)
     found = library_of(llama, tmp_path).indexes()
     assert {manifest["dtype"] for _, manifest in found} == {"f16", "q8_0"}
     for each in (of_f16, llama):
-        path = index_document(each, library_of(each, tmp_path), Source(document), Silent(), 2, notices.append)
+        path = index_document(each, library_of(each, tmp_path), document, Silent(), notices.append)
         assert said(notices)[-1] == f"{NAME} is indexed already: {path}"
 
 

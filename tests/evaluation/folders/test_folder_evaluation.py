@@ -62,7 +62,7 @@ def test_an_evaluation_goes_on_where_it_stopped(evaluation, monkeypatch):
     assert not set(first) & set(answered)
     result = evaluation().run()
     assert [row["samples"] for row in result["results"]] == [4] * len(WAYS)
-    monkeypatch.setattr(evaluate, "open_shelf", None)
+    monkeypatch.setattr(evaluate, "open_document_set", None)
     assert evaluation().run() == result  # nothing is read again
 
 

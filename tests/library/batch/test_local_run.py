@@ -17,10 +17,10 @@ from helpers.index_builds import assert_same_index
 from octavo import OctavoError
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.documents.document import Document, Place
-from octavo.library.batch.index_result import NotIndexed, Outcome, folders_of
-from octavo.library.batch.job import Job, ReadDocuments, Reader, as_message, as_text_message, source_of
+from octavo.library.batch.index_result import IndexResult, NotIndexed, folders_of
+from octavo.library.batch.job import Job, ReadDocuments, Reader, as_message, as_text_message, document_of
 from octavo.library.batch.local_run import index_all
-from octavo.library.open_index import Source
+from octavo.library.document_file import DocumentFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
 from octavo.settings import ModelSettings
@@ -49,7 +49,7 @@ def documents(tmp_path):
 
 def run(documents, job, n_jobs):
     notices = []
-    return index_all([Source(path) for path in documents], job, of_many(Silent(), n_jobs), notices.append, n_jobs)
+    return index_all([DocumentFile(path) for path in documents], job, of_many(Silent(), n_jobs), notices.append, n_jobs)
 
 
 def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
@@ -76,7 +76,7 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
     copied = made.rename(library / made.name)
     elsewhere = of_model(job, model=model, index_dir=library.parent, n_threads=1)
     notices = []
-    [outcome] = index_all([Source(document)], elsewhere, of_many(Silent(), 1), notices.append)
+    [outcome] = index_all([DocumentFile(document)], elsewhere, of_many(Silent(), 1), notices.append)
     assert outcome.folders == [copied]
     assert f"a.txt is indexed already: {copied}" in notices
 
@@ -121,16 +121,18 @@ def test_what_was_ended_reads_no_more(documents, job):
         process.end()
 
     with pytest.raises(Ended):
-        process.do(as_message(Source(documents[0])), end)
+        process.do(as_message(DocumentFile(documents[0])), end)
     with pytest.raises(Ended):
-        process.do(as_message(Source(documents[0])), heard.append)
+        process.do(as_message(DocumentFile(documents[0])), heard.append)
 
 
 def test_a_process_ends_with_the_one_that_started_it(documents, job):
     child = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     long = documents[0]
     long.write_text(SENTENCES * 200)
-    child.stdin.write(f"{first_line(name_of(ReadDocuments), job.as_json())}\n{json.dumps(as_message(Source(long)))}\n")
+    child.stdin.write(
+        f"{first_line(name_of(ReadDocuments), job.as_json())}\n{json.dumps(as_message(DocumentFile(long)))}\n"
+    )
     child.stdin.flush()
     child.stdout.readline()
     child.stdout.close()
@@ -165,23 +167,22 @@ def test_jobs_are_counted(documents, job):
 def test_messages_name_files_or_hold_texts(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("# Heading\n\nText.\n")
-    source = source_of(json.loads(json.dumps(as_message(Source(path, "secret")))))
-    assert (source.path, source.password) == (str(path), "secret")
+    file = document_of(json.loads(json.dumps(as_message(DocumentFile(path, "secret")))))
+    assert (file.path, file.password) == (str(path), "secret")
     document = Document(
         "text", (Place(0, "1", None), Place(3, None, "A")), ("It is read as cp1252.",), "a.txt", "/a.txt", 5, 7
     )
-    sent = source_of(json.loads(json.dumps(as_text_message(Source("a.txt", document=document)))))
-    assert sent.document == document
+    assert document_of(json.loads(json.dumps(as_text_message(document)))) == document
 
 
 def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job):
     reader = Reader(replace(job, attention=Attention.parse("duo")), [].append)
     with pytest.raises(CannotLoad, match="`octavo profile` measures the model"):
-        reader.index(Source(documents[0]), Silent())
+        reader.index(DocumentFile(documents[0]), Silent())
 
 
 def test_what_could_not_be_indexed_is_told_in_one_message(tmp_path):
-    done, failed = Outcome("a", [tmp_path]), Outcome("b", (), "b is empty.")
+    done, failed = IndexResult("a", [tmp_path]), IndexResult("b", (), "b is empty.")
     assert folders_of([done, done]) == [tmp_path, tmp_path]
     for outcomes, message in (
         ([failed], "b is empty."),

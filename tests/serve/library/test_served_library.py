@@ -288,6 +288,25 @@ def test_parts_of_a_long_document_that_were_indexed_are_documents(served, tiny_m
     assert set(named) <= {file["filename"] for file in served.client.get("/v1/files").json()["data"]}
 
 
+def test_an_upload_longer_than_the_context_is_read_in_parts(served):
+    content = "".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(120)).encode()
+    file = served.read("ages.txt", content)
+    assert (file["status"], file["filename"]) == ("processed", "ages.txt")
+    assert file["tokens"] > served.server.engine.llama.n_ctx()
+    assert [other["id"] for other in served.client.get("/v1/files").json()["data"]].count(file["id"]) == 1
+    assert served.client.get(f"/v1/files/{file['id']}/content").text == content.decode()
+    for named in (file["id"], "ages.txt"):
+        found = ask(served, named, "What happened in year 118?", sources=True)
+        assert found["document"]["file_id"] == file["id"]
+        assert found["document"]["filename"].startswith("ages.txt, part ")
+        for annotation in found["choices"][0]["message"].get("annotations", ()):
+            source = annotation["file_citation"]
+            assert source["quote"] == content.decode()[source["start"] : source["stop"]].strip()
+    assert served.post("/v1/completions", prompt="year 118", document="ages.txt", max_tokens=2)["choices"]
+    assert served.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
+    assert not [path for path in served.server.documents._library.folder.iterdir() if path.name.startswith("ages")]
+
+
 def test_a_document_inside_a_message_is_read_first(served):
     import base64
 

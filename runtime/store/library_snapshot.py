@@ -1,0 +1,105 @@
+"""The indexes of a library, looked through once for a command or a request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import OctavoError
+from .files import map_arrays
+from .manifest import DOCUMENT
+from .model_library import Library
+
+#: Folder and manifest of an index.
+FoundIndex = tuple[Path, dict[str, Any]]
+
+
+class LibrarySnapshot:
+    """The finished indexes of a library: by file, by hash of the text, and by first tokens.
+
+    Parameters
+    ----------
+    library : Library
+        The library. It is looked through when the snapshot is made, and again by `refresh`.
+
+    Attributes
+    ----------
+    indexes : list of (Path, dict)
+        Folder and manifest of each index, the newest first.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.indexes: list[FoundIndex] = []
+        self._tokens: dict[Path, np.ndarray | None] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Add the indexes that were made since, and forget those that were removed. No manifest is read twice."""
+        known = {folder.name for folder, _ in self.indexes}
+        names = self.library.folder_names()
+        there = [found for found in self.indexes if found[0].name in names]
+        new = self.library.indexes(names - known)
+        self.indexes = sorted([*new, *there], key=lambda index: str(index[1].get("created")), reverse=True)
+        self._by_file: dict[tuple[Any, ...], str] = {}
+        self._by_digest: dict[str, Path] = {}
+        self._by_path: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for folder, manifest in self.indexes:
+            document, digest = manifest["document"], folder.name.rpartition("-")[2]
+            self._by_digest[digest] = min(folder, self._by_digest.get(digest, folder))
+            if "path" in document:
+                self._by_path[document["path"]].append(document)
+            if "part" not in document:
+                file = document.get("path"), document.get("mtime_ns"), document.get("bytes")
+                self._by_file.setdefault(file, document["sha256"])
+
+    def text_hash(self, path: str, mtime_ns: int, n_bytes: int) -> str | None:
+        """Return the hash of a file's text, if the very same file was indexed.
+
+        Parameters
+        ----------
+        path : str
+            Where the file lies, without links.
+        mtime_ns, n_bytes : int
+            When it was changed last, and its size.
+        """
+        return self._by_file.get((path, mtime_ns, n_bytes))
+
+    def texts_of(self, path: str) -> list[dict[str, Any]]:
+        """Return what the manifests say of the documents that were read from a file, or are parts of it."""
+        return self._by_path.get(path, [])
+
+    def find(self, sha256: str, settings: dict[str, Any]) -> Path | None:
+        """Return the folder of the index of a text; None if there is none.
+
+        Parameters
+        ----------
+        sha256 : str
+            Hash of the text.
+        settings : dict
+            What the index depends on besides text and model.
+        """
+        return self._by_digest.get(self.library.digest(sha256, settings))
+
+    def beginning_with(self, tokens: Sequence[int]) -> list[tuple[FoundIndex, np.ndarray]]:
+        """Return the indexes whose first tokens are these, each with all its tokens. Damaged ones are left out."""
+        first, found = np.asarray(tokens, np.int32), []
+        for folder, manifest in self.indexes:
+            if folder not in self._tokens:
+                self._tokens[folder] = _tokens(folder)
+            own = self._tokens[folder]
+            if own is not None and np.array_equal(own[: len(first)], first):
+                found.append(((folder, manifest), own))
+        return found
+
+
+def _tokens(folder: Path) -> np.ndarray | None:
+    """The tokens of an index; None if it is damaged."""
+    try:
+        return np.array(map_arrays(folder / DOCUMENT)["tokens"])
+    except (OctavoError, KeyError):
+        return None

@@ -1,0 +1,97 @@
+"""A library that is looked through once for a command or a request."""
+
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from helpers.index_builds import build, library_of, new_llama, text_of
+
+import octavo
+from octavo.convert.clusters import ClusterSettings
+from octavo.convert.index_builder import identity
+from octavo.library.document_file import DocumentFile, hash_document
+from octavo.library.open_index import Indexer
+from octavo.progress import Silent
+from octavo.runtime.store import model_library
+from octavo.runtime.store.index_files import read_tokens
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
+from octavo.runtime.store.model_library import hash_text
+from octavo.serve.library.served_library import Documents
+
+N_DOCUMENTS = 20
+
+
+@pytest.fixture(scope="module")
+def llama(tiny_model):
+    return new_llama(tiny_model)
+
+
+@pytest.fixture(scope="module")
+def made(llama, tmp_path_factory):
+    """A folder of documents, and the folder of a library that has indexes of them."""
+    documents, library = tmp_path_factory.mktemp("documents"), tmp_path_factory.mktemp("library")
+    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), [].append)
+    for number in range(N_DOCUMENTS):
+        path = documents / f"{number:02d}.txt"
+        path.write_text(text_of(150, seed=number))
+        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, print), Silent())
+    return documents, library
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """How often the manifest of each folder is looked at."""
+    read = Counter()
+
+    def look(folder, as_of, usual=model_library._manifest):
+        read[folder.name] += 1
+        return usual(folder, as_of)
+
+    monkeypatch.setattr(model_library, "_manifest", look)
+    return read
+
+
+def of_each(read):
+    return (len(read), set(read.values())) == (N_DOCUMENTS, {1})
+
+
+def test_a_folder_is_opened_with_one_look_at_each_manifest(made, llama, read):
+    documents, library = made
+    how = {"model": llama.model_path, "index_dir": library, "n_ctx": 4096, "n_threads": 2}
+    with octavo.open_documents([documents], **how) as collection:
+        assert len(collection.documents) == N_DOCUMENTS
+    assert of_each(read)
+
+
+def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_path):
+    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path / "library")), [].append)
+    for number in range(N_DOCUMENTS):
+        path = tmp_path / f"{number:02d}.txt"
+        path.write_text(text_of(150, seed=number))
+        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, print), Silent())
+    assert of_each(read)
+
+
+def test_the_server_lists_files_with_one_look_at_each_manifest(made, llama, read):
+    _, library = made
+    documents = Documents(llama, library_of(llama, library), {})
+    assert len(documents.list()) == N_DOCUMENTS
+    assert of_each(read)
+
+
+def test_indexes_are_found_by_file_by_text_and_by_first_tokens(llama, tmp_path):
+    library = library_of(llama, tmp_path)
+    path, settings = build(llama, tmp_path), identity(llama, ClusterSettings())
+    snapshot = LibrarySnapshot(library)
+    [(folder, manifest)] = snapshot.indexes
+    document = manifest["document"]
+    assert folder == path == snapshot.find(document["sha256"], settings)
+    assert snapshot.find(hash_text("another"), settings) is None
+    assert snapshot.text_hash("/document.txt", 1, 2) is None  # it was made of no file
+    tokens = read_tokens(path)
+    for first, n_found in ((tokens[:100], 1), (tokens[1:100], 0), (np.append(tokens, 1), 0)):
+        assert len(snapshot.beginning_with(first)) == n_found
+    shutil.rmtree(path)
+    snapshot.refresh()
+    assert snapshot.indexes == []
