@@ -28,7 +28,7 @@ class Document(Session):
     path : Path
         The document's file.
     system : str
-        What the model is told before the first question.
+        What the model reads before the first question.
     described : dict
         What the index says of the document.
     heads : sequence of QueryHead, optional

@@ -34,7 +34,7 @@ class Session:
     sampling : Sampling
         How answers are drawn.
     system : str
-        What the model is told before the first question (see `Prompt`).
+        What the model reads before the first question (see `Prompt`).
     recorder : Recorder, optional
         Keeps queries of the last answer's steps, for those who ask where it comes from.
     library : Library, optional
@@ -261,7 +261,7 @@ class Session:
         return tokens
 
     def save(self, name: str) -> Path:
-        """Save the conversation with its keys and values, so that `load` goes on with it at once.
+        """Save the conversation with its keys and values, so that `load` resumes it at once.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class Session:
         return path
 
     def load(self, name: str) -> None:
-        """Go on with a conversation that was saved, in place of this one.
+        """Resume a conversation that was saved, in place of this one.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class Session:
         return Conversation.of(self.llama, self.n_document, self._unread, self._last)
 
     def resume(self, conversation: Conversation) -> None:
-        """Go on with a conversation in place of this one, which stays if that is refused.
+        """Resume a conversation in place of this one, which stays if that is refused.
 
         Raises
         ------

@@ -166,7 +166,7 @@ def remove(folder: Path) -> None:
     """
     try:
         with locked(folder, waiting=do_not_wait):
-            (folder / MANIFEST).unlink(missing_ok=True)  # what is left of an interrupted removal is no index
+            (folder / MANIFEST).unlink(missing_ok=True)  # the rest of an interrupted removal is not an index
             shutil.rmtree(folder)
     except FileNotFoundError:  # another process was faster
         return

@@ -52,7 +52,7 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
 
 
 def names_many(path: Name) -> bool:
-    """Return whether a path stands for several documents: a folder does, and a pattern that is no file's name."""
+    """Return whether a path stands for several documents: a folder does, and a pattern that is not a file's name."""
     name = os.fspath(path)
     return os.path.isdir(name) or (glob.has_magic(name) and not os.path.lexists(name))
 

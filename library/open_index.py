@@ -232,7 +232,7 @@ class Indexer:
         return path, open_index(path, self.library.model_hash)
 
     def _has_changed(self, document: HashedDocument) -> bool:
-        """Return whether another text of a file, or of a part of it, was indexed; another cache type is no change."""
+        """Return whether an index has another text of the same file, or of the same part of it."""
         text = document.document
         if text is None or text.path is None:
             return False

@@ -21,8 +21,7 @@ from .expand_paths import files_in
 #: Seconds for which a file must stay as it is before it is read: it may still be written.
 QUIET = 2.0
 
-#: Seconds after which folders are looked at in any case, as network folders tell of no changes; and where the system
-#: tells of none.
+#: Seconds between looks at folders, as network folders send no changes; and where the system sends none.
 _SELDOM, _OFTEN = 60.0, 5.0
 
 #: Changes of files that change nothing.
@@ -46,7 +45,7 @@ class Watch:
     job : Job
         How documents are read.
     progress : ProgressOfMany
-        Is told how far reading is.
+        Receives how far reading is.
     notice : callable
         Receives sentences about what happens.
     password : str, optional
@@ -55,7 +54,7 @@ class Watch:
     Raises
     ------
     OctavoError
-        What is named is no folder.
+        A path is not a folder.
     """
 
     def __init__(

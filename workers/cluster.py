@@ -109,7 +109,7 @@ def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
     except ImportError as problem:
         raise OctavoError('A cluster needs dask.distributed: pip install "octavo[cluster]".') from problem
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in sentences
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # octavo prints what matters in sentences
     try:
         client = Client(scheduler, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as problem:  # TimeoutError is an OSError

@@ -101,7 +101,7 @@ class WorkerProcess:
         raise Died(f"code {code}" + (f": {last}" if last else ""))
 
     def end(self) -> None:
-        """End the process, whatever it does. An interrupted build goes on later."""
+        """End the process, whatever it does. An interrupted build resumes later."""
         with self._lock:
             self._is_ended, process = True, self._process
         if process is None:

@@ -59,7 +59,7 @@ def index_on_cluster(
     scheduler : str
         Address of the scheduler, such as "tcp://10.0.0.5:8786".
     progress : ProgressOfMany
-        Is told how far the work is.
+        Receives how far the work is.
     notice : callable
         Receives sentences about what happens.
 

@@ -33,7 +33,7 @@ def index_all(
     job : Job
         How they are read.
     progress : ProgressOfMany
-        Is told how far the work is.
+        Receives how far the work is.
     notice : callable
         Receives sentences about what happens.
     n_jobs : int
@@ -47,7 +47,7 @@ def index_all(
     Raises
     ------
     OctavoError
-        The model cannot be used, or `n_jobs` is no number of documents.
+        The model cannot be used, or `n_jobs` is not a number of documents.
     """
     if n_jobs < 1:
         raise OctavoError(f"One document or more is read at once: not {n_jobs}.")
@@ -81,7 +81,7 @@ def index_one(
     file : DocumentFile
         The document.
     progress : ProgressOfMany
-        Is told how far the work is.
+        Receives how far the work is.
     notice : callable
         Receives sentences about what happens.
 

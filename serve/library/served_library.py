@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Longest name of an upload's file.
 _LONGEST_NAME = 120
 
-#: File beside an upload until it is read: its reading goes on when the server is started again.
+#: File beside an upload until it is read: its reading resumes when the server is started again.
 _UNREAD = ".unread"
 
 
@@ -300,7 +300,7 @@ class Documents:
         return document_id
 
     async def resume(self) -> None:
-        """Go on with the uploads that were being read when the server was stopped."""
+        """Resume the uploads that were being read when the server was stopped."""
         for mark in sorted(self._uploads.glob(f"*/{_UNREAD}")):
             files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
             if len(files) == 1:
@@ -346,7 +346,7 @@ class Documents:
                 raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
 
     def list(self) -> list[dict[str, Any]]:
-        """Return what clients are told of all documents, the newest first."""
+        """Describe all documents for clients, the newest first."""
         by_id: defaultdict[str, list[ReadDocument]] = defaultdict(list)
         for document in self._finished():
             by_id[document.id].append(document)
@@ -355,7 +355,7 @@ class Documents:
         return sorted([*begun, *finished], key=lambda file: -file["created_at"])
 
     def describe(self, document_id: str) -> dict[str, Any]:
-        """Return what clients are told of a document.
+        """Describe a document for clients.
 
         Raises
         ------
@@ -393,14 +393,14 @@ class Documents:
         self.when_removed(document_id)
 
     async def close(self) -> None:
-        """End all readings. They go on where they stopped when the server is started again."""
+        """End all readings. They resume where they stopped when the server is started again."""
         self._closing = True
         for reading in list(self._readings.values()):
             await reading.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _as_json(self, parts: Sequence[ReadDocument]) -> dict[str, Any]:
-        """Return what clients are told of a document, whose parts are one file for them."""
+        """Describe a document for clients, who see its parts as one file."""
         first = parts[0]
         created = max(int(datetime.fromisoformat(part.manifest["created"]).timestamp()) for part in parts)
         n_bytes = sum(catalogue.folder_bytes(part.folder) for part in parts)
