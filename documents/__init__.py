@@ -1,1 +1,1 @@
-"""Read the documents that people have: as one text in Markdown, and where its pages and headings begin."""
+"""Read documents of many kinds: as one Markdown text, with the starts of its pages and headings."""

@@ -1,4 +1,4 @@
-"""Open the zip archives that EPUB and DOCX are, without trusting them. Nothing is written to disk."""
+"""Open zip archives (EPUB, DOCX) without trusting them. Nothing is written to disk."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import zlib
 
 from ..errors import OctavoError
 
-#: Most files of an archive, most bytes of all of them unpacked if they shrink by half, and how often more that may be
-#: than packed: text shrinks to a tenth, and seldom to a fiftieth; pictures do not.
+#: Most files of an archive; most unpacked bytes of all files that shrink by half; and the largest ratio beyond that:
+#: text shrinks to a tenth, seldom to a fiftieth, and pictures hardly.
 _MOST_FILES, _MOST_BYTES, _MOST_RATIO = 20_000, 256 << 20, 200
 
 
@@ -19,7 +19,7 @@ class Archive:
     Raises
     ------
     OctavoError
-        It is damaged, or unpacks to more than a document can be.
+        The archive is damaged, or unpacks to more than a document can be.
     """
 
     def __init__(self, content: bytes, name: str) -> None:
@@ -47,7 +47,7 @@ class Archive:
         Raises
         ------
         OctavoError
-            There is no such file, it is encrypted, or it is damaged.
+            The file is missing, encrypted, or damaged.
         """
         file = self._files.get(path)
         if file is None:
@@ -57,12 +57,12 @@ class Archive:
                 content = opened.read(file.file_size + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as problem:
             raise self.damaged() from problem
-        except RuntimeError as problem:  # zipfile's word for a file that needs a password
+        except RuntimeError as problem:  # zipfile's error for a file that needs a password
             raise OctavoError(f"{self.name} is encrypted: save it without a password.") from problem
         if len(content) != file.file_size:
             raise self.damaged()
         return content
 
     def damaged(self) -> OctavoError:
-        """Return the error that says so."""
+        """Return the error about a damaged archive."""
         return OctavoError(f"{self.name} is damaged: download or save it again.")

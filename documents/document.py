@@ -1,4 +1,4 @@
-"""A document as it was read: its text, and where pages and headings begin."""
+"""Represent a document: its text, and the starts of its pages and headings."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a part of a text lies in its document, from an offset on up to the next place.
+    """The page and headings of a part of a text, from an offset up to the next place.
 
     Parameters
     ----------
     offset : int
         First character of the part.
     page : str or None
-        The page's label, as it is printed; None for a document without pages.
+        The page's printed label; None for a document without pages.
     heading : str or None
-        The headings above the part, from the outermost one on: "Methods > Data". None before the first heading.
+        The headings above the part, from the outermost on: "Methods > Data". None before the first heading.
     """
 
     offset: int
@@ -28,24 +28,24 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """A document as it was read.
+    """A document's text and origin.
 
     Parameters
     ----------
     text : str
         The text, in Markdown.
     places : tuple of Place
-        Where pages and headings begin, by rising offset.
+        Starts of pages and headings, by rising offset.
     notices : tuple of str
-        Sentences that a reader should know, such as that pages without text were left out.
+        Sentences for the reader, such as that pages without text were left out.
     name : str
-        What messages call it: the name of its file.
+        Its name in messages: the name of its file.
     path : str or None
-        Where its file lies, if it has one that can be read again.
+        Path of its file, if the file can be read again.
     mtime_ns, n_bytes : int
-        When that file was changed last, as `os.stat` says it, and its size.
+        Time of that file's last change, as in `os.stat`, and its size.
     part : (int, int) or None
-        Which characters of the file's text these are, if the document is a part of a long one.
+        Range of characters in the file's text, if the document is a part of a long one.
     first_line : int
         The line of the file's text that it begins in, from 1.
     """
@@ -61,11 +61,11 @@ class Document:
     first_line: int = 1
 
     def place(self, offset: int) -> Place | None:
-        """Return where a character lies; None if it lies before all places, or there are none."""
+        """Return the place of a character; None before the first place."""
         return place_at(self.places, offset)
 
 
 def place_at(places: Sequence[Place], offset: int) -> Place | None:
-    """Return which of some places, by rising offset, a character lies in; None if it lies before all of them."""
+    """Return the place, of some by rising offset, that a character lies in; None before the first."""
     number = bisect_right(places, offset, key=lambda place: place.offset)
     return places[number - 1] if number else None

@@ -1,4 +1,4 @@
-"""Read DOCX, as Word and LibreOffice write it: headings by style, lists, tables and notes."""
+"""Read DOCX of Word and LibreOffice: headings by style, lists, tables and notes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .markdown import document_of
 
 _DOCUMENT = "word/document.xml"
 
-#: Names of the elements of text, and of formulas, of which mammoth knows nothing.
+#: Names of the elements of text, and of formulas, which mammoth does not know.
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
-#: What mammoth does not know by itself.
+#: Styles that mammoth does not know.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name='Subtitle'] => p:fresh
@@ -27,18 +27,18 @@ p[style-name='Intense Quote'] => blockquote > p:fresh
 
 
 def read_docx(archive: Archive, content: bytes) -> Document:
-    """Read a document of Word.
+    """Read a Word document.
 
     Raises
     ------
     OctavoError
-        It is damaged.
+        The document is damaged.
     """
     import mammoth
 
     for part in (_DOCUMENT, "word/styles.xml", "word/numbering.xml", "word/footnotes.xml"):
         if part in archive:
-            archive.read(part)  # refuses what is damaged or encrypted
+            archive.read(part)  # refuses damaged or encrypted parts
     if b":oMath" in archive.read(_DOCUMENT):
         content = _with_formulas(archive, content)
     try:
@@ -47,14 +47,14 @@ def read_docx(archive: Archive, content: bytes) -> Document:
         ).value
     except MemoryError:
         raise
-    except Exception as problem:  # mammoth trusts what it reads: it may raise anything
+    except Exception as problem:  # mammoth trusts its input: it may raise anything
         raise archive.damaged() from problem
     text, pages = to_markdown(parse(html, archive.name))
     return document_of(text, pages)
 
 
 def _with_formulas(archive: Archive, content: bytes) -> bytes:
-    """Return a file whose formulas are written as text."""
+    """Return a file with its formulas written as text."""
     try:
         root = ElementTree.fromstring(archive.read(_DOCUMENT))
     except (ElementTree.ParseError, ValueError, LookupError) as problem:
@@ -68,13 +68,13 @@ def _with_formulas(archive: Archive, content: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
-            if name.endswith((".xml", ".rels")):  # no pictures
+            if name.endswith((".xml", ".rels")):  # skip pictures
                 new.writestr(name, ElementTree.tostring(root) if name == _DOCUMENT else archive.read(name))
     return out.getvalue()
 
 
 def _formula(element: ElementTree.Element) -> str:
-    """Return a formula, or a part of it, in a line."""
+    """Return a formula, or a part of it, in one line."""
     kind = element.tag.removeprefix(_MATH)
     if kind == "t":
         return element.text or ""

@@ -1,4 +1,4 @@
-"""Decode texts. UTF-8 stays as it is; of other encodings one is taken only if no likely one gives another text."""
+"""Decode texts. UTF-8 stays as it is; another encoding is used only if no likely one gives a different text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from ..errors import OctavoError
 
-#: Marks at the beginning of a text that tell its encoding; that of UTF-32 begins as that of UTF-16.
+#: Byte order marks and their encodings; UTF-16's mark is the beginning of UTF-32's.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -18,24 +18,24 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
-#: Characters, and bytes, that no text has, but other files do. Logs have escapes.
+#: Characters, and bytes, that texts lack but other files have. Logs have escapes.
 _CONTROLS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _CONTROL_BYTES = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"})
 
-#: Largest share of control bytes of a text that is damaged, and of its characters that its language does not have.
+#: Largest share of control bytes in a damaged text, and of characters foreign to its language.
 _MOST_CONTROLS, _MOST_STRAY = 0.005, 0.01
 
-#: Largest share of characters that are unlikely beside each other, as charset-normalizer counts them.
+#: Largest share of unlikely neighbouring characters, as charset-normalizer counts them.
 _MOST_CHAOS = 0.1
 
-#: Least share of kana in Japanese, and of the parts of a damaged UTF-8 text beyond ASCII that are whole.
+#: Least share of kana in Japanese, and of intact sequences beyond ASCII in a damaged UTF-8 text.
 _LEAST_KANA, _LEAST_WHOLE = 0.2, 0.9
 
-#: Bytes of a text that its encoding is guessed from, at most, and at least if no language is recognised in it.
+#: Most bytes of a text to guess its encoding from, and fewest if no language is recognised in it.
 _SAMPLE, _LEAST = 1 << 20, 64
 
-#: Letters that the languages of each encoding have beyond ASCII. Encodings agree on many of them. The last one is that
-#: of old Macs, so rare that any other goes before it.
+#: Letters beyond ASCII in the languages of each encoding. Encodings agree on many of them. The last one, of old Macs,
+#: is so rare that all others take precedence.
 _LATIN_LETTERS = {
     "cp1252": (
         *("äöüß", "àâæçéèêëîïôœùûüÿ", "áéíñóúü", "àáâãçéêíóôõúü", "àèéìòù"),
@@ -49,24 +49,24 @@ _LATIN_LETTERS = {
     "mac-roman": ("äöüß", "àâæçéèêëîïôœùûüÿ", "áéíñóúü", "àáâãçéêíóôõúü", "àèéìòù", "åäöé", "æøåéöäü"),
 }
 
-#: What all of them write beside letters.
+#: Signs that all these languages use.
 _SIGNS = "\u00a0\u00ad‘’‚“”„«»‹›–—…•·¡¿§©®™°ªº²³½¼¾×±µ€£´"  # noqa: RUF001
 
 
 def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a file.
+    """Decode the text of a file.
 
     Parameters
     ----------
     name : str
-        What errors call it.
+        The file's name in errors.
 
     Returns
     -------
     text : str
         The text, without a byte order mark.
     notices : tuple of str
-        What encoding it was taken for, if that had to be guessed.
+        The encoding, if it was guessed.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
                 return content.decode(encoding), ()
             except UnicodeDecodeError as problem:
                 raise OctavoError(f"{name} begins as {encoding} text but is damaged: save it as UTF-8.") from problem
-    if content.count(0) > len(content) // 4:  # half of the bytes of Latin letters in UTF-16
+    if content.count(0) > len(content) // 4:  # Latin letters in UTF-16: half of their bytes
         encoding = "utf-16-le" if content[1::2].count(0) > content[::2].count(0) else "utf-16-be"
         with suppress(UnicodeDecodeError):
             if not _CONTROLS.search(text := content.decode(encoding)):
@@ -102,7 +102,7 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def looks_like_text(beginning: bytes) -> bool:
-    """Return whether a file that begins so is a text, in an encoding that may yet have to be told."""
+    """Return whether a file's beginning is text, perhaps in an encoding yet unknown."""
     if any(beginning.startswith(mark) for mark in _BYTE_ORDER_MARKS):
         return True
     if beginning.count(0) > len(beginning) // 4:
@@ -112,21 +112,21 @@ def looks_like_text(beginning: bytes) -> bool:
 
 
 def _no_text(name: str) -> OctavoError:
-    """Return the error that says what octavo reads."""
+    """Return the error that lists the kinds of files octavo reads."""
     return OctavoError(f"{name} is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")
 
 
 def is_damaged_utf_8(content: bytes) -> bool:
-    """Return whether a text is UTF-8 but for some bytes: read in another encoding, all of its letters were wrong."""
+    """Return whether a text is UTF-8 except for some bytes: another encoding would get all its letters wrong."""
     text = content.decode(errors="replace")
     n_whole = len(re.findall("[^\0-\x7f\ufffd]", text))
     return n_whole > _LEAST_WHOLE * (n_whole + text.count("\ufffd"))
 
 
 def _guess(content: bytes) -> str | None:
-    """Return the encoding of a text, or None if none or several may be meant."""
+    """Guess the encoding of a text; None if none or several are possible."""
     sample = content[:_SAMPLE]
-    if len(sample) < len(content):  # not within a character
+    if len(sample) < len(content):  # do not end within a character
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     if japanese := _japanese(sample):
         return japanese
@@ -136,14 +136,14 @@ def _guess(content: bytes) -> str | None:
     best = found[0] if found else None
     if best is None or best.chaos > _MOST_CHAOS or _CONTROLS.search(str(best)) or _is_latin(str(best)):
         return _latin(sample)
-    if not best.coherence:  # no language is recognised in it: others may do as well
+    if not best.coherence:  # no language is recognised in it: other encodings may be as good
         is_known = len(content) >= _LEAST and all(str(other) == str(best) for other in found)
         return best.encoding.replace("_", "-") if is_known else None
     return best.encoding.replace("_", "-")
 
 
 def _japanese(sample: bytes) -> str | None:
-    """Return the encoding of a text with kana: Japanese, that others would take for Chinese."""
+    """Return the encoding of a text with kana: Japanese, which is easily taken for Chinese."""
     for encoding in ("cp932", "euc-jp"):
         with suppress(UnicodeDecodeError):
             wide = re.findall(r"[^\0-\x7f]", sample.decode(encoding))
@@ -161,12 +161,12 @@ def _is_latin(text: str) -> bool:
 
 
 def _is_odd(pair: str) -> bool:
-    """Return whether a capital letter follows a small one: signs of one encoding are capitals of another."""
+    """Return whether a capital follows a small letter: one encoding's signs are another's capitals."""
     return pair[0].islower() and pair[1].isupper()
 
 
 def _latin(sample: bytes) -> str | None:
-    """Return the one encoding in which a text has the letters of a single language; None if there are several."""
+    """Return the only encoding in which a text has the letters of one language; None if there are several."""
     texts: dict[str, str] = {}
     for encoding, languages in _LATIN_LETTERS.items():
         if texts and encoding == "mac-roman":
@@ -175,6 +175,6 @@ def _latin(sample: bytes) -> str | None:
             text = sample.decode(encoding)
             others = Counter(re.findall(r"[^\0-\x7f]", text.lower()))
             most = _MOST_STRAY * others.total() - sum(map(_is_odd, re.findall(r"[^\W\d_][^\0-\x7f]", text)))
-            if any(sum(others[each] for each in others if each not in own + _SIGNS) <= most for own in languages):
+            if any(sum(others[char] for char in others if char not in own + _SIGNS) <= most for own in languages):
                 texts.setdefault(text, encoding)
     return next(iter(texts.values())) if len(texts) == 1 else None

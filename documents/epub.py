@@ -1,4 +1,4 @@
-"""Read EPUB: the parts of a book in the order in which they are read."""
+"""Read EPUB: the parts of a book in reading order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .markdown import document_of
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 
-#: Ways to hide fonts, which protect no text.
+#: Ways to obfuscate fonts; they do not protect text.
 _OF_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 
 
@@ -24,20 +24,20 @@ def read_epub(archive: Archive) -> Document:
     Raises
     ------
     OctavoError
-        It is damaged, or its text is protected.
+        The book is damaged, or its text is protected.
     """
     _refuse_protection(archive)
-    package_path = next((each.get("full-path") for each in _elements(archive, _CONTAINER, "rootfile")), None)
+    package_path = next((root.get("full-path") for root in _elements(archive, _CONTAINER, "rootfile")), None)
     if package_path is None:
         raise archive.damaged()
     folder = posixpath.dirname(package_path)
-    hrefs = {each.get("id"): each.get("href") for each in _elements(archive, package_path, "item")}
+    hrefs = {entry.get("id"): entry.get("href") for entry in _elements(archive, package_path, "item")}
     text, pages = "", []
     for reference in _elements(archive, package_path, "itemref"):
         href = hrefs.get(reference.get("idref"))
         path = posixpath.normpath(posixpath.join(folder, unquote(href))) if href else ""
         if path not in archive:
-            continue  # of books with a part missing, the rest is better than nothing
+            continue  # read the rest of a book that lacks a part
         part, own_pages = to_markdown(parse(decode_html(archive.read(path), archive.name)[0], archive.name))
         if part.strip():
             text += "\n" if text else ""
@@ -47,18 +47,18 @@ def read_epub(archive: Archive) -> Document:
 
 
 def _refuse_protection(archive: Archive) -> None:
-    """Raise OctavoError if anything but fonts is encrypted."""
+    """Raise OctavoError if anything except fonts is encrypted."""
     if _ENCRYPTION not in archive:
         return
-    methods = [each.get("Algorithm") for each in _elements(archive, _ENCRYPTION, "EncryptionMethod")]
+    methods = [method.get("Algorithm") for method in _elements(archive, _ENCRYPTION, "EncryptionMethod")]
     if any(method not in _OF_FONTS for method in methods):
         raise OctavoError(f"{archive.name} is protected (DRM): octavo reads books that are not.")
 
 
 def _elements(archive: Archive, path: str, name: str) -> list[ElementTree.Element]:
-    """Return the elements of an XML file with a name, whatever their namespace. Expat limits what entities become."""
+    """Return an XML file's elements of a name, in any namespace. Expat limits the expansion of entities."""
     try:
         root = ElementTree.fromstring(archive.read(path))
     except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as problem:
         raise archive.damaged() from problem
-    return [each for each in root.iter() if isinstance(each.tag, str) and each.tag.rpartition("}")[2] == name]
+    return [node for node in root.iter() if isinstance(node.tag, str) and node.tag.rpartition("}")[2] == name]

@@ -1,4 +1,4 @@
-"""Read HTML: what it says, as Markdown. Scripts, styles and what helps to find one's way around a site are left out."""
+"""Read HTML as Markdown, without scripts, styles and navigation."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from .markdown import document_of
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
-#: Elements that say nothing of the text.
+#: Elements without text.
 _SILENT = ["script", "style", "template", "noscript", "svg", "iframe", "object", "button"]
 _SILENT += ["nav", "aside", "head", "title"]
 
-#: Links that say nothing: to a heading itself, and back from a note.
+#: Links without information: to a heading itself, and back from a note.
 _SIGNS_OF_LINKS = {"¶", "#", "§", "🔗", "↩", "↩\ufe0e", "↩\ufe0f", "↑", "^"}
 
-#: Elements that belong to a site, unless they are in an article.
+#: Elements of a site, unless they are in an article.
 _OF_SITES = ["header", "footer"]
 
-#: How HTML begins, what any of it has, and the names of files that hold but a part of a page.
+#: The beginning of HTML, the tags that any HTML has, and the file names of partial pages.
 _BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _TAG, _NAMES = re.compile(r"<[a-z][a-z1-6]*(\s[^<>]*)?>", re.IGNORECASE), (".html", ".htm", ".xhtml")
 
-#: Encodings that browsers read in place of those that pages name.
+#: Encodings that browsers use in place of those that pages name.
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
 _WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs"}
 
-#: A page that begins in the middle of a text, as EPUBs mark it: between characters of no other use.
+#: Marks a page break within a text, as in EPUBs: between characters that nothing else uses.
 _PAGE = "\ue000{}\ue001"
 _PAGES = re.compile("\ue000([^\ue001]*)\ue001")
 _BLANKS_AFTER_PAGES = re.compile("^((?:\ue000[^\ue001]*\ue001)+)\\s+", re.MULTILINE)
 _UNWRITTEN = str.maketrans("", "", "\0\ue000\ue001")
 
-#: Nested elements that an HTML file may have: text needs a tenth, and each level takes some of Python's stack.
+#: Most nested elements of an HTML file: text needs a tenth, and each level takes some of Python's stack.
 _MOST_NESTED = 300
 
 
@@ -50,7 +50,7 @@ def read_html(content: bytes, name: str) -> Document:
     Parameters
     ----------
     content : bytes
-        The file, in the encoding that it names, or that can be told.
+        The file, in the encoding that it names, or in one that can be determined.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def read_html(content: bytes, name: str) -> Document:
 
 
 def is_html(content: bytes, name: str) -> bool:
-    """Return whether a file is HTML: by how it begins, or by its name if it has any tags."""
+    """Return whether a file is HTML: by its beginning, or by its name if it has any tags."""
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
     if name.lower().endswith(_NAMES) and _TAG.search(text):
@@ -79,19 +79,19 @@ def is_html(content: bytes, name: str) -> bool:
 
 
 def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    """Return a page's text by the encoding that it names, else by one that can be told; and what to say of that.
+    """Decode a page by the encoding that it names, or by one that can be determined; also return notices.
 
     Raises
     ------
     OctavoError
-        Its encoding cannot be told.
+        The encoding cannot be determined.
     """
     from bs4.dammit import EncodingDetector
 
     named = EncodingDetector.find_declared_encoding(content, is_html=True)
     has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     with suppress(LookupError, UnicodeError):
-        if named and not has_mark and not named.startswith("utf-16"):  # what can be read as ASCII is not UTF-16
+        if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
             encoding = codecs.lookup(named).name
             return content.decode(_WIDER.get(encoding, encoding)), ()
     if named and named.replace("-", "") == "utf8" and is_damaged_utf_8(content):
@@ -105,12 +105,12 @@ def parse(text: str, name: str) -> BeautifulSoup:
     Raises
     ------
     OctavoError
-        Its elements are nested too deeply.
+        The elements are nested too deeply.
     """
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that XHTML is read as HTML, and that text looks like a path
+        warnings.simplefilter("ignore")  # about XHTML read as HTML, and text that looks like a path
         try:
             soup = BeautifulSoup(text.translate(_UNWRITTEN), "lxml")
         except (RecursionError, AssertionError, ValueError) as problem:
@@ -125,7 +125,7 @@ def parse(text: str, name: str) -> BeautifulSoup:
 
 
 def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
-    """Return the text of parsed HTML in Markdown, and where its pages begin, if it marks them."""
+    """Convert parsed HTML to Markdown, and return the starts of its pages, if it marks them."""
     from bs4.element import PreformattedString
 
     for node in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
@@ -154,7 +154,7 @@ def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
 
 
 def _unwrap_layout(table: Tag) -> None:
-    """Make plain parts of a table that has tables in it, or but one column: it lays out a page."""
+    """Flatten a table that contains tables, or has only one column: it serves as layout."""
     for part in table.find_all(["thead", "tbody", "tr", "td", "th"]):
         if part.find_parent("table") is table:
             part.name = "div"
@@ -162,7 +162,7 @@ def _unwrap_layout(table: Tag) -> None:
 
 
 def _simplify(soup: BeautifulSoup, tag: Tag) -> None:
-    """Remove an element that is hidden or says nothing, mark one that begins a page, and write formulas as TeX."""
+    """Remove a hidden or empty element, mark one that begins a page, and write formulas as TeX."""
     style = str(tag.get("style") or "").replace(" ", "").lower()
     if tag.has_attr("hidden") or "display:none" in style or "visibility:hidden" in style:
         tag.decompose()
@@ -179,7 +179,7 @@ def _simplify(soup: BeautifulSoup, tag: Tag) -> None:
 
 
 def _kind(tag: Tag) -> str:
-    """Return what an element says that it is."""
+    """Return the role that an element declares."""
     return f"{tag.get('epub:type') or ''} {tag.get('role') or ''}"
 
 
@@ -187,7 +187,7 @@ def _converter() -> Any:
     from markdownify import ATX, MarkdownConverter
 
     class Converter(MarkdownConverter):
-        """Writes links and pictures as their words: where they lead is of no use to a reader without a network."""
+        """Write links and pictures as their words: their targets are useless without a network."""
 
         def convert_a(self, el: Any, text: str, parent_tags: Any) -> str:
             return f"[{text}]" if "noteref" in _kind(el) and not text.startswith("[") else text
@@ -210,12 +210,12 @@ def _converter() -> Any:
         escape_misc=False,
         wrap=False,
         table_infer_header=True,
-        strip_pre="strip_one",  # the other way searches back and forth
+        strip_pre="strip_one",  # the alternative backtracks
     )
 
 
 def _take_pages(text: str) -> tuple[str, list[tuple[int, str]]]:
-    """Take the marks of pages out of a text; return where they were, and their labels."""
+    """Remove the marks of pages from a text; return it, with their places and labels."""
     pages: list[tuple[int, str]] = []
     parts, end, length = [], 0, 0
     for mark in _PAGES.finditer(text):

@@ -1,4 +1,4 @@
-"""Find the headings of a Markdown text, and make a document of it."""
+"""Find the headings of a Markdown text, and turn it into a document."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator, Sequence
 
 from .document import Document, Place
 
-#: A line that opens or closes a block of code, one that is a heading, and one that makes a heading of the line before.
+#: Lines that open or close a block of code, that are headings, and that make the line before a heading.
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 
-#: What stands between the headings of a path.
+#: Separates the headings of a path.
 _BELOW = " > "
 
 
 def document_of(text: str, pages: Sequence[tuple[int, str]] = (), notices: Sequence[str] = ()) -> Document:
-    """Return a Markdown text as a document, with its headings as places.
+    """Turn a Markdown text into a document with its headings as places.
 
     Parameters
     ----------
     pages : sequence of (int, str)
-        Where pages begin, by rising offset, and their labels.
+        Starts of pages, by rising offset, and their labels.
     """
     path: list[tuple[int, str]] = []
     places: list[Place] = []
@@ -42,7 +42,7 @@ def document_of(text: str, pages: Sequence[tuple[int, str]] = (), notices: Seque
 
 
 def headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Find the headings of a Markdown text, outside of blocks of code.
+    """Yield the headings of a Markdown text, outside blocks of code.
 
     Yields
     ------
@@ -70,14 +70,14 @@ def headings(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _without_closing_marks(title: str) -> str:
-    """Return a heading without the blanks around it, and without marks that stand apart at its end."""
+    """Return a heading without surrounding blanks and without separate marks at its end."""
     title = title.strip()
     open_title = title.rstrip("#")
     return open_title.rstrip() if not open_title or open_title[-1] in " \t" else title
 
 
 def _may_be_underlined(line: str) -> bool:
-    """Return whether a line is a heading if the next one underlines it: text, but no list, quote, table or code."""
+    """Return whether an underline would make a line a heading: it is text, not a list, quote, table or code."""
     return bool(line.strip()) and not re.match(r"\s{4}|\t|\s*([-*+>|#]|\d+[.)])", line) and len(line) < 200
 
 

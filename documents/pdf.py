@@ -1,4 +1,4 @@
-"""Read PDF by PDFium: the text with its headings, lists and tables, without what repeats on each page."""
+"""Read PDF with PDFium: text with headings, lists and tables, without what repeats on each page."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from .pdf_characters import page_pieces
 from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
 from .pdf_tables import table_rows
 
-#: Most pages of a document, of which a model reads a few thousand.
+#: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
 
-#: Share of a page's height at each end where running heads and feet lie; and of the pages that repeat one.
+#: Share of a page's height at each end that may hold running heads and feet; and the least share of pages that repeat
+#: one.
 _MARGIN, _REPEATED = 0.12, 0.25
 
-#: Heads that change with the chapter: the gap to the text and their largest size, in sizes of it; and the share of
-#: pages that have one at the same height.
+#: Heads that change with the chapter: the least gap to the text and the largest size, in sizes of the text; and the
+#: least share of pages with one at the same height.
 _APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
 
-#: A line is large, and may be the heading of a chapter, from so many times the text's size on.
+#: Lines from this many times the text's size on are large, and may be the headings of chapters.
 _LARGE = 1.4
 
-#: Least share of the letters that have the size of the text, unless sizes are guessed; those of headings are so much
-#: larger then than the median.
+#: Least share of letters in the text's size, unless text recognition guessed the sizes; in that case, headings exceed
+#: the median by this factor.
 _LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
 
-#: Characters of scripts that put no blanks between words: Chinese and Japanese.
+#: Characters of scripts without blanks between words: Chinese and Japanese.
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
 
@@ -99,7 +100,7 @@ def _outline(pdf: Any) -> dict[tuple[int, str], int]:
 
 
 def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
-    """Take text for normal if most of it is bold, as some files say of all of theirs."""
+    """Treat text as normal if most of it is bold: some files declare all of their text bold."""
     pieces = [piece for page in pages for line in page for piece in line.pieces]
     if 2 * sum(len(piece.text) for piece in pieces if piece.bold) <= sum(len(piece.text) for piece in pieces):
         return pages
@@ -110,24 +111,24 @@ def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
 
 
 def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> list[list[Line]]:
-    """Leave out running heads and feet: what stands near an edge, at one height, on many pages, up to its numbers.
+    """Leave out running heads and feet: lines near an edge that repeat, up to numbers, at one height on many pages.
 
-    Large lines differ by their numbers, too: those are the headings of chapters that begin a page.
+    Numbers distinguish large lines, which may be headings of chapters at the top of a page.
     """
     if len(pages) < 3:
         return pages
     large = _LARGE * _body_size(pages)
 
     def keys(line: Line, label: str) -> list[tuple[int, str]]:
-        own = list(_keys(line, label))
-        return own if line.size < large else [(own[0][0], line.text)]
+        found = list(_keys(line, label))
+        return found if line.size < large else [(found[0][0], line.text)]
 
     places: dict[tuple[int, str], set[int]] = defaultdict(set)
     for number, lines in enumerate(pages):
         for line in _near_edges(lines, heights[number]):
             for key in keys(line, labels[number]):
                 places[key].add(number)
-    repeated = {key for key, own in places.items() if len(own) >= max(3, _REPEATED * len(pages))}
+    repeated = {key for key, numbers in places.items() if len(numbers) >= max(3, _REPEATED * len(pages))}
     repeated |= {key for key in _chapter_heads(pages, heights) if len(places[key]) > 1}
     kept = []
     for number, lines in enumerate(pages):
@@ -138,7 +139,7 @@ def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: 
 
 
 def _chapter_heads(pages: list[list[Line]], heights: Sequence[float]) -> set[tuple[int, str]]:
-    """Return the heads that change with the chapter: of the text's size, apart from it, at one height on most pages."""
+    """Return heads that change with the chapter: in the text's size, apart from it, at one height on most pages."""
     body_size = _body_size(pages)
     heads: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for number, lines in enumerate(pages):
@@ -149,11 +150,11 @@ def _chapter_heads(pages: list[list[Line]], heights: Sequence[float]) -> set[tup
             if is_outermost and is_apart and line.size < _LARGEST_HEAD * body_size:
                 key = _keys(line, "")[0]
                 heads[key[0]].append(key)
-    return {key for own in heads.values() if len(own) >= max(3, _HEADED * len(pages)) for key in own}
+    return {key for alike in heads.values() if len(alike) >= max(3, _HEADED * len(pages)) for key in alike}
 
 
 def _body_size(pages: list[list[Line]]) -> float:
-    """Return the size of most letters. Where text recognition gave each line a size of its own, it is a large one."""
+    """Return the size of most letters. If text recognition gave each line its own size, return a large one."""
     letters: Counter[float] = Counter()
     for line in (line for page in pages for line in page):
         letters[round(line.size, 1)] += len(line.text)
@@ -171,31 +172,31 @@ def _near_edges(lines: Sequence[Line], height: float) -> list[Line]:
 
 
 def _keys(line: Line, label: str) -> list[tuple[int, str]]:
-    """Return what a line has in common with those of other pages: its height, and its words or that it has a number."""
+    """Return what a line shares with lines of other pages: its height, and its words, or that it has a number."""
     height, words = round(line.y / 4), line.text.split()
     keys = [(height, re.sub(r"\d+|\b[ivxlc]+\b", "#", line.text))]
     return [*keys, (height, "")] if label in (words[0], words[-1]) else keys
 
 
 def _is_number(line: Line) -> bool:
-    """Return whether a line is nothing but the number of a page, maybe between dashes, or a Roman one."""
+    """Return whether a line is only a page number, Arabic or Roman, perhaps between dashes."""
     return bool(re.fullmatch(r"\W*([ivxlc]{1,7}|\d{1,4})\W*", line.text.lower()))
 
 
 def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tuple[str, list[int]]:
-    """Write pages as Markdown; return the text, and where each page begins."""
+    """Write pages as Markdown; return the text, and the start of each page."""
     body_size = _body_size(pages)
     titles: dict[int, set[str]] = defaultdict(set)
     for number, title in outline:
         titles[number].add(title)
-    made = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
+    blocks_of_pages = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
     words = Counter(
         re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", " ".join(line.text for page in pages for line in page).lower())
     )
-    levels = _heading_levels(made, outline)
+    levels = _heading_levels(blocks_of_pages, outline)
     parts: list[str] = []
     offsets, length = [], 0
-    for number, page in enumerate(made):
+    for number, page in enumerate(blocks_of_pages):
         offsets.append(length)
         for position, block in enumerate(page):
             written = _block(block, words, levels.get(id(block)))
@@ -207,20 +208,20 @@ def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tu
                 written = _joined([start, written.rstrip("\n")], words) + "\n\n"
                 offsets[number] = length + len(start)
             elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
-                parts[-1], length = parts[-1][:-1], length - 1  # items stand together
+                parts[-1], length = parts[-1][:-1], length - 1  # keep items of a list together
             parts.append(written)
             length += len(written)
     return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
 
 
 def _is_open(written: str) -> bool:
-    """Return whether a paragraph seems to go on."""
+    """Return whether a paragraph seems unfinished."""
     text = written.rstrip()
     return bool(text) and not text.startswith(("#", "|")) and text[-1] not in ".!?:"
 
 
 def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]) -> dict[int, int]:
-    """Return the level of each heading: the outline's, else by the sizes of their fonts, the largest first."""
+    """Return the level of each heading: from the outline, or else by font size, largest first."""
     headings = [(number, block) for number, page in enumerate(made) for block in page if block.kind == "heading"]
     sizes = sorted({(round(block.lines[0].size), block.lines[0].bold) for _, block in headings}, reverse=True)
     levels = {}
@@ -249,7 +250,7 @@ def _block(block: Block, words: Counter[str], level: int | None) -> str:
 
 
 def _joined(lines: Sequence[str], words: Counter[str]) -> str:
-    """Join lines; undo the hyphens at their ends that are in no word elsewhere in the document."""
+    """Join lines; remove hyphens at their ends unless the document has the hyphenated word elsewhere."""
     text = lines[0]
     for line in lines[1:]:
         parted = re.search(r"([^\W\d_]+)-$", text)

@@ -1,4 +1,4 @@
-"""The parts of a PDF's page: pieces of lines, lines, and blocks of lines.
+"""Represent a PDF's page: pieces of lines, lines, and blocks of lines.
 
 All lengths are in points, and y grows upwards, as in a PDF.
 """
@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Where something begins and ends on a line.
+#: Start and end of something on a line.
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Words that stand on a line without a wide gap between them.
+    """Words on a line without a wide gap between them.
 
     Parameters
     ----------
     left, right, y : float
-        Where they begin and end, and their baseline.
+        Their start and end, and their baseline.
     bold : bool
         Whether most of it is bold.
     fixed : bool
-        Whether its letters are all of one width, as those of code.
+        Whether its letters all have one width, as in code.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Line:
-    """The pieces that stand on a baseline in a column, from the left to the right."""
+    """The pieces on one baseline of a column, from left to right."""
 
     pieces: tuple[Piece, ...]
     column: tuple[float, float]
@@ -48,12 +48,12 @@ class Line:
 
     @property
     def left(self) -> float:
-        """Return where the line begins."""
+        """Return the line's start."""
         return self.pieces[0].left
 
     @property
     def right(self) -> float:
-        """Return where the line ends."""
+        """Return the line's end."""
         return self.pieces[-1].right
 
     @property
@@ -84,9 +84,9 @@ class Block:
     Parameters
     ----------
     kind : str
-        "text", "heading", "item", "table", "rows" (of a table whose columns are not clear), "code" or "entry".
+        "text", "heading", "item", "table", "rows" (of a table with unclear columns), "code" or "entry".
     columns : tuple of Span
-        Where the columns of a table begin and end.
+        The extents of a table's columns.
     """
 
     lines: list[Line]

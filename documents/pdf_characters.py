@@ -1,4 +1,4 @@
-"""Read the characters of a PDF's page by PDFium, as pieces of its lines."""
+"""Read the characters of a PDF's page with PDFium, as pieces of lines."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from typing import Any
 
 from .pdf_blocks import Piece
 
-#: Weight of a font from which on it is bold; and gap between words that are not of one piece, in font sizes.
+#: Least weight of bold fonts; and gap between words that splits a piece, in font sizes.
 _BOLD, _GAP = 600, 0.9
 
-#: Characters that stand for others: ligatures, blanks of all widths, soft hyphens, and the bullets of symbol fonts.
+#: Replacements for characters: ligatures, blanks of all widths, soft hyphens, and the bullets of symbol fonts.
 _SAME = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st", 0xAD: "-"}
 _SAME |= dict.fromkeys([0xA0, 0x2002, 0x2003, 0x2009, 0x200A, 0x202F, 0x3000, 0x9], " ")
 _SAME |= dict.fromkeys([0x200B, 0x200C, 0x200D, 0xFEFF, 0xFFFE, 0xFFFF], "")
 _SAME |= dict.fromkeys([0xF0B7, 0xF0A7, 0xF0D8, 0xF076, 0xF0A8, 0xF06E, 0xF0FC], "•")
 
-#: From here on characters are those of scripts without blanks.
+#: First character of scripts without blanks.
 _WIDE = 0x2E80
 
-#: How PDFium marks a hyphen at the end of a line.
+#: PDFium's mark for a hyphen at the end of a line.
 _HYPHEN = 2
 
-#: Fonts whose letters are all of one width: the flag that says so, which few set, and what they are called; and how
-#: bold fonts are called, of which few say how bold they are.
+#: Monospaced fonts: their flag, which few set, and their names; and the names of bold fonts, few of which state their
+#: weight.
 _FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|fixed", re.IGNORECASE)
 _BOLD_FONTS = re.compile(rb"bold|black|heavy|cmbx", re.IGNORECASE)
 
-#: Pieces of text at a right angle to most of a page that are more than a stamp in its margin.
+#: Fewest pieces at a right angle to the page's text that are more than a stamp in the margin.
 _LEAST_TURNED = 3
 
-#: A digit is a power or the number of a note if it is so much smaller than the text before it, and so much higher.
+#: A digit is an exponent or a note's number if it is this much smaller and higher than the text before it.
 _SMALL, _RAISED = 0.85, 0.2
 
 
 class _Words:
-    """The characters of a piece, as they come: along a line that starts at (x, y) and rises by an angle."""
+    """The characters of a piece in order, along a line that starts at (x, y) and rises by an angle."""
 
     def __init__(self) -> None:
         self.characters: list[str] = []
@@ -51,19 +51,19 @@ class _Words:
         self.angle, self.cos, self.sin = 0, 1.0, 0.0
 
     def turn(self, radians: float) -> None:
-        """Set the angle of the line, to a degree, from PDFium's, which is clockwise."""
+        """Set the line's angle, to a degree, from PDFium's clockwise one."""
         self.angle = -round(math.degrees(radians)) % 360
         self.cos, self.sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
 
     def along(self, box: Any, x: float, y: float) -> tuple[float, float, float]:
-        """Return where a character begins and ends along the line, and how high it stands."""
+        """Return a character's start and end along the line, and its height above it."""
         if not self.angle:
             return box.left, box.right, y
         corners = box.left * self.cos + box.bottom * self.sin, box.right * self.cos + box.top * self.sin
         return min(corners), max(corners), y * self.cos - x * self.sin
 
     def piece(self) -> Iterator[tuple[int, Piece]]:
-        """Yield the angle and the piece, if it has any words."""
+        """Yield the angle and the piece, if it has words."""
         text = re.sub(r"\s+", " ", "".join(self.characters)).strip()
         if text:
             size, bold = statistics.median(self.sizes), 2 * self.n_bold > len(self.sizes)
@@ -71,17 +71,17 @@ class _Words:
 
 
 def page_pieces(page: Any) -> tuple[float, list[list[Piece]]]:
-    """Return a page's height, and the pieces of its lines, as seen when most of its text is upright.
+    """Return a page's height, and the pieces of its lines, seen with most of its text upright.
 
-    Other text at right angles follows in lists of its own. Less of it than three pieces, such as a stamp in a margin,
-    is left out, and so is text across the page, such as a watermark.
+    Text at right angles follows in separate lists. Fewer than three pieces of it, such as a stamp in a margin, are left
+    out, as is text across the page, such as a watermark.
     """
     turned: dict[int, list[Piece]] = {}
     for angle, piece in _pieces(page):
         turned.setdefault(angle, []).append(piece)
     main = max(turned, key=lambda angle: (sum(len(piece.text) for piece in turned[angle]), -angle), default=0)
     width, height = page.get_size()
-    if page.get_rotation() in (90, 270):  # the size is turned; what PDFium says of the characters is not
+    if page.get_rotation() in (90, 270):  # PDFium rotates the size, but not the characters
         width, height = height, width
     cos, sin = math.cos(math.radians(main)), math.sin(math.radians(main))
     lowest = min(0.0, height * cos) - max(0.0, width * sin)
@@ -93,7 +93,7 @@ def page_pieces(page: Any) -> tuple[float, list[list[Piece]]]:
 
 
 def _pieces(page: Any) -> Iterator[tuple[int, Piece]]:
-    """Yield the angles and the pieces of a page's lines, as PDFium orders its characters."""
+    """Yield the angles and pieces of a page's lines, in PDFium's order of characters."""
     import pypdfium2.raw as pdfium
 
     text_page = page.get_textpage()
@@ -102,13 +102,13 @@ def _pieces(page: Any) -> Iterator[tuple[int, Piece]]:
     words, lead = _Words(), 0
     for i in range(text_page.count_chars()):
         number = pdfium.FPDFText_GetUnicode(raw, i)
-        if 0xD800 <= number < 0xDC00:  # the first half of a character beyond 16 bits
+        if 0xD800 <= number < 0xDC00:  # the first half of a surrogate pair
             lead = number
             continue
         if 0xDC00 <= number < 0xE000 and lead:
             number = 0x10000 + ((lead - 0xD800) << 10) + number - 0xDC00
         lead = 0
-        if 0x1D400 <= number < 0x1D800:  # letters of formulas, in all their fonts
+        if 0x1D400 <= number < 0x1D800:  # mathematical letters in all their fonts
             number = ord(unicodedata.normalize("NFKC", chr(number)))
         character = "-" if number == _HYPHEN else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
         if character in ("\r", "\n"):
@@ -138,7 +138,7 @@ def _pieces(page: Any) -> Iterator[tuple[int, Piece]]:
             pdfium.FPDFText_GetFontInfo(raw, i, font, len(font), flags)
             words.bold_font = bool(_BOLD_FONTS.search(font.value))
         words.is_raised = words.is_raised and character.isdigit()
-        if words.fixed:  # as far as it has been seen
+        if words.fixed:  # so far
             pdfium.FPDFText_GetFontInfo(raw, i, font, len(font), flags)
             words.fixed = bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value))
         words.right = end

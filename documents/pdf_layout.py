@@ -13,23 +13,23 @@ from itertools import pairwise
 from .pdf_blocks import Block, Line, Piece
 from .pdf_tables import ROW_GAP, cells, find_table
 
-#: A column is at least this share of the page's text wide, and has so many lines; and a gutter so many font sizes.
+#: Least width of a column as a share of the page's text; its fewest lines; and a gutter's width in font sizes.
 _LEAST_COLUMN, _LEAST_LINES, _GUTTER = 0.2, 5, 0.8
 
-#: Most that powers and marks of notes stand above their line, in font sizes.
+#: Most that exponents and note numbers rise above their line, in font sizes.
 _RAISED = 0.45
 
-#: Share of a column that its lines fill on average: cells of a table fill less.
+#: Share of a column that its lines fill on average; cells of a table fill less.
 _FILLED = 0.55
 
-#: A line is a heading if its letters are so much larger than the text's.
+#: Letters of a heading are larger than the text's by this factor.
 _HEADING_SIZE = 1.12
 
 _BULLET = re.compile(r"[•◦▪‣●○■\u2013\u2014·*-]\s+(?=\S)")
 
 _SURE_BULLET = re.compile(r"[•◦▪‣●○■]\s+(?=\S)")
 
-#: How the captions of pictures and tables begin.
+#: The beginnings of captions of pictures and tables.
 _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGNORECASE)
 
 #: Dots that lead from an entry of a table of contents to its page.
@@ -38,7 +38,7 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.)]\s+(?=\S)")
 
 
 def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
-    """Return a page's lines in the order in which they are read: column after column, between lines across them."""
+    """Return a page's lines in reading order: column by column, between lines across the columns."""
     if not pieces:
         return []
     left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
@@ -57,13 +57,13 @@ def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
 
 
 def _columns(band: Sequence[Piece], gutter: float) -> list[Line]:
-    """Return the lines of both sides of a gutter, each of which may have columns again."""
+    """Return the lines on both sides of a gutter; each side may have columns in turn."""
     sides = [piece for piece in band if piece.right <= gutter], [piece for piece in band if piece.left >= gutter]
     return [line for side in sides for line in lines_in_order(side)]
 
 
 def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
-    """Return the middle of the gap between two columns that stand beside each other for some lines, if there is one."""
+    """Return the middle of the gap between two columns that run side by side for some lines; None without columns."""
     width, size = right - left, statistics.median(piece.size for piece in pieces)
     falling = sorted(pieces, key=lambda piece: -piece.y)
     best: list[Piece] = []
@@ -74,17 +74,17 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
             if n_beside > most:
                 most, best, gutter = n_beside, beside, edge + _GUTTER * size / 2
     for side, edge in ((1, left), (-1, right)):
-        own = [p for p in best if (p.right <= gutter if side == 1 else p.left >= gutter)]
-        baselines = {round(piece.y) for piece in own}
+        side_pieces = [p for p in best if (p.right <= gutter if side == 1 else p.left >= gutter)]
+        baselines = {round(piece.y) for piece in side_pieces}
         if len(baselines) < _LEAST_LINES:
             return None
-        if sum(piece.right - piece.left for piece in own) < _FILLED * abs(gutter - edge) * len(baselines):
+        if sum(piece.right - piece.left for piece in side_pieces) < _FILLED * abs(gutter - edge) * len(baselines):
             return None
     return gutter
 
 
 def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[int, list[Piece]]:
-    """Return the most pieces down the page without one in a gap, and how many stand on its emptier side."""
+    """Return the longest run of pieces down the page that leaves a gap free, and the count on its emptier side."""
     runs: list[list[Piece]] = [[]]
     for piece in falling:
         if piece.left < right and piece.right > left:
@@ -92,11 +92,13 @@ def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[i
         else:
             runs[-1].append(piece)
     n_left = [sum(piece.right <= left for piece in run) for run in runs]
-    return max(((min(n, len(run) - n), run) for n, run in zip(n_left, runs, strict=True)), key=lambda each: each[0])
+    return max(
+        ((min(n, len(run) - n), run) for n, run in zip(n_left, runs, strict=True)), key=lambda counted: counted[0]
+    )
 
 
 def _lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
-    """Return the lines of one column, from the top."""
+    """Return the lines of one column from top to bottom."""
     lines: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda piece: (-piece.y, piece.left)):
         if lines and abs(lines[-1][0].y - piece.y) < _RAISED * max(piece.size, lines[-1][0].size):
@@ -107,7 +109,7 @@ def _lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
 
 
 def _joined_baselines(lines: list[Line]) -> list[Line]:
-    """Join neighbours on one baseline: pieces of a line across the columns."""
+    """Join neighbours on one baseline: they are parts of a line across the columns."""
     joined: list[Line] = []
     for line in lines:
         if joined and line.column == joined[-1].column and abs(line.y - joined[-1].y) < 0.4 * line.size:
@@ -118,7 +120,7 @@ def _joined_baselines(lines: list[Line]) -> list[Line]:
 
 
 def plain(title: str) -> str:
-    """Return the letters and digits of a title without its number, by which it is found again."""
+    """Return the letters and digits of a title without its number, to match it with the outline."""
     return re.sub(r"\W+", "", re.sub(r"^[\dA-Z]{1,3}([.][\d.]*|\s)\s*(?=\w)", "", title)).lower()
 
 
@@ -128,54 +130,54 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
     Parameters
     ----------
     titles : set of str
-        What the outline says that stands on the page, made plain.
+        Titles in the outline for this page, after `plain`.
     """
     leading = _leading(lines)
     n_cells = [0 if line.fixed or LEADER.search(line.text) else len(cells(line)) for line in lines]
-    made: list[Block] = []
+    grouped: list[Block] = []
     position = 0
     while position < len(lines):
         line, after = lines[position], lines[position + 1] if position + 1 < len(lines) else None
         n_rows, columns = find_table(lines[position:], n_cells[position:])
         if n_rows:
-            made.append(Block(list(lines[position : position + n_rows]), "table", columns))
+            grouped.append(Block(list(lines[position : position + n_rows]), "table", columns))
             position += n_rows
             continue
         kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
-        before = made[-1].lines[-1] if made else None
-        if n_cells[position] > 1 and kind == "text" and _has_neighbour(made, n_cells[position + 1 : position + 2]):
+        before = grouped[-1].lines[-1] if grouped else None
+        if n_cells[position] > 1 and kind == "text" and _has_neighbour(grouped, n_cells[position + 1 : position + 2]):
             kind = "rows"
-        elif before and made[-1].kind == "text" and kind == "item" and not _SURE_BULLET.match(line.text):
+        elif before and grouped[-1].kind == "text" and kind == "item" and not _SURE_BULLET.match(line.text):
             kind = "text" if _runs_on(before, line, leading) and abs(before.left - line.left) < line.size else kind
-        elif _is_bold_only(line, kind, body_size, titles) and _in_text(made, line, after, leading):
+        elif _is_bold_only(line, kind, body_size, titles) and _in_text(grouped, line, after, leading):
             kind = "text"
-        if made and kind != "item" and _goes_on(made[-1], line, kind, leading):
-            made[-1].lines.append(line)
+        if grouped and kind != "item" and _goes_on(grouped[-1], line, kind, leading):
+            grouped[-1].lines.append(line)
         else:
-            made.append(Block([line], kind))
+            grouped.append(Block([line], kind))
         position += 1
-    return made
+    return grouped
 
 
 def _is_bold_only(line: Line, kind: str, body_size: float, titles: Set[str]) -> bool:
-    """Return whether nothing but its weight makes a heading of a line."""
+    """Return whether only bold type makes a line a heading."""
     return kind == "heading" and line.size < _HEADING_SIZE * body_size and plain(line.text) not in titles
 
 
 def _has_neighbour(made: Sequence[Block], n_cells_after: Sequence[int]) -> bool:
-    """Return whether the line after the last block has others with cells above or below it."""
+    """Return whether there are lines with cells above or below the line after the last block."""
     return bool(made and made[-1].kind in ("rows", "table")) or any(n > 1 for n in n_cells_after)
 
 
 def _runs_on(line: Line, after: Line, leading: float) -> bool:
-    """Return whether a line is full, and the next one follows closely, as within a paragraph."""
+    """Return whether a line is full and closely followed by the next one, as within a paragraph."""
     left, right = line.column
     is_close = line.column == after.column and 0 < line.y - after.y <= (leading + 0.35) * after.size
     return is_close and line.right > right - 0.1 * (right - left)
 
 
 def _in_text(made: Sequence[Block], line: Line, after: Line | None, leading: float) -> bool:
-    """Return whether a line is bold amid a paragraph, or begins one or a caption, so that it is not a heading."""
+    """Return whether a bold line is within a paragraph, or begins one or a caption, and so is not a heading."""
     if line.text.endswith("-") or _CAPTION.match(line.text):
         return True
     before = made[-1].lines[-1] if made and made[-1].kind == "text" else None
@@ -192,7 +194,7 @@ def _leading(lines: Sequence[Line]) -> float:
 
 
 def _kind(line: Line, body_size: float) -> str:
-    """Return what a line begins."""
+    """Return the kind of block that a line would begin."""
     text = line.text
     if line.fixed:
         return "code"
@@ -222,7 +224,7 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
         return same and line.column == last.column and 0 < last.y - line.y < 1.6 * line.size
     if block.kind == "table" or abs(line.size - last.size) > 0.2 * last.size:
         return False
-    if line.column != last.column or line.y > last.y:  # at a new column a sentence may go on
+    if line.column != last.column or line.y > last.y:  # a sentence may continue in a new column
         return not last.text.endswith((".", "!", "?", ":")) and line.text[:1].islower()
     if last.y - line.y > (leading + 0.35) * line.size:
         return False
@@ -236,7 +238,7 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
 
 
 def list_item(text: str) -> str:
-    """Return the text of an item with Markdown's mark."""
+    """Return the text of a list item with Markdown's mark."""
     if _BULLET.match(text):
         return "- " + _BULLET.sub("", text, count=1)
     numbered = _NUMBERED.match(text)
@@ -246,6 +248,6 @@ def list_item(text: str) -> str:
 
 
 def code(lines: Sequence[Line]) -> str:
-    """Return lines of code, with their indents, as a block of Markdown."""
+    """Return lines of code with their indents, as a block of Markdown."""
     left, width = min(line.left for line in lines), 0.6 * lines[0].size
     return "\n".join(["```", *(" " * round((line.left - left) / width) + line.text for line in lines), "```"])

@@ -1,4 +1,4 @@
-"""Find the tables of a PDF's page, by the gaps between their columns."""
+"""Find the tables of a PDF's page by the gaps between their columns."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import pairwise
 
 from .pdf_blocks import Block, Line, Piece, Span
 
-#: Gap between the words of two cells, and most between two rows, in font sizes; how far apart cells of a column may
-#: begin; most rows of a table on a page; and least share of its rows that have a cell in each column.
+#: Least gap between two cells, and most between two rows, in font sizes; tolerance for the start of a column's cells;
+#: most rows of a table on a page; and the least share of its rows with a cell in each column.
 _CELL_GAP, ROW_GAP, _ALIGNED, _MOST_ROWS, _FULL_ROWS = 0.95, 3.0, 1.0, 200, 0.6
 
 
 def find_table(lines: Sequence[Line], n_cells: Sequence[int]) -> tuple[int, tuple[Span, ...]]:
-    """Return how many of the next lines are rows of a table, 0 or at least three, and where its columns are.
+    """Count the next lines that are rows of a table, 0 or at least three, and return the extents of its columns.
 
     Parameters
     ----------
     n_cells : sequence of int
-        How many cells each has; 0 for one that belongs to no table.
+        Number of cells of each line; 0 for a line outside tables.
     """
     if n_cells[0] < 2:
         return 0, ()
@@ -39,7 +39,7 @@ def find_table(lines: Sequence[Line], n_cells: Sequence[int]) -> tuple[int, tupl
 
 
 def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return spans, of which those that overlap are one."""
+    """Merge overlapping spans."""
     merged: list[Span] = []
     for left, right in sorted(spans):
         if merged and left < merged[-1][1]:
@@ -50,16 +50,16 @@ def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _are_clear(columns: Sequence[Span], rows: Sequence[Sequence[Span]], size: float) -> bool:
-    """Return whether spans are the columns of a table: one cell of a row in each, and most rows full.
+    """Return whether spans are a table's columns: each holds at most one cell of a row, and most rows are full.
 
-    Two columns might be those of a text: their cells have to begin, or to end, at one place.
+    Two columns might be columns of text: their cells must begin, or end, at one place.
     """
     if len(columns) < 2:
         return False
     numbers = [[column_of(span, columns) for span in row] for row in rows]
-    if any(len(set(own)) < len(own) for own in numbers):
+    if any(len(set(of_row)) < len(of_row) for of_row in numbers):
         return False
-    if sum(len(own) == len(columns) for own in numbers) < _FULL_ROWS * len(rows):
+    if sum(len(of_row) == len(columns) for of_row in numbers) < _FULL_ROWS * len(rows):
         return False
     if len(columns) > 2:
         return True
@@ -68,12 +68,12 @@ def _are_clear(columns: Sequence[Span], rows: Sequence[Sequence[Span]], size: fl
 
 
 def column_of(span: Span, columns: Sequence[Span]) -> int:
-    """Return the number of the column that a cell stands in."""
+    """Return the number of a cell's column."""
     return next(number for number, column in enumerate(columns) if span[0] < column[1] or number == len(columns) - 1)
 
 
 def table_rows(block: Block) -> list[list[str]]:
-    """Return the rows of a table: the text of each cell, empty where there is none."""
+    """Return the rows of a table: the text of each cell, or ""."""
     rows = []
     for line in block.lines:
         row = [""] * len(block.columns)
@@ -84,10 +84,10 @@ def table_rows(block: Block) -> list[list[str]]:
 
 
 def cells(line: Line) -> list[list[Piece]]:
-    """Return the pieces of each cell of a line: what a wide gap parts."""
-    own: list[list[Piece]] = [[line.pieces[0]]]
+    """Split the pieces of a line into cells at wide gaps."""
+    grouped: list[list[Piece]] = [[line.pieces[0]]]
     for before, piece in pairwise(line.pieces):
         if piece.left - before.right > _CELL_GAP * piece.size:
-            own.append([])
-        own[-1].append(piece)
-    return own
+            grouped.append([])
+        grouped[-1].append(piece)
+    return grouped

@@ -1,4 +1,4 @@
-"""Read files of text: the data of evaluations, and the texts that octavo ships."""
+"""Read text files: evaluation data, and the texts that octavo ships."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ SHIPPED_NOVEL = EXAMPLES / "emma.txt"
 
 
 def read_utf8(path: str | os.PathLike[str]) -> str:
-    """Read a UTF-8 text file.
-
-    Returns
-    -------
-    str
-        Its text, without a byte order mark.
+    """Read a UTF-8 text file, without its byte order mark.
 
     Raises
     ------
     OctavoError
-        The file cannot be opened, is not UTF-8, or is empty. The message names the place.
+        The file cannot be opened, is not UTF-8, or is empty. The message names the position.
     """
     path = Path(path)
     if path.is_dir():

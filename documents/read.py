@@ -1,4 +1,4 @@
-"""Read a document of any kind. What it is, its content says, not its name."""
+"""Read a document of any kind. Its content determines the kind, not its name."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from .archive import Archive
 from .document import Document
 from .encodings import looks_like_text
 
-#: The name of a document that comes from standard input.
+#: The name of a document from standard input.
 STANDARD_INPUT = "-"
 
-#: Most bytes of a document: no model reads as much text, but pictures take room.
+#: Most bytes of a document: more than any model reads, as pictures take space.
 MOST_BYTES = 512 << 20
 
-#: Seconds in which somebody must begin to write to a pipe.
+#: Seconds to wait for the first byte of a pipe.
 _WAIT_FOR_WRITER = 1.0
 
-#: What a file of Word has in it, in UTF-16, if it is encrypted.
+#: A string in encrypted Word files, in UTF-16.
 _ENCRYPTED_WORD = "EncryptedPackage".encode("utf-16-le")
 
-#: How zip archives begin, and the files by which those are known that are documents.
+#: The beginning of zip archives, and the files in them that identify documents.
 _ZIP = b"PK\x03\x04", b"PK\x05\x06"
 _WORD_PART, _EPUB_PART = "word/document.xml", "META-INF/container.xml"
 
-#: Bytes of a file that tell whether it may be a document.
+#: Bytes of a file that decide whether it may be a document.
 _BEGINNING = 1 << 16
 
-#: Files that archives have which are neither EPUB nor DOCX, and what to do with them.
+#: Files in archives that are neither EPUB nor DOCX, and advice for the user.
 _OTHER_ARCHIVES = {
     "xl/workbook.xml": "an Excel file: save it as CSV or PDF",
     "ppt/presentation.xml": "a PowerPoint file: save it as PDF",
     "content.xml": "an OpenDocument file: save it as DOCX or PDF",
 }
 
-#: How files begin that are not text, and what to do with them.
+#: Beginnings of files that are not text, and advice for the user.
 _OTHER_KINDS = {
     b"\xd0\xcf\x11\xe0": "an old Word, Excel or PowerPoint file: save it as DOCX or PDF",
     b"{\\rtf1": "RTF: save it as DOCX or PDF",
@@ -76,12 +76,12 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
     Returns
     -------
     Document
-        Its text, which follows from the file's bytes alone.
+        The document, which depends only on the file's bytes.
 
     Raises
     ------
     OctavoError
-        It cannot be opened or read, or has no text. The message says what to do.
+        The document cannot be opened or read, or has no text. The message has a remedy.
     """
     name, content = _content(path)
     document = _read(content, name, password)
@@ -94,23 +94,23 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
 
 
 def document_name(path: str | os.PathLike[str]) -> str:
-    """Return what messages call a document: the name of its file."""
+    """Return a document's name in messages: the name of its file."""
     if os.fspath(path) == STANDARD_INPUT:
         return "Standard input"
     with suppress(OSError):
         if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
-            return "Pipe"  # <(...) of a shell has but a number
+            return "Pipe"  # a shell's <(...) has only a number
     return Path(path).name or os.fspath(path)
 
 
 def may_be_document(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is of a kind that octavo reads, by its beginning. One that cannot be opened may be."""
+    """Return whether octavo reads files of this kind, by their beginning. An unreadable file may be one."""
     try:
         with open(path, "rb") as file:
             beginning = file.read(_BEGINNING)
             if beginning.startswith(_ZIP):
                 return _is_zipped_document(file, os.fspath(path))
-    except OSError:  # reading it says why
+    except OSError:  # reading it reports the error
         return True
     if _is_pdf(beginning):
         return True
@@ -118,7 +118,7 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
 
 
 def _is_zipped_document(file: BinaryIO, name: str) -> bool:
-    """Return whether a zip archive is EPUB or DOCX. Of one that is damaged its name tells."""
+    """Return whether a zip archive is EPUB or DOCX. For a damaged one its name decides."""
     try:
         return not {_WORD_PART, _EPUB_PART}.isdisjoint(zipfile.ZipFile(file).namelist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
@@ -126,7 +126,7 @@ def _is_zipped_document(file: BinaryIO, name: str) -> bool:
 
 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
-    """Return what a file is called, and its bytes."""
+    """Return a file's name in messages, and its bytes."""
     name = document_name(path)
     if os.fspath(path) == STANDARD_INPUT:
         if sys.stdin is None:
@@ -145,13 +145,13 @@ def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 
 def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> BinaryIO:
-    """Open a file; a pipe only if somebody writes to it."""
+    """Open a file, or a pipe if something writes to it."""
     if not stat.S_ISFIFO(status.st_mode):
         return open(path, "rb")
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     pipe, until = io.FileIO(descriptor), time.monotonic() + _WAIT_FOR_WRITER
     beginning = pipe.read(1)
-    while beginning == b"" and time.monotonic() < until:  # None if there is a writer that has not written yet
+    while beginning == b"" and time.monotonic() < until:  # None means that a writer has not written yet
         time.sleep(0.05)
         beginning = pipe.read(1)
     if beginning == b"":
@@ -162,7 +162,7 @@ def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> 
 
 
 class _Rest(io.BufferedReader):
-    """A pipe of which the beginning was read."""
+    """A pipe whose beginning has been read."""
 
     def __init__(self, beginning: bytes, pipe: io.FileIO) -> None:
         super().__init__(pipe)
@@ -182,7 +182,7 @@ def _all_of(file: object, name: str) -> bytes:
 
 
 def _read(content: bytes, name: str, password: str | None) -> Document:
-    """Read a document by what its content is."""
+    """Read a document of the kind that its content shows."""
     if _is_pdf(content):
         from .pdf import read_pdf
 
@@ -204,7 +204,7 @@ def _read(content: bytes, name: str, password: str | None) -> Document:
 
 
 def _is_pdf(content: bytes) -> bool:
-    """Return whether a file is a PDF, maybe after other bytes, but no text that speaks of PDF."""
+    """Return whether a file is a PDF, perhaps after other bytes, and not a text that mentions PDF."""
     beginning = content[:1024]
     if beginning.lstrip(b"\xef\xbb\xbf\0 \t\r\n").startswith(b"%PDF-"):
         return True

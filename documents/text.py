@@ -1,4 +1,4 @@
-"""Read plain text and Markdown, in any encoding that can be told."""
+"""Read plain text and Markdown, in any encoding that can be determined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .markdown import document_of
 
 
 def read_text(content: bytes, name: str) -> Document:
-    """Read a text. One in UTF-8 stays as it is, but for a byte order mark.
+    """Read a text. UTF-8 stays as it is, without its byte order mark.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Compute one layer's attention on the GPU: one command buffer, whose kernels see what the kernels before them wrote.
+"""Compute one layer's attention on the GPU: in one command buffer, whose kernels run in order.
 
-This file knows arrays and addresses, not models. common.metal describes the kernels' arguments.
+This module knows arrays and addresses, not models. common.metal describes the kernels' arguments.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .shared_memory import SharedMemory
 #: Threadgroups that score a head's items, and the most shares that a layer's rows are divided into.
 SCORE_SHARES, MAX_SHARES = 16, 64
 
-#: Rows of a share at least, and query rows of a tile in a batch's attention.
+#: Fewest rows of a share, and query rows of a tile in a batch.
 SHARE_ROWS, QUERY_TILE = 64, 32
 
-#: Runs whose median time counts.
+#: Runs to take the median time of.
 _TIMED_RUNS = 7
 
 #: The kernels' arguments from index 2 on.
@@ -33,7 +33,7 @@ _ARGUMENTS = ("queries", "spans", "selected", "partials", "out", "sinks", "new_k
 
 @dataclass(frozen=True)
 class LayerStep:
-    """What one layer computes in a step.
+    """One layer's computation in a step.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class LayerStep:
     n_pieces : int
         Most chunks that a head's new rows lie in; 0 if the layer appends none.
     n_rows : int
-        Rows that are stored for all heads together.
+        Rows of all heads together.
     scores, narrows : bool
         Whether a head's method scores items, and whether one then narrows them down.
     softcap : float
@@ -61,14 +61,14 @@ class LayerStep:
 
 
 class Work:
-    """Shared memory that all layers of a context work in, one after another: arrays with the names of _ARGUMENTS.
+    """Shared memory that all layers of a context use, one after another: arrays with the names of _ARGUMENTS.
 
     Attributes
     ----------
     bindings : list of tuple
         Metal buffer and offset of each array.
     span_capacity : int
-        Spans of a head that there is room for.
+        Capacity of each head in spans.
     """
 
     def __init__(self, memory: SharedMemory, shapes: list[Shape], kv_heads: list[int], n_ubatch: int) -> None:
@@ -90,13 +90,13 @@ class Work:
         self.make_room(0)
 
     def make_room(self, span_capacity: int) -> None:
-        """Make room for so many spans of a head."""
+        """Grow to this capacity in spans of a head."""
         self.span_capacity = span_capacity
         self._flat["spans"] = self._memory.allocate(max(self._n_kv_head * span_capacity, 1) * SPAN_BYTES)
         self.bindings = [self._memory.binding(self._flat[name]) for name in _ARGUMENTS]
 
     def view(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """View the first elements of an array in some shape."""
+        """View the first elements of an array in a shape."""
         return self._flat[name][: int(np.prod(shape))].reshape(shape)
 
 
@@ -138,14 +138,14 @@ def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None
     Raises
     ------
     OctavoError
-        If the GPU reports an error.
+        The GPU reports an error.
     """
     with gpu.autorelease_pool():
         _compute(gpu, lambda encoder: _encode(gpu, memory, work, layer, encoder, dispatches(layer)))
 
 
 def seconds_of(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, chosen: Sequence[Dispatch]) -> float:
-    """Measure some kernels of a step that was computed before.
+    """Measure kernels of a step that was computed before.
 
     Returns
     -------
@@ -157,13 +157,13 @@ def seconds_of(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, cho
 
 
 def median_seconds(gpu: Gpu, encode: Callable[[Any], None]) -> float:
-    """Return the median time in seconds of what `encode` encodes, after a first run. Needs an autorelease pool."""
+    """Return the median time, in seconds, of the commands of `encode`, after a first run. Needs an autorelease pool."""
     runs = [_compute(gpu, encode) for _ in range(_TIMED_RUNS + 1)][1:]
     return float(np.median([commands.GPUEndTime() - commands.GPUStartTime() for commands in runs]))
 
 
 def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
-    """Have the GPU run what `encode` encodes. Returns the command buffer when it is done."""
+    """Run the commands of `encode` on the GPU, and return the finished command buffer."""
     commands = gpu.queue.commandBuffer()
     encoder = commands.computeCommandEncoder() if commands is not None else None
     if encoder is None:
@@ -171,7 +171,7 @@ def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
     try:
         encode(encoder)
     finally:
-        encoder.endEncoding()  # Metal aborts if an encoder is freed without this
+        encoder.endEncoding()  # Metal aborts if an encoder is freed before this
     commands.commit()
     commands.waitUntilCompleted()
     if commands.status() == gpu.Metal.MTLCommandBufferStatusError:

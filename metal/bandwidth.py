@@ -1,4 +1,4 @@
-"""Measure how fast the GPU reads memory: the lower bound of every decode kernel's time."""
+"""Measure how fast the GPU reads memory, which bounds the time of every decode kernel."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def read_bandwidth(gpu: Gpu, n_bytes: int) -> float:
     Raises
     ------
     OctavoError
-        If the GPU reports an error, or gives no memory.
+        The GPU reports an error, or has no memory left.
     """
     memory = SharedMemory(gpu)
     data, out = memory.allocate(n_bytes), memory.new((_GROUPS * _THREADS,), np.uint32)
-    data[:] = 0  # the system maps pages that were not written one page of zeros
+    data[:] = 0  # otherwise the system maps one page of zeros everywhere
     count = np.uint32(n_bytes // 16).tobytes()
 
     def encode(encoder: Any) -> None:

@@ -1,4 +1,4 @@
-"""Open the GPU of a Mac, through pyobjc, which is imported only when a GPU is opened."""
+"""Open the GPU of a Mac through pyobjc, which is imported only then."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..errors import OctavoError
 
 
 class Frameworks(NamedTuple):
-    """What octavo uses of pyobjc.
+    """The parts of pyobjc that octavo uses.
 
     Parameters
     ----------
     Metal : module
-        The module of pyobjc-framework-Metal, or one with the same names.
+        The module of pyobjc-framework-Metal, or a substitute with the same names.
     autorelease_pool : callable
-        Returns a context. At its end, objects that Metal made in it are freed.
+        Returns a context that frees, at its end, the objects that Metal made in it.
     """
 
     Metal: Any
@@ -27,7 +27,7 @@ class Frameworks(NamedTuple):
 
 
 def frameworks() -> Frameworks:
-    """Import Metal. Raises ImportError if pyobjc-framework-Metal is not installed. Tests replace this function."""
+    """Import Metal. Raise ImportError without pyobjc-framework-Metal. Tests replace this function."""
     import Metal
     import objc
 
@@ -40,7 +40,7 @@ class Gpu:
     Raises
     ------
     OctavoError
-        If there is no GPU, or if it lacks simd groups or GPU addresses (Apple silicon, macOS 13).
+        There is no GPU, or it lacks simd groups or GPU addresses (Apple silicon, macOS 13).
     """
 
     def __init__(self, frameworks: Frameworks) -> None:
@@ -62,13 +62,13 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """Return Metal's name of it, such as "Apple M2"."""
+        """Return Metal's name of the GPU, such as "Apple M2"."""
         return str(self.device.name())
 
 
 @cache
 def open_gpu() -> Gpu:
-    """Open the GPU of this machine. Raises OctavoError with advice if there is none."""
+    """Open the GPU of this machine. Raise OctavoError with advice if there is none."""
     try:
         found = frameworks()
     except ImportError as problem:

@@ -1,4 +1,4 @@
-"""The records that shaders read: HEAD records and the methods' own, with the GPU's addresses."""
+"""Copy HEAD records and the methods' states for the shaders, with the GPU's addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..cpu_kernels.attend.head import HEAD
 from .shared_memory import SharedMemory
 
-#: What a step computes: `Step` in metal/common.metal.
+#: Settings of a step: `Step` in metal/common.metal.
 GPU_STEP = np.dtype(
     [
         ("n_kv_head", "u4"),
@@ -25,13 +25,13 @@ GPU_STEP = np.dtype(
 #: Bytes of a `Span` and of a `Selected` there.
 SPAN_BYTES, SELECTED_BYTES = 40, 8
 
-#: HEAD's fields that are addresses of data, and the field that is 0 if there is nothing at them.
+#: HEAD's fields with addresses of data, and the field that is 0 if there is no data.
 _ADDRESSES = {"document_keys": "n_document", "document_values": "n_document", "scratch": "scratch"}
 
 
 @dataclass(frozen=True)
 class State:
-    """The records of one method's heads, as the CPU has them.
+    """The states of one method's heads on the CPU.
 
     Parameters
     ----------
@@ -49,10 +49,10 @@ class State:
 
 
 class GpuHeads:
-    """Copies of a cache's records, and of the tables of chunks that they point at, with the GPU's addresses.
+    """Copies of a cache's records, and of the tables of chunks that they point to, with the GPU's addresses.
 
-    The fields of compiled hooks mean nothing there, but for two that hold numbers of methods: `select` has that of the
-    method that selects, and `append` that of the method that the chunks' extras belong to.
+    Two of the fields for compiled hooks hold numbers of methods instead: `select` has the method that selects, and
+    `append` the method that owns the chunks' extras. The others are unused.
     """
 
     def __init__(self, memory: SharedMemory, n_heads: int, table_size: int) -> None:
@@ -60,29 +60,29 @@ class GpuHeads:
         self.records = memory.new((n_heads,), HEAD)
         self._tables = memory.new((n_heads, table_size), np.int64)
         self._tables[:] = 0
-        self._translated = np.zeros((n_heads, table_size), np.int64)  # the CPU's tables when they were last looked at
+        self._translated = np.zeros((n_heads, table_size), np.int64)  # the CPU's tables at the last update
         self._generation = -1
         self._states: list[tuple[State, np.ndarray]] = []
 
     def serve(self, states: Sequence[State]) -> None:
-        """Make copies of these methods' records. If two methods serve a head, the later one counts."""
-        own = [state for state in states if state.records.itemsize and len(state.numbers)]
-        self._states = [(state, self._memory.new(state.records.shape, state.records.dtype)) for state in own]
+        """Copy the states of these methods. If two methods serve a head, the later one counts."""
+        with_records = [state for state in states if state.records.itemsize and len(state.numbers)]
+        self._states = [(state, self._memory.new(state.records.shape, state.records.dtype)) for state in with_records]
 
     def update(self, heads: np.ndarray, tables: np.ndarray, selecting: np.ndarray, appending: np.ndarray) -> None:
-        """Take over what the CPU has before a step.
+        """Copy the CPU's records before a step.
 
         Parameters
         ----------
         tables : int64 array, shape (n_heads, table_size)
             Addresses of chunks, 0 for none.
         selecting, appending : int64 arrays, shape (n_heads,)
-            Numbers of the methods that select for each head, and that its chunks' extras belong to.
+            Numbers of the methods that select for each head, and that own its chunks' extras.
 
         Raises
         ------
         OctavoError
-            If a record holds an address that the GPU does not see.
+            A record holds an address that the GPU cannot see.
         """
         records, memory = self.records, self._memory
         records[...] = heads
@@ -105,7 +105,7 @@ class GpuHeads:
             records["state"][state.numbers] = memory.on_gpu(places)
 
     def take_back(self, heads: np.ndarray) -> None:
-        """Take back what the GPU wrote in a step: bytes_read, and the numbers in the methods' records."""
+        """Copy back what the GPU wrote in a step: bytes_read, and the numbers in the methods' states."""
         heads["bytes_read"] = self.records["bytes_read"]
         for state, copy in self._states:
             for name in state.records.dtype.names or ():

@@ -1,4 +1,4 @@
-"""Compile the shaders for a shape when it is first used: the text of all `*.metal` files after the shape's macros."""
+"""Compile the shaders for a shape on first use: the shape's macros, then the text of all `*.metal` files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..errors import OctavoError
 from .gpu import Gpu, reason
 from .shader_parts import calls, method_names, part_text
 
-#: Files that come before the parts of methods, and files with kernels, which come after them. Apple's runtime compiler
-#: has no include path, so the text of a library is put together here.
+#: Files before the parts of methods, and files with kernels after them. Apple's runtime compiler has no include path,
+#: so this module joins the text.
 HELPERS, KERNELS = ("common", "selection"), ("append", "select", "decode", "prefill")
 
-#: Threads of a threadgroup of each kernel. `select_spans` takes fewer if the GPU has no room for them.
+#: Threads in a threadgroup of each kernel. `select_spans` uses fewer if the GPU cannot hold as many.
 THREADS = {
     "append_rows": 128,
     "score_items": 128,
@@ -29,7 +29,7 @@ THREADS = {
 
 _FLEXIBLE, _SIMD_WIDTH = "select_spans", 32
 
-#: Largest head_dim that common.metal can be compiled for.
+#: Largest head_dim that common.metal supports.
 LONGEST_HEAD = 256
 
 
@@ -40,7 +40,7 @@ class Pipeline:
     Parameters
     ----------
     threads : int
-        Threads of a threadgroup.
+        Threads in a threadgroup.
     """
 
     state: Any
@@ -48,34 +48,29 @@ class Pipeline:
 
 
 def macros(shape: Shape) -> dict[str, int]:
-    """Return the macros that common.metal needs for a shape."""
+    """Return the macros of common.metal for a shape."""
     return {"HEAD_DIM": shape.head_dim, "GROUP": shape.group, "QUANTISED": int(shape.kv_type == Q8_0)}
 
 
 def text_of(name: str) -> str:
-    """Return the text of a file of this folder."""
+    """Return the text of a file in this folder."""
     return (Path(__file__).parent / f"{name}.metal").read_text("utf-8")
 
 
 def source(shape: Shape) -> str:
-    """Return the text of a shape's library."""
+    """Return the source text for a shape."""
     defines = "".join(f"#define {name} {value}\n" for name, value in macros(shape).items())
     parts = [*map(text_of, HELPERS), *map(part_text, method_names()), calls(), *map(text_of, KERNELS)]
     return defines + "\n".join(parts)
 
 
 def library(gpu: Gpu, shape: Shape) -> dict[str, Pipeline]:
-    """Return the kernels of a shape by their names, compiled once in a process.
-
-    Returns
-    -------
-    dict of Pipeline
-        The kernels of THREADS.
+    """Return the kernels of THREADS for a shape, by name; compile them once in a process.
 
     Raises
     ------
     OctavoError
-        If the compiler fails, with its message; or if a kernel needs more threads than the GPU gives it.
+        The compiler fails, with its message; or a kernel needs more threads than the GPU has.
     """
     if shape not in gpu.libraries:
         with gpu.autorelease_pool():
@@ -91,7 +86,7 @@ def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[st
     Raises
     ------
     OctavoError
-        If the compiler fails, with its message.
+        The compiler fails, with its message.
     """
     Metal = gpu.Metal
     options = Metal.MTLCompileOptions.alloc().init()
@@ -116,7 +111,7 @@ def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[st
 
 
 def _pipeline(gpu: Gpu, name: str, state: Any) -> Pipeline:
-    """Choose the number of threads of a kernel, and check that the GPU has them."""
+    """Choose a kernel's number of threads, and check that the GPU has them."""
     threads, most = THREADS[name], int(state.maxTotalThreadsPerThreadgroup())
     if name == _FLEXIBLE:
         threads = min(threads, most // _SIMD_WIDTH * _SIMD_WIDTH)

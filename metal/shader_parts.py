@@ -1,7 +1,7 @@
-"""Shader parts: one file in `methods/` for each method that Metal has, named as in `runtime/methods/`.
+"""Find shader parts: one file in `methods/` for each method on Metal, named as in `runtime/methods/`.
 
 A part NAME.metal defines functions whose names begin with the method's: NAME_select, and any of the other FUNCTIONS.
-common.metal says what each of them gets and does.
+common.metal describes the arguments and effect of each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-#: What a part may define: NAME_append, NAME_score and so on.
+#: The functions that a part may define: NAME_append, NAME_score and so on.
 FUNCTIONS = ("append", "score", "narrow", "score_narrowed", "select", "finish")
 
 _FOLDER = Path(__file__).parent / "methods"
@@ -18,12 +18,12 @@ _FOLDER = Path(__file__).parent / "methods"
 
 @cache
 def method_names() -> tuple[str, ...]:
-    """Return the names of the methods that Metal has. The shaders number them in this order."""
+    """Return the names of the methods on Metal, in the order of their numbers in the shaders."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.metal")))
 
 
 def has_method(name: str) -> bool:
-    """Return whether the Metal kernels have a method."""
+    """Return whether Metal has a method."""
     return name in method_names()
 
 
@@ -42,7 +42,7 @@ def defines(name: str, function: str) -> bool:
 def calls() -> str:
     """Return macros that call each function of the parts: CALL_SCORE(number, ...) calls the method's NAME_score.
 
-    A macro does nothing for a method that does not define the function.
+    A macro does nothing for a method that lacks the function.
     """
     return "\n".join(map(_call, FUNCTIONS)) + "\n"
 

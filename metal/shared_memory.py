@@ -1,8 +1,8 @@
-"""Memory that CPU and GPU share: the GPU reads and writes NumPy arrays without a copy.
+"""Allocate memory that CPU and GPU share: the GPU reads and writes NumPy arrays without a copy.
 
-`newBufferWithBytesNoCopy` wraps arenas of anonymous pages, and arrays are parts of arenas: a cache has many chunks, and
-Metal few buffers. Mapped files are wrapped as they are. The GPU has addresses of its own for the same bytes, so records
-that hold addresses are translated (`SharedMemory.on_gpu`).
+`newBufferWithBytesNoCopy` wraps arenas of anonymous pages, and arrays are parts of arenas, because a cache has many
+chunks and Metal allows few buffers. Mapped files are wrapped directly. The GPU has its own addresses for the same
+bytes, so records with addresses are translated (`SharedMemory.on_gpu`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .gpu import Gpu, reason
 #: Smallest size of an arena, and alignment of the arrays in it, in bytes.
 ARENA_BYTES, ALIGNMENT = 32 << 20, 256
 
-#: Alignment that arrays of f16 need, and of other types: shaders load 16 bytes of f16 at once, and 4 of others.
+#: Alignment of f16 arrays, and of others: shaders load 16 bytes of f16 at once, and 4 of other types.
 _HALVES_ALIGNMENT, _ALIGNMENT = 16, 4
 
 
@@ -32,13 +32,13 @@ class Region:
     Parameters
     ----------
     buffer : MTLBuffer
-        The buffer. It is the first field, so that it is freed before its memory.
+        The buffer, as the first field, so that it is freed before its memory.
     start, length : int
         The CPU's address of the first byte, and the number of bytes.
     gpu_start : int
         The GPU's address of the first byte.
     memory : mmap
-        What keeps the pages mapped.
+        Keeps the pages mapped.
     """
 
     buffer: Any
@@ -50,7 +50,7 @@ class Region:
 
 @dataclass
 class _Arena:
-    """A region whose parts are arrays. The place of a freed array is used again for arrays of the same size."""
+    """A region whose parts are arrays. The space of a freed array serves arrays of the same size again."""
 
     region: Region
     used: int = 0
@@ -58,7 +58,7 @@ class _Arena:
     free: dict[int, list[int]] = field(default_factory=dict)
 
     def take(self, size: int) -> int | None:
-        """Return the offset of `size` free bytes, or None if they do not fit."""
+        """Allocate `size` bytes and return their offset, or None if they do not fit."""
         if self.free.get(size):
             offset = self.free[size].pop()
         elif self.used + size <= self.region.length:
@@ -69,7 +69,7 @@ class _Arena:
         return offset
 
     def give_back(self, offset: int, size: int) -> None:
-        """Free bytes that `take` returned."""
+        """Free bytes of `take`."""
         self.n_live -= 1
         self.free.setdefault(size, []).append(offset)
         if self.n_live == 0:  # the next arrays may have other sizes
@@ -82,9 +82,9 @@ class SharedMemory:
     Attributes
     ----------
     generation : int
-        Goes up when the GPU's addresses change.
+        Increases when the GPU's addresses change.
     is_common : bool
-        Whether what another memory allocated is reached as well.
+        Whether this memory can reach what another memory allocated.
     """
 
     is_common = False
@@ -98,17 +98,12 @@ class SharedMemory:
         self._index()
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """Allocate uninitialised bytes.
-
-        Returns
-        -------
-        uint8 array, shape (n_bytes,)
-            At a multiple of ALIGNMENT. It is freed when no view of it is left.
+        """Allocate uninitialised uint8, (n_bytes,), at a multiple of ALIGNMENT. They are freed with their last view.
 
         Raises
         ------
         OctavoError
-            If Metal gives no more memory.
+            Metal has no memory left.
         """
         size = max(-(-n_bytes // ALIGNMENT), 1) * ALIGNMENT
         for arena in reversed(self._arenas):
@@ -123,7 +118,7 @@ class SharedMemory:
             self._index()
             offset = arena.take(size)
             assert offset is not None
-        # A view of this array refers to the array, not to the arena: so it is freed when its last view is gone.
+        # A view of this array refers to the array, not to the arena, so the array is freed with its last view.
         array = np.frombuffer(arena.region.memory, np.uint8, n_bytes, offset)
         weakref.finalize(array, arena.give_back, offset, size).atexit = False
         return array
@@ -136,17 +131,17 @@ class SharedMemory:
         return array
 
     def share(self, array: np.ndarray) -> np.ndarray:
-        """Have the GPU see an array.
+        """Make an array visible to the GPU.
 
         Returns
         -------
         array
-            The array itself if it lies in a mapped file, which stays wrapped until `release`; else a copy.
+            The array itself if it is in a mapped file, which stays wrapped until `release`; else a copy.
 
         Raises
         ------
         OctavoError
-            If the array is not aligned as shaders need it.
+            The array lacks the alignment that shaders need.
         """
         memory = _mapping_of(array)
         if memory is None:
@@ -166,12 +161,12 @@ class SharedMemory:
         return array
 
     def release(self) -> None:
-        """Forget the files that arrays were shared from."""
+        """Release the files of shared arrays."""
         self._files.clear()
         self._index()
 
     def tidy(self) -> None:
-        """Free arenas that hold no array."""
+        """Free arenas without arrays."""
         if any(arena.n_live == 0 for arena in self._arenas):
             self._arenas = [arena for arena in self._arenas if arena.n_live]
             self._index()
@@ -182,31 +177,21 @@ class SharedMemory:
         return [region.buffer for region in self._regions]
 
     def on_gpu(self, addresses: np.ndarray) -> np.ndarray:
-        """Translate addresses.
-
-        Parameters
-        ----------
-        addresses : int64 array
-            The CPU's addresses; 0 for none.
-
-        Returns
-        -------
-        int64 array, of the same shape
-            The GPU's addresses; 0 for none.
+        """Translate the CPU's addresses, 0 for none, to the GPU's.
 
         Raises
         ------
         OctavoError
-            If the GPU does not see an address.
+            The GPU cannot see an address.
         """
         place = np.searchsorted(self._starts, addresses, side="right") - 1
-        known = (addresses >= self._starts[place]) & (addresses < self._stops[place])
-        if not np.all(known | (addresses == 0)):
+        is_known = (addresses >= self._starts[place]) & (addresses < self._stops[place])
+        if not np.all(is_known | (addresses == 0)):
             raise OctavoError("octavo was about to give the GPU an address that it does not see: please report this.")
-        return np.where(known, addresses - self._starts[place] + self._gpu_starts[place], 0)
+        return np.where(is_known, addresses - self._starts[place] + self._gpu_starts[place], 0)
 
     def binding(self, array: np.ndarray) -> tuple[Any, int]:
-        """Return the Metal buffer that an array lies in, and its offset there in bytes."""
+        """Return the Metal buffer that holds an array, and the array's offset in bytes."""
         place = int(np.searchsorted(self._starts, array.ctypes.data, side="right")) - 1
         region = self._regions[place]
         offset = array.ctypes.data - region.start
@@ -215,7 +200,7 @@ class SharedMemory:
         return region.buffer, offset
 
     def _index(self) -> None:
-        """Sort the regions by their addresses, for `on_gpu` and `binding`."""
+        """Sort the regions by address, for `on_gpu` and `binding`."""
         self.generation += 1
         regions = [arena.region for arena in self._arenas] + list(self._files.values())
         self._regions = sorted(regions, key=lambda region: region.start)
@@ -258,7 +243,7 @@ def _address(memory: Any) -> int:
 
 
 def _mapping_of(array: np.ndarray) -> mmap.mmap | None:
-    """Return the mapped file that an array lies in, or None."""
+    """Return the mapped file that holds an array, or None."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,6 +1,6 @@
-"""Read off a model's graph which attention it computes.
+"""Determine from a model's graph which attention it computes.
 
-llama.cpp builds the graph of a tiny batch, shows each node to a callback, which aborts the computation.
+llama.cpp builds the graph of a tiny batch and passes each node to a callback, which aborts the computation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from .rope_nodes import rope_of
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
-#: Longest window that a batch is made for, which takes memory for a moment; and the window in place of a longer one.
+#: Longest window for which a batch is built, which takes memory for a moment; and the window that replaces a longer
+#: one.
 _LONGEST_PROBE, _NARROW = 512, 8
 
-#: The end of each refusal: what the reader can do.
+#: The end of each refusal: advice for the user.
 _WAY_OUT = "In Python, Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention."
 
 
@@ -38,7 +39,7 @@ class AttentionNode:
     Parameters
     ----------
     window : int
-        Newest rows that a token sees, its own included. 0 for all.
+        Newest rows that a token sees, including its own; 0 for all.
     scale : float
         Factor of the scores.
     softcap : float
@@ -46,9 +47,9 @@ class AttentionNode:
     kv_layer : int
         Number of the cache that it reads, from 0. Layers may share a cache.
     appends : bool
-        Whether it is the first in the graph to read that cache, so that it stores the batch's keys and values.
+        Whether it is the first in the graph to read that cache, and so stores the batch's keys and values.
     rope : Rope or None
-        How its queries and keys are turned; None if octavo does not know it.
+        The rotation of its queries and keys; None if octavo does not know it.
     """
 
     head_dim: int
@@ -77,7 +78,7 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
     Returns
     -------
     list of AttentionNode
-        The attentions, in the order in which the graph computes them.
+        The attentions, in the order of the graph.
 
     Raises
     ------
@@ -90,7 +91,7 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
     if window <= _LONGEST_PROBE:
         return _probe(model, params, name)
     with _with_window(model, name) as narrow:
-        if llama_cpp.llama_model_n_swa(narrow.model) != _NARROW:  # the architecture has its own way to set it
+        if llama_cpp.llama_model_n_swa(narrow.model) != _NARROW:  # the architecture sets its window in another way
             return _probe(model, params, name)
         nodes = _probe(narrow, params, name)
     return [replace(node, window=window if node.window else 0) for node in nodes]
@@ -98,7 +99,7 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
 
 @contextmanager
 def _with_window(model: internals.LlamaModel, name: str) -> Iterator[internals.LlamaModel]:
-    """Load a model once more, as if its windows were narrow: weights stay on disk, and a batch across one is short."""
+    """Load a model again with narrow windows, so that a short batch crosses them. Weights stay on disk."""
     overrides = (llama_cpp.llama_model_kv_override * 2)()
     overrides[0].tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT
     overrides[0].key = f"{name}.attention.sliding_window".encode()
@@ -115,7 +116,7 @@ def _load(path: str, params: Any) -> internals.LlamaModel:
 
 
 def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[AttentionNode]:
-    """Have llama.cpp build the graph of a batch that is longer than the model's windows, and read it."""
+    """Make llama.cpp build the graph of a batch that is longer than the model's windows, and read it."""
     operations = ggml.check_layout()
     nodes: list[AttentionNode] = []
     caches: dict[int, int] = {}
@@ -170,12 +171,12 @@ def refuse_memory(model: Any, name: str) -> None:
 
 @contextmanager
 def silent_llama_cpp() -> Iterator[list[str]]:
-    """Keep llama.cpp from printing errors that we cause on purpose or report ourselves.
+    """Keep llama.cpp from printing errors that octavo causes on purpose or reports itself.
 
     Yields
     ------
     list of str
-        The errors that it logged so far.
+        The errors logged so far.
     """
     errors: list[str] = []
 
@@ -192,7 +193,7 @@ def silent_llama_cpp() -> Iterator[list[str]]:
 
 
 def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, name: str) -> AttentionNode:
-    """Describe an attention node before it is computed. caches : the numbers of the caches met so far, by address"""
+    """Describe an attention node before it is computed. caches : the numbers of the caches so far, by address"""
     q, k, v = (node.src[i].contents for i in range(3))
     scale, max_bias, softcap = (ctypes.c_float * 3).from_buffer(node.op_params)
     head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
@@ -226,7 +227,7 @@ def _obstacle(q: Any, k: Any, v: Any, max_bias: float) -> str:
 
 
 def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:
-    """Return the window of a causal mask, 0 for none. mask : (n_tokens, n_cells) f16, -inf for cells not seen"""
+    """Return the window of a causal mask, 0 for none. mask : (n_tokens, n_cells) f16, -inf for hidden cells"""
     seen = ggml.strided(mask, np.float16, (n_tokens, n_tokens), (2 * mask.ne[0], 2)) > -1
     row, column = np.arange(n_tokens)[:, None], np.arange(n_tokens)[None]
     causal = column <= row

@@ -1,6 +1,6 @@
-"""Read and write ggml's tensors: the layout of `struct ggml_tensor`, and a check of it on a tiny known graph.
+"""Read and write ggml's tensors by the layout of `struct ggml_tensor`, which a tiny known graph verifies.
 
-The layout differs between versions of llama.cpp. Python reads a tensor through `Tensor`, and kernels through `TENSOR`.
+The layout differs between versions of llama.cpp. Python reads a tensor through `Tensor`, kernels through `TENSOR`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Tensor._fields_ = [
     ("name", ctypes.c_char * 64),
 ]
 
-#: Offsets, in bytes, of the parts of struct ggml_custom_op_params, which is at the start of a CUSTOM node's op_params.
+#: Byte offsets in struct ggml_custom_op_params, at the start of a CUSTOM node's op_params.
 CUSTOM_FUNCTION = Tensor.op_params.offset
 CUSTOM_N_TASKS = CUSTOM_FUNCTION + 8
 CUSTOM_USER_DATA = CUSTOM_FUNCTION + 16
@@ -46,7 +46,7 @@ CUSTOM_USER_DATA = CUSTOM_FUNCTION + 16
 #: n_tasks of a CUSTOM node that runs on all threads: GGML_N_TASKS_MAX.
 ALL_THREADS = -1
 
-#: The fields that kernels use of a tensor; pointers are addresses.
+#: The fields of a tensor that kernels use; pointers are addresses.
 TENSOR = np.dtype(
     {
         "names": ["ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data"],
@@ -76,7 +76,7 @@ TENSOR = np.dtype(
 
 
 class Operations(NamedTuple):
-    """The numbers that this build of ggml gives the operations that octavo deals with."""
+    """The numbers of operations in this build of ggml."""
 
     flash_attention: int
     custom: int
@@ -108,7 +108,7 @@ def check_layout() -> Operations:
     Raises
     ------
     OctavoError
-        A field is not where octavo expects it: llama-cpp-python has another version.
+        A field has another place than octavo expects: llama-cpp-python has another version.
     """
     tensor, pointer = ctypes.POINTER(Tensor), ctypes.c_void_p
     init = _function("ggml_init", pointer, _InitParams)
@@ -157,7 +157,7 @@ def check_layout() -> Operations:
 
 
 def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
-    """Read the first bytes of a tensor in the memory of any device.
+    """Read the first bytes of a tensor from the memory of any device.
 
     Returns
     -------
@@ -172,17 +172,17 @@ def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
 
 
 def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Read elements of a tensor, from its first on.
+    """Read elements of a tensor, from its first one on.
 
     Parameters
     ----------
     strides : tuple of int
-        Bytes from one element to the next along each axis.
+        Bytes between neighbouring elements along each axis.
 
     Returns
     -------
     array
-        A view or a copy, as from `bytes_of`.
+        A view or a copy, as in `bytes_of`.
     """
     last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     return np.ndarray(shape, dtype, bytes_of(tensor, last + np.dtype(dtype).itemsize), 0, strides)
@@ -203,7 +203,7 @@ def _is_host(tensor: Tensor) -> bool:
 
 
 class _Accessors(NamedTuple):
-    """Functions of ggml that read and write a tensor of any device, and tell whether the CPU can, too."""
+    """ggml's functions to read and write a tensor on any device, and to ask whether the CPU can access it."""
 
     get: Any
     set: Any
@@ -219,18 +219,7 @@ def _accessors() -> _Accessors:
 
 
 def row_size(tensor_type: int, n_elements: int) -> int:
-    """Return the bytes of a row of elements.
-
-    Parameters
-    ----------
-    tensor_type : int
-        ggml's number of the type, which may store elements in blocks.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return the bytes of a row of elements, of ggml's type number; some types store elements in blocks."""
     size: int = _function("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)(tensor_type, n_elements)
     return size
 

@@ -1,15 +1,15 @@
-"""Hook into llama.cpp's graph: llama.cpp computes everything but attention, and calls our kernels for that.
+"""Hook into llama.cpp's graph: llama.cpp computes everything but attention, and calls octavo's kernels for that.
 
 With flash attention on, every attention of every architecture is one GGML_OP_FLASH_ATTN_EXT node. llama.cpp calls its
-public callback `cb_eval` twice a node: before it computes the node, to ask whether the callback needs the result, and
-after it computed a node that the callback needs.
+public callback `cb_eval` twice for each node: before computing it, to ask whether the callback needs the result; and
+after computing a node that the callback needs.
 
 On the CPU, the callback is a native function. Asked about an attention node, it turns the node into a GGML_OP_CUSTOM
-node that calls `run_token` or `run_batch`, and answers that it needs nothing. The graph still runs in one piece, on
-ggml's own threads, and these run our kernels: there is no second thread pool, and no Python inside a step.
+node that calls `run_token` or `run_batch`, and answers that it needs nothing. So the graph still runs in one piece, on
+ggml's own threads, which run octavo's kernels: without a second thread pool, and without Python inside a step.
 
 On another device (`STEP.attend`), the callback answers that it needs the node. llama.cpp computes the graph up to and
-including the node, attention over the batch alone, and calls back. Then the device computes the node anew and
+including the node, with attention over the batch alone, and calls back. Then the device computes the node again and
 overwrites the result.
 
 An attention node has these inputs, all views:
@@ -39,7 +39,7 @@ from ...cpu_kernels.rows.append import append_rows
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
 
-#: What the callback knows of a step, one computation of the graph. `replace_attention` gets its address.
+#: The callback's record of a step, which is one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
     [
         ("next_layer", "i8"),  # number of the attention node that llama.cpp asks about next
@@ -54,19 +54,19 @@ STEP = np.dtype(
     align=True,
 )
 
-#: What a replaced attention node computes: its `run_token` or `run_batch` gets the address of such a record.
+#: The record of a replaced attention node, whose `run_token` or `run_batch` gets the record's address.
 LAYER = np.dtype(
     [
         ("work", "i8"),  # address of the WORK record that all layers share (see layer.py)
         ("run_token", "i8"),  # address of the native `run_token` for its shape
         ("run_batch", "i8"),  # and of `run_batch`
-        ("choose", "i8"),  # of the native `choose_in_layer` (layer.py), or 0
+        ("choose", "i8"),  # address of the native `choose_in_layer` (layer.py), or 0
         ("heads", "i8"),  # address of n_kv_head HEAD records
         (
             "together",
             "i8",
         ),  # address of the native `attend_together` in a step of a token each of several sequences; or 0
-        ("sequences", "i8"),  # in such a step, address of the addresses of their HEAD records, int64 for each
+        ("sequences", "i8"),  # in such a step, address of the addresses of their HEAD records, int64 each
         ("n_kv_head", "i8"),
         ("appends", "i8"),  # 0 if it reads the keys and values that another layer stores
         ("captured_queries", "i8"),  # address that receives a copy of the scaled queries, or 0
@@ -103,16 +103,16 @@ def new_step(n_layers: int) -> np.ndarray:
 
 @native_callback(types.boolean(types.voidptr, types.boolean, types.voidptr))
 def replace_attention(node_pointer, ask, step_pointer):
-    """Replace attention nodes by ours: llama.cpp's callback `cb_eval`.
+    """Replace attention nodes by octavo's: llama.cpp's callback `cb_eval`.
 
-    A graph that llama.cpp reuses for the next batch still has our nodes, which no longer are attention nodes.
+    A graph that llama.cpp reuses for the next batch still has octavo's nodes, which are no longer attention nodes.
 
     Parameters
     ----------
     node_pointer : void pointer
         The node, a ggml_tensor.
     ask : bool
-        True before the node is computed: does the callback need its result? False afterwards: shall the graph go on?
+        True before the node is computed: does the callback need its result? False afterwards: shall the graph continue?
     step_pointer : void pointer
         The STEP record.
 
@@ -136,7 +136,7 @@ def replace_attention(node_pointer, ask, step_pointer):
             node.custom_n_tasks = ALL_THREADS
             node.custom_user_data = layer_address
         step.next_layer += 1
-        if step.attend != 0:  # an observer is not asked about nodes that the device computes
+        if step.attend != 0:  # the observer does not see nodes that the device computes
             return True
     if step.observer != 0:
         return call_native(step.observer, node_address, int64(ask), 0, 0) != 0
@@ -145,13 +145,7 @@ def replace_attention(node_pointer, ask, step_pointer):
 
 @cache
 def compiled_token(shape: Shape) -> Any:
-    """Compile `run_token` for one shape.
-
-    Returns
-    -------
-    Numba cfunc
-        A function of the type ggml_custom_op_t; its `address` goes into LAYER records.
-    """
+    """Compile `run_token` for one shape: a ggml_custom_op_t, whose `address` goes into LAYER records."""
 
     @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
     def token(node, ith, n_threads, layer):
@@ -162,7 +156,7 @@ def compiled_token(shape: Shape) -> Any:
 
 @cache
 def compiled_batch(shape: Shape) -> Any:
-    """Compile `run_batch` for one shape, as `compiled_token` does."""
+    """Compile `run_batch` for one shape, as in `compiled_token`."""
 
     @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
     def batch(node, ith, n_threads, layer):
@@ -173,7 +167,7 @@ def compiled_batch(shape: Shape) -> Any:
 
 @kernel
 def run_token(shape, node_address, ith, n_threads, layer_address):
-    """Compute one layer's attention for one token: on one of several threads, which all call this together.
+    """Compute one layer's attention for one token: all threads call this together.
 
     Parameters
     ----------
@@ -195,7 +189,7 @@ def run_token(shape, node_address, ith, n_threads, layer_address):
 
 @kernel
 def run_batch(shape, node_address, ith, n_threads, layer_address):
-    """Compute one layer's attention for a batch; the parameters are those of `run_token`."""
+    """Compute one layer's attention for a batch; see `run_token`."""
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
     if layer.together != 0:
         call_native(layer.together, node_address, layer_address, ith, n_threads)
@@ -210,15 +204,15 @@ def run_batch(shape, node_address, ith, n_threads, layer_address):
 
 @kernel
 def attend_together(shape, node_address, layer_address, ith, n_threads):
-    """Compute one layer's attention for a token each of several sequences, one after another, on all threads.
+    """Compute one layer's attention for one token of each of several sequences, one after another, on all threads.
 
-    It is called by address, because most contexts have one sequence; the parameters are those of `run_token`.
+    It is called by address, because most contexts have one sequence. See `run_token` for the parameters.
     """
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
     sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
     for token in range(record_at(node.src[0], TENSOR).ne[1]):
         heads = read_int64(layer.sequences + token * 8)
-        if token > 0:  # they work in the same memory
+        if token > 0:  # sequences share the working memory
             barrier(layer.work, n_threads)
         n_own = threads_for(heads, layer.n_kv_head, n_threads)
         if ith < n_own:
@@ -236,7 +230,7 @@ def attend_by_shape(shape: Shape) -> Any:
 
 @kernel
 def _load_head(shape, node, first, n_tokens, i, heads, layer):
-    """Store the new rows of KV head i, and load its group's queries: those of n_tokens tokens from the first on."""
+    """Store the new rows of KV head i, and load its group's queries of n_tokens tokens, from the first on."""
     if layer.appends:
         keys, values = record_at(node.src[1], TENSOR), record_at(node.src[2], TENSOR)
         key, value = keys.data + i * keys.nb[2], values.data + i * values.nb[2]
@@ -252,7 +246,7 @@ def _load_head(shape, node, first, n_tokens, i, heads, layer):
 
 @kernel
 def _load_queries(shape, queries, i, first_token, n_tokens, scale, target_address):
-    """Scale the queries of KV head i's group, and lay those of a token together: (n_tokens, group, head_dim)."""
+    """Scale the queries of KV head i's group, and place those of a token together: (n_tokens, group, head_dim)."""
     token_step, head_step = queries.nb[1], queries.nb[2]
     first = queries.data + first_token * token_step + i * shape.group * head_step
     target = array_at(target_address, (n_tokens, shape.group, shape.head_dim), np.float32)

@@ -1,4 +1,4 @@
-"""Read off a model's graph by how much RoPE turns the queries of an attention for each position."""
+"""Determine from a model's graph how far RoPE rotates an attention's queries for each position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ..document.rotation_angles import Rope
 from . import ggml
 
-#: Operations through which a rotation passes unchanged.
+#: Operations that do not affect a rotation.
 _TRANSPARENT = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "CONT", "CPY", "DUP", "SCALE")
 
 #: llama.cpp's numbers of the two ways to pair elements.
@@ -17,13 +17,7 @@ _NORM, _NEOX = 0, 2
 
 
 def rope_of(queries: Any) -> Rope | None:
-    """Return how an attention's queries are turned; None if octavo does not know it.
-
-    Parameters
-    ----------
-    queries : Tensor
-        The attention node's queries.
-    """
+    """Return the rotation of an attention node's queries; None if octavo does not know it."""
     node = queries
     while (operation := _name(node)) in _TRANSPARENT:
         node = node.src[0].contents
@@ -50,7 +44,7 @@ def _read(node: Any) -> Rope | None:
     if node.src[2]:
         frequencies /= ggml.strided(node.src[2].contents, np.float32, (n_dims // 2,), (4,))
     stretched = scale * frequencies
-    if extrapolated:  # YaRN: pairs that turn fast keep their frequency, slow ones are stretched
+    if extrapolated:  # YaRN: fast pairs keep their frequency, slow ones are stretched
         low, high = (_pair_with(turns, n_dims, original, base) for turns in (fast, slow))
         low, high = max(np.floor(low), 0.0), min(np.ceil(high), n_dims - 1.0)
         kept = extrapolated * (1 - np.clip((pairs - low) / max(high - low, 0.001), 0.0, 1.0))
@@ -59,5 +53,5 @@ def _read(node: Any) -> Rope | None:
 
 
 def _pair_with(turns: float, n_dims: int, original: int, base: float) -> float:
-    """Return which pair turns so often in the original context."""
+    """Return the pair that turns this often in the original context."""
     return float(n_dims * np.log(original / (turns * 2 * np.pi)) / (2 * np.log(base)))
