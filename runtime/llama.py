@@ -98,9 +98,8 @@ class Llama(DropIn):
         **arguments: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()  # what llama-cpp-python closes, even where we refuse
-        if isinstance(attention, str):
-            shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
-            attention = Attention.parse(attention, plan=plan, **shares)
+        shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
+        attention = Attention.of(attention, plan=plan, **shares)
         self._arguments = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
         self._arguments |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel}
         self._arguments |= {"verbose": verbose, **arguments}

@@ -143,9 +143,19 @@ class Attention:
         return attention.with_plan(plan) if isinstance(plan, Plan) else replace(attention, plan_file=plan)
 
     @classmethod
-    def of(cls, attention: str | Attention) -> Attention:
-        """Return an attention as it is, or the one that words of `--attention` describe."""
-        return cls.parse(attention) if isinstance(attention, str) else attention
+    def of(cls, attention: str | Attention, **settings: Any) -> Attention:
+        """Return an attention as it is, or the one that words and settings describe, as `parse` takes them.
+
+        Raises
+        ------
+        OctavoError
+            If `parse` raises it, or if settings are given beside an Attention.
+        """
+        if isinstance(attention, str):
+            return cls.parse(attention, **settings)
+        if any(value is not None for value in settings.values()):
+            raise OctavoError(f"An Attention has its own {', '.join(settings)}: give words of --attention beside them.")
+        return attention
 
     def as_json(self) -> dict[str, Any]:
         """Return the arguments of `parse` that make the same attention, in JSON's types. A plan itself is left out."""

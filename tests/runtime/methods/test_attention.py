@@ -1,16 +1,18 @@
-"""What `--attention` may say, and which heads attend how then."""
+"""What `--attention` may say, how a model changes its attention, and which heads attend how."""
 
 import json
+import pickle
 from dataclasses import replace
 
 import pytest
 
+import octavo
 from octavo.cli.options import ATTENTIONS
 from octavo.errors import OctavoError
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.methods import words
 from octavo.runtime.methods.assignment import assign
-from octavo.runtime.methods.attention import Attention
+from octavo.runtime.methods.attention import DENSE_ATTENTION, Attention
 from octavo.runtime.methods.dense import Dense
 from octavo.runtime.methods.duo import Duo
 from octavo.runtime.methods.layer_budgets import LayerBudgets
@@ -71,6 +73,39 @@ def test_what_does_not_compose_is_refused_with_the_reason(attention, reason):
     with pytest.raises(OctavoError) as refusal:
         Attention.parse(attention, plan=PLAN)
     assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize("words", ["dense", "quest:paper", "sparq+duo:retrieval=0.25", "plan", "auto:most=0.5"])
+def test_an_attention_gives_its_words_back(words):
+    attention = Attention.parse(words, budget=None if words.startswith("auto") else 0.5)
+    assert str(attention) == words
+    assert Attention.parse(**attention.as_json()) == attention == pickle.loads(pickle.dumps(attention))
+    assert hash(replace(attention, plan=PLAN)) == hash(attention), "plans and parameters are mappings"
+
+
+def test_words_that_say_the_default_are_the_default():
+    assert Attention.parse("dense") == DENSE_ATTENTION
+    assert Attention.parse("quest") != Attention.parse("quest", budget=0.5)
+
+
+def test_settings_go_with_words(tiny_model):
+    assert Attention.of("quest", budget=0.5) == Attention.parse("quest", budget=0.5)
+    assert Attention.of(DENSE_ATTENTION, budget=None) is DENSE_ATTENTION
+    with pytest.raises(OctavoError, match="An Attention has its own"):
+        octavo.Llama(tiny_model, attention=DENSE_ATTENTION, quality=0.9)
+
+
+def test_a_model_attends_otherwise_for_a_while(tiny_model):
+    llama = octavo.Llama(tiny_model, attention="auto", quality=0.9, n_ctx=256, n_threads=1)
+    before = llama.attention
+    assert str(before) == "auto:quality=0.9"
+    with llama.attending(DENSE_ATTENTION):
+        llama.eval([1, 2, 3])
+        assert llama.attention == llama.resolved_attention == DENSE_ATTENTION
+    assert (llama.attention, llama.n_tokens) == (before, 0)
+    with pytest.raises(ZeroDivisionError), llama.attending(DENSE_ATTENTION):
+        llama.eval([1 // 0])
+    assert (llama.attention, llama.n_tokens) == (before, 0)
 
 
 def test_help_names_all_methods():
