@@ -108,7 +108,7 @@ def test_files_are_listed_and_described(served, file):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"\x7fELF" + bytes(5000), "is no text"), (b"%PDF-1.7 broken", "PDF"), (b"word " * 40_000, "tokens")],
+    [(b"\x7fELF" + bytes(5000), "is not text"), (b"%PDF-1.7 broken", "PDF"), (b"word " * 40_000, "tokens")],
 )
 def test_what_cannot_be_read_is_told_in_a_sentence(served, content, message):
     file = served.read("broken.bin", content)
