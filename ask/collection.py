@@ -10,12 +10,13 @@ import numpy as np
 
 from ..documents.document import Place
 from ..errors import OctavoError
+from ..library.indexed_document import IndexedDocument
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import WHOLE, Sampling
 from .conversation import Conversation, hash_tokens
-from .document_set import DocumentSet, IndexedDocument
+from .document_set import DocumentSet
 from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .passages import Passage, TokenText, passages
 from .ranking import Candidate, Ranking

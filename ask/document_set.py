@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ import numpy as np
 
 from ..errors import OctavoError
 from ..library.document_file import DocumentFile, HashedDocument, hash_document
+from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
 from ..progress import ProgressOfMany, Silent
 from ..runtime.document.index import Index
@@ -42,25 +42,6 @@ _RANKED = 32
 
 #: Indexes that are kept open.
 _KEPT_OPEN = 4
-
-
-@dataclass(frozen=True)
-class IndexedDocument:
-    """A document that has an index.
-
-    Parameters
-    ----------
-    name : str
-        What messages call it.
-    path : Path
-        The path by which users know it: that of its file, or the name of a part.
-    folder : Path
-        Its index.
-    """
-
-    name: str
-    path: Path
-    folder: Path
 
 
 class DocumentSet:

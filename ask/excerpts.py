@@ -16,10 +16,11 @@ from ..convert.clusters import whole_layer
 from ..convert.prefix_reuse import KnownRows, keep_all_rows
 from ..documents.document import Place
 from ..errors import OctavoError
+from ..library.indexed_document import IndexedDocument
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
-from .document_set import DocumentSet, IndexedDocument
+from .document_set import DocumentSet
 from .passages import Passage, TokenText, passages
 from .ranking import Excerpt
 

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..library.indexed_document import IndexedDocument
 from .question_queries import attention_shares
 from .word_scores import WordScores
-
-if TYPE_CHECKING:
-    from .document_set import IndexedDocument
 
 #: Tokens of a piece: excerpts begin and end between two.
 PIECE = 128

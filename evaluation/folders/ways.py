@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...ask.document_set import DocumentSet, IndexedDocument
+from ...ask.document_set import DocumentSet
 from ...ask.excerpts import EXCERPT_TOKENS, lay_out
 from ...ask.word_scores import PART
+from ...library.indexed_document import IndexedDocument
 from ...runtime.llama import Llama
 from ..prose import BORDER
 from .folder_task import Asked

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ...ask.document_set import DocumentSet, IndexedDocument
+from ...ask.document_set import DocumentSet
 from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out
+from ...library.indexed_document import IndexedDocument
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS

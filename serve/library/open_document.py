@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...ask.document_set import IndexedDocument
 from ...ask.excerpts import LaidOut
 from ...ask.passages import Passage, TokenText, passages
 from ...documents.document import Place
+from ...library.indexed_document import IndexedDocument
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
