@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
 from ..runtime.llama import Llama
+from ..runtime.sequences.sequence import TokenSequence
 from ..runtime.store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 
 _VERSION = 1
@@ -51,16 +52,15 @@ class Conversation:
     last: Turn | None
 
     @classmethod
-    def of(cls, llama: Llama, n_document: int, unread: list[int], last: Turn | None) -> Conversation:
-        """Copy the conversation that a model holds after n_document tokens."""
-        cache = llama.context.cache
-        tokens = llama.input_ids[n_document : llama.n_tokens].tolist()
+    def of(cls, sequence: TokenSequence, n_document: int, unread: list[int], last: Turn | None) -> Conversation:
+        """Copy the conversation that a sequence holds after n_document tokens."""
+        cache, tokens = sequence.cache, sequence.tokens[n_document:].tolist()
         start = cache.n_tail - len(tokens)
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
-        return cls(hash_tokens(llama.input_ids[:n_document]), tokens, rows, unread, last)
+        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last)
 
     def resume(self, llama: Llama, n_document: int) -> None:
-        """Go on with the conversation after n_document tokens, which the model holds and nothing after them.
+        """Resume the conversation after n_document tokens, where the model holds nothing else.
 
         Raises
         ------

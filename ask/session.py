@@ -300,7 +300,7 @@ class Session:
 
     def conversation(self) -> Conversation:
         """Return a copy of the questions and answers as they stand."""
-        return Conversation.of(self.llama, self.n_document, self._unread, self._last)
+        return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last)
 
     def resume(self, conversation: Conversation) -> None:
         """Resume a conversation in place of this one, which stays if that is refused.

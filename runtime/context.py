@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import llama_cpp
@@ -19,6 +20,7 @@ from .document.cache_layer import Rows
 from .document.index import Index
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, silent_llama_cpp
+from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
@@ -44,8 +46,8 @@ class Context(internals.LlamaContext):
         The attentions of the model's graph.
     n_ctx : int
         Most tokens that a token may see: those of the sequence, unless it rolls (see `longest`).
-    assignments : list of Assignment
-        Which methods serve which KV heads.
+    sequence : TokenSequence
+        The first sequence, which receives its cache.
     kv_type : str
         How keys and values are stored, F16, Q8_0 or Q4_0.
     device : Device
@@ -61,7 +63,7 @@ class Context(internals.LlamaContext):
         params: Any,
         nodes: list[AttentionNode],
         n_ctx: int,
-        assignments: list[Assignment],
+        sequence: TokenSequence,
         kv_type: str,
         device: Device,
         verbose: bool,
@@ -73,11 +75,11 @@ class Context(internals.LlamaContext):
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
+        assignments = assign(sequence.resolved_attention, layers)
         check_methods(assignments, layers)
-        assignments = device.fit_assignments(assignments)
         memory = device.new_memory()
-        cache = KVCache(layers, n_ctx, assignments, memory)
-        self.sequence = TokenSequence(cache)
+        sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), memory)
+        self.sequence = sequence
         self._interruption = Interruption()
         self._executor = device.new_executor(
             self.cache,
@@ -103,15 +105,15 @@ class Context(internals.LlamaContext):
         """Return the keys and values of the sequence that is computed now."""
         return self.sequence.cache
 
-    def new_sequence(self, assignments: list[Assignment]) -> TokenSequence:
-        """Return another sequence, empty, whose heads these methods serve. The context goes on with its own."""
-        check_methods(assignments, self.cache.layers)
-        assignments = self.device.fit_assignments(assignments)
-        cache = KVCache(self.cache.layers, self._n_ctx, assignments, self.device.new_memory())
-        return TokenSequence(cache)
+    def new_sequence(self) -> TokenSequence:
+        """Return another sequence, empty, which attends as the current one does."""
+        current, cache = self.sequence, self.cache
+        sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None)
+        sequence.cache = KVCache(cache.layers, self._n_ctx, cache.assignments, self.device.new_memory())
+        return sequence
 
     def switch(self, sequence: TokenSequence) -> None:
-        """Compute another sequence from the next step on, which `new_sequence` returned or `sequence` was."""
+        """Compute another sequence from the next step on: the first one, or one that `new_sequence` returned."""
         self.sequence = sequence
         self._executor.capture(None)
         self._executor.follow(sequence.cache)
@@ -216,16 +218,15 @@ class Context(internals.LlamaContext):
         OctavoError
             If a token does not fit its context or memory, or if llama.cpp cannot compute the step.
         """
-        own, caches = self.sequence, [each.cache for each in sequences]
+        current, caches = self.sequence, [sequence.cache for sequence in sequences]
         before = [cache.n_tokens for cache in caches]
-        recorders = [each.recorder for each in sequences]
-        recorder = next((each for each in recorders if each is not None), None)
+        recorder = next((sequence.recorder for sequence in sequences if sequence.recorder is not None), None)
         arrays = None if recorder is None else recorder.arrays(len(caches))
         try:
-            for each, cache in zip(sequences, caches, strict=True):
-                self.sequence = each
+            for sequence in sequences:
+                self.sequence = sequence
                 self.check_room(1)
-                cache.reserve(1)
+                self.cache.reserve(1)
             np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
             llama_cpp.llama_memory_clear(self.memory, False)
             self._executor.capture(arrays)
@@ -236,11 +237,11 @@ class Context(internals.LlamaContext):
                 cache.truncate(n_tokens)
             raise
         finally:
-            self.switch(own)
-        for i, (cache, own_recorder) in enumerate(zip(caches, recorders, strict=True)):
-            cache.finish_step()
-            if own_recorder is not None and arrays is not None:
-                own_recorder.take(arrays, i)
+            self.switch(current)
+        for i, sequence in enumerate(sequences):
+            sequence.cache.finish_step()
+            if sequence.recorder is not None and arrays is not None:
+                sequence.recorder.take(arrays, i)
 
     def _compute(self, batch: internals.LlamaBatch) -> None:
         """Compute the batch that the executor was prepared for. Raise OctavoError if that fails."""

@@ -30,6 +30,7 @@ from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import kv_type_named, rope_arguments
 from .prompt import Prompt
+from .sequences.sequence import TokenSequence
 from .store.index_check import check_fits
 from .store.plan import Plan
 
@@ -114,7 +115,7 @@ class Llama(DropIn):
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         arguments |= rope_arguments(rope_scaling, rope_scale)
-        self.attention = attention
+        self.sequence = TokenSequence(attention, attention)
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # words alone know of no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
@@ -181,29 +182,26 @@ class Llama(DropIn):
         if params.n_ctx > self.n_batch:  # RoPE factors depend on it, and those of the nodes are for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
-        self.attention = self.attention.of_layers(layers)
         self._on_metal = device.name == METAL
-        self.resolved_attention = self.attention.resolve(None, self._on_metal)
-        assignments = assign(self.resolved_attention, layers)
+        attention = self.attention.of_layers(layers)
+        resolved = attention.resolve(None, self._on_metal)
+        self.sequence.attention, self.sequence.resolved_attention = attention, resolved
         self._ctx.close()
-        self._ctx: Any = self._stack.enter_context(
-            contextlib.closing(
-                Context(
-                    model=self._model,
-                    params=params,
-                    nodes=nodes,
-                    n_ctx=n_ctx,
-                    assignments=assignments,
-                    kv_type=kv_type,
-                    device=device,
-                    verbose=self.verbose,
-                )
-            )
+        context = Context(
+            model=self._model,
+            params=params,
+            nodes=nodes,
+            n_ctx=n_ctx,
+            sequence=self.sequence,
+            kv_type=kv_type,
+            device=device,
+            verbose=self.verbose,
         )
+        self._ctx: Any = self._stack.enter_context(contextlib.closing(context))
         if self._lora_adapter is not None:
             adapters = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(self._lora_adapter)
             llama_cpp.llama_set_adapters_lora(self._ctx.ctx, adapters, 1, (ctypes.c_float * 1)(self.lora_scale))
-        self._n_ctx = self.context.longest
+        self._n_ctx = context.longest
         self.input_ids = np.zeros(n_ctx, np.intc)
         if self._logits_all:
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
@@ -280,7 +278,7 @@ class Llama(DropIn):
             attention = self.attention.parsed(attention, budget=budget)
         attention = attention.of_layers(self.context.cache.layers)
         self._use(attention.resolve(self.context.cache.document, self._on_metal))
-        self.attention = attention
+        self.sequence.attention = attention
 
     @contextlib.contextmanager
     def attending(self, attention: Attention) -> Iterator[None]:
@@ -304,13 +302,19 @@ class Llama(DropIn):
     def _use(self, resolved: Attention) -> None:
         """Attend by a resolved attention from the next token on."""
         self.context.use(assign(resolved, self.context.cache.layers))
-        self.resolved_attention, self._n_ctx = resolved, self.context.longest
+        self.sequence.resolved_attention, self._n_ctx = resolved, self.context.longest
 
     def compile_ahead(self, attention: Attention, n_tokens: int) -> None:
         """Compile, in the background, what an attention needs over a document of n_tokens tokens."""
         context = self.context
         resolved = attention.resolve_for(n_tokens, self._on_metal, context.kv_type)
         context.device.compile_ahead(assign(resolved, context.cache.layers), context.shapes)
+
+    def switch(self, sequence: TokenSequence) -> None:
+        """Compute another sequence from the next step on (see sequences/pool.py)."""
+        self.sequence = sequence
+        self.context.switch(sequence)
+        self._n_ctx = self.context.longest
 
     @property
     def longest(self) -> int:

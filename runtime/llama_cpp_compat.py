@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import OctavoError
 from .context import Context
 from .methods.attention import Attention
+from .sequences.sequence import TokenSequence
 
 
 class PromptTooLong(OctavoError, ValueError):
@@ -24,12 +25,40 @@ class PromptTooLong(OctavoError, ValueError):
 class DropIn(llama_cpp.Llama):
     """`llama_cpp.Llama` whose context may be ours: drafts, caches of states, messages and pickles."""
 
-    #: Set by `Llama`: as it was called, and how it attends now.
-    attention: Attention
+    #: Set by `Llama` before the base class runs: its arguments, and the sequence that it computes now.
+    sequence: TokenSequence
     _arguments: dict[str, Any]
     _in_prompt = False
     draft_model: Any
     cache: Any
+
+    @property
+    def attention(self) -> Attention:
+        """Return how the sequence attends."""
+        return self.sequence.attention
+
+    @property
+    def resolved_attention(self) -> Attention:
+        """Return the sequence's attention, with the choice of "auto" in its place."""
+        return self.sequence.resolved_attention
+
+    @property
+    def input_ids(self) -> np.ndarray:
+        """Return the sequence's tokens, with room for more."""
+        return self.sequence.input_ids
+
+    @input_ids.setter
+    def input_ids(self, input_ids: np.ndarray) -> None:
+        self.sequence.input_ids = input_ids
+
+    @property
+    def n_tokens(self) -> int:
+        """Return how many tokens the sequence has."""
+        return self.sequence.n_tokens
+
+    @n_tokens.setter
+    def n_tokens(self, n_tokens: int) -> None:
+        self.sequence.n_tokens = n_tokens
 
     @property
     def _own_cache(self) -> Any:

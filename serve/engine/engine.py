@@ -62,7 +62,7 @@ class Engine:
     Parameters
     ----------
     llama : Llama
-        The model. Nobody else may evaluate on it.
+        The model. Only the engine evaluates on it.
     name : str
         What clients call it.
     sequences : Sequences
@@ -134,7 +134,7 @@ class Engine:
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Piece | End | BaseException]()
 
         def tell(event: Piece | End | BaseException) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         running = Running(request, tell)
@@ -253,7 +253,7 @@ class Engine:
         for number, running in enumerate(reading):
             if number > 0 and len(running.unread) > room:
                 break
-            self._running.remove(running)  # the next turn is another one's
+            self._running.remove(running)  # the next turn serves another one
             self._running.append(running)
             n_tokens = min(len(running.unread), room)
             self._read(running, n_tokens)
@@ -264,7 +264,7 @@ class Engine:
             self._run_task(*self._tasks.pop(0))
 
     def _run_task(self, task: Callable[[], None], future: Future[None]) -> None:
-        """Run a task, and tell who waits for it how it ended."""
+        """Run a task, and pass on its result or its failure."""
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -275,24 +275,24 @@ class Engine:
             future.set_result(None)
 
     def _give_up(self) -> None:
-        """Leave requests that nobody waits for, and those that take too long."""
+        """End requests whose client has gone, and those that take too long."""
         late = time.perf_counter() - self._timeout
         with self._changed:
-            for running in [each for each in self._waiting if each.cancelled or each.put < late]:
+            for running in [waiting for waiting in self._waiting if waiting.cancelled or waiting.put < late]:
                 self._waiting.remove(running)
                 self._refuse(running, None if running.cancelled else self._too_late())
-        for running in [each for each in self._running if each.cancelled or each.put < late]:
+        for running in [running for running in self._running if running.cancelled or running.put < late]:
             self._leave(running, None if running.cancelled else self._too_late())
 
     def _too_late(self) -> RequestError:
         return RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
 
     def _admit(self) -> None:
-        """Begin with requests that wait: of clients first that have fewest under way, and whose turn is longest ago."""
+        """Begin requests that wait: first of clients with the fewest running, then of those with the longest wait."""
         while self._waiting and len(self._running) < self._n_running:
             of_clients = Counter(running.request.client for running in self._running)
             with self._changed:
-                running = min(self._waiting, key=lambda each: self._precedence(each.request.client, of_clients))
+                running = min(self._waiting, key=lambda waiting: self._precedence(waiting.request.client, of_clients))
                 self._waiting.remove(running)
             self.totals.requests += 1
             self._note_turn(running.request.client)
@@ -302,13 +302,13 @@ class Engine:
             except Exception as problem:
                 self._refuse(running, problem)
                 continue
-            if running.request.sources and running.request.document and running.held:
+            if running.request.sources and running.request.document and running.sequence:
                 context = self.llama.context
-                running.held.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
+                running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             self._running.append(running)
 
     def _precedence(self, client: str, of_clients: Counter[str]) -> tuple[int, int]:
-        """Say when a client's request is begun with: the least is the first."""
+        """Return the rank of a client's request: the least is the next."""
         return of_clients[client], self._begun.get(client, 0)
 
     def _note_turn(self, client: str) -> None:
@@ -341,17 +341,17 @@ class Engine:
 
     def _put_back(self, running: Running) -> None:
         """Give back a request's sequence."""
-        assert running.held is not None
-        running.held.sequence.recorder = None
-        self.sequences.end(running.held)
+        assert running.sequence is not None
+        running.sequence.recorder = None
+        self.sequences.end(running.sequence)
 
     def _read(self, running: Running, n_batch: int) -> None:
         """Read the next batch of a prompt; after the last one, draw the first token."""
-        llama, held, request = self.llama, running.held, running.request
-        assert held is not None
+        llama, sequence, request = self.llama, running.sequence, running.request
+        assert sequence is not None
         batch, running.unread = running.unread[:n_batch], running.unread[n_batch:]
         try:
-            self.sequences.take(held)
+            self.sequences.take(sequence)
             if request.of_prompt:
                 self._read_with_logprobs(running, batch)
             elif running.unread:
@@ -360,14 +360,14 @@ class Engine:
                 llama.eval(batch)
             if running.unread:
                 return
-            recorder = held.sequence.recorder
+            recorder = sequence.recorder
             if recorder is not None:
                 recorder.forget_question()
             if request.answers:
                 running.draw(llama, -1)
             else:
                 running.end_at_once()
-            self.sequences.keep(held)
+            self.sequences.keep(sequence)
         except Exception as problem:
             self._leave(running, problem)
             return
@@ -377,9 +377,9 @@ class Engine:
         """Read tokens, and note the log probability of each; nothing predicts the first."""
         llama, n_top = self.llama, running.request.n_logprobs or 0
         for start in range(0, len(tokens), _WITH_LOGITS):
-            own = tokens[start : start + _WITH_LOGITS]
-            logits = llama.eval_all(own)
-            for token, predicted in zip(own, [running.last_logits, *logits], strict=False):
+            piece = tokens[start : start + _WITH_LOGITS]
+            logits = llama.eval_all(piece)
+            for token, predicted in zip(piece, [running.last_logits, *logits], strict=False):
                 if predicted is None:
                     running.prompt_logprobs.append(TokenLogprob(token, llama.piece(token), None))
                 else:
@@ -391,14 +391,14 @@ class Engine:
         most = self.sequences.most_together
         for start in range(0, len(answering), most):
             group = answering[start : start + most]
-            held = [each.held for each in group if each.held is not None]
-            tokens = [each.next_token for each in group if each.next_token is not None]
+            sequences = [running.sequence for running in group if running.sequence is not None]
+            tokens = [running.next_token for running in group if running.next_token is not None]
             try:
-                self.sequences.step(held, tokens)
+                self.sequences.step(sequences, tokens)
             except OctavoError as problem:
                 if len(group) == 1:
                     self._leave(group[0], problem)
-                else:  # one of them has no room: the others go on
+                else:  # one of them has no room: the others continue
                     for running in group:
                         self._answer([running])
                 continue
@@ -433,7 +433,7 @@ class Engine:
 
     def _sources(self, running: Running) -> list[Source]:
         """The passages that an answer comes from, if they were asked for."""
-        document, held = running.request.document, running.held
-        if document is None or held is None or held.sequence.recorder is None:
+        document, sequence = running.request.document, running.sequence
+        if document is None or sequence is None or sequence.recorder is None:
             return []
-        return document.sources(self.llama, held.sequence.recorder)
+        return document.sources(self.llama, sequence.recorder)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ask.answer import Text
 from ...runtime.llama import Llama
-from ...runtime.sequences.pool import Held
+from ...runtime.sequences.sequence import TokenSequence
 from .request import End, Piece, Reason, Request, TokenLogprob, Usage
 from .sampler import TokenSampler
 
@@ -32,7 +32,7 @@ class Running:
 
     Attributes
     ----------
-    held : Held or None
+    sequence : TokenSequence or None
         The sequence that it works on.
     unread : list of int
         Tokens of the prompt that the model has to read.
@@ -52,7 +52,7 @@ class Running:
 
     def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
         self.request, self.tell = request, tell
-        self.held: Held | None = None
+        self.sequence: TokenSequence | None = None
         self.unread: list[int] = []
         self.next_token: int | None = None
         self.n_cached, self.cancelled, self.ended = 0, False, False
@@ -66,10 +66,10 @@ class Running:
         self._logprobs: list[TokenLogprob] = []
         self._bytes_before = 0
 
-    def start(self, llama: Llama, held: Held, unread: list[int], longest: int) -> None:
+    def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], longest: int) -> None:
         """Begin, on a sequence that holds the prompt but for `unread`, and may grow to `longest` tokens."""
         self._sampler = TokenSampler(llama, self.request)
-        self.held, self.unread = held, unread
+        self.sequence, self.unread = sequence, unread
         self.n_cached = self.request.n_prompt - len(unread)
         self._room = longest - self.request.n_prompt
 
@@ -142,13 +142,13 @@ class Running:
 
     def _bytes_read(self) -> int:
         """Bytes that the sequence's attention has read, of those that budgets are shares of."""
-        assert self.held is not None
-        cache = self.held.sequence.cache
+        assert self.sequence is not None
+        cache = self.sequence.cache
         return int(cache.heads["bytes_read"][cache.counted].sum())
 
     def _usage(self) -> Usage:
-        assert self.held is not None
-        cache, n_steps = self.held.sequence.cache, max(self._n_drawn - 1, 1)
+        assert self.sequence is not None
+        cache, n_steps = self.sequence.cache, max(self._n_drawn - 1, 1)
         stored = n_steps * cache.n_tokens * cache.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
@@ -157,6 +157,6 @@ class Running:
             prompt_s=self._first - self.started,
             answer_s=self._last - self._first,
             waited_s=self.started - self.put,
-            attention=str(self.held.attention),
+            attention=str(self.sequence.attention),
             kv_share=(self._bytes_read() - self._bytes_before) / stored if self._n_drawn > 1 else 0.0,
         )

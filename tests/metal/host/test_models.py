@@ -38,7 +38,7 @@ def new_llama(model, device, attention="dense", kv_type="f16", budget=0.3):
     heads = [(i, head) for i, layer in enumerate(llama.context.cache.layers) for head in range(layer.n_kv_head)]
     groups = (None,) * len(llama.context.cache.layers)
     plan = Plan("-", "duo+squeezed", 0.5, 4, 100, {}, tuple(heads[::2] + heads[1::2]), groups)
-    llama.attention = llama.attention.with_plan(plan)
+    llama.sequence.attention = llama.attention.with_plan(plan)
     llama.set_attention(attention, budget)
     return llama
 

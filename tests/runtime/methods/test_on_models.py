@@ -48,7 +48,7 @@ def plan_of(llama, n_recent=100):
 
 def new_llama(model, attention="dense", budget=0.3, **options):
     llama = octavo.Llama(model, n_ctx=4096, n_batch=256, n_threads=2, **options)
-    llama.attention = llama.attention.with_plan(plan_of(llama))
+    llama.sequence.attention = llama.attention.with_plan(plan_of(llama))
     llama.set_attention(attention, budget)
     return llama
 
@@ -73,7 +73,7 @@ def dense(model):
 @pytest.mark.parametrize("attention", [*METHODS, "duo", "duo+quest", "duo+squeezed2", "plan+h2o"])
 def test_with_all_of_the_budget_it_is_dense(model, attention, dense):
     llama = new_llama(model)
-    llama.attention = llama.attention.with_plan(replace(llama.attention.plan, n_recent=4096, layer_scale={}))
+    llama.sequence.attention = llama.attention.with_plan(replace(llama.attention.plan, n_recent=4096, layer_scale={}))
     llama.set_attention(attention, 1.0)
     llama.eval(TOKENS[:800])
     np.testing.assert_allclose(logits_after(llama, TOKENS[800:900]), dense, atol=SAME)
@@ -110,7 +110,7 @@ def test_over_an_index_with_all_of_the_budget_it_is_dense(model, attention, docu
     reference.eval(document.tokens.tolist())
     expected = logits_after(reference, TOKENS[:60])
     llama = new_llama(model)
-    llama.attention = llama.attention.with_plan(replace(llama.attention.plan, n_recent=4096))
+    llama.sequence.attention = llama.attention.with_plan(replace(llama.attention.plan, n_recent=4096))
     llama.set_attention(attention, 1.0)
     llama.attach(document)
     np.testing.assert_allclose(logits_after(llama, TOKENS[:60]), expected, atol=2 * SAME)
@@ -154,7 +154,7 @@ def test_batches_and_single_tokens_give_the_same(gqa, attention):
 
 def kv_share(model, attention, budget, n_tokens=1700, n_recent=100):
     dense, llama = new_llama(model), new_llama(model)
-    llama.attention = llama.attention.with_plan(plan_of(llama, n_recent))
+    llama.sequence.attention = llama.attention.with_plan(plan_of(llama, n_recent))
     llama.set_attention(attention, budget)
     for each in (dense, llama):
         each.eval(TOKENS[:n_tokens])

@@ -38,7 +38,8 @@ def test_a_prompt_shares_what_another_has_read_while_that_goes_on(served):
     never = {str(token): -100 for token in range(250, served.server.engine.llama.n_vocab())}
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(complete, served, tokens, 300, logit_bias=never)
-        while not any(each.held and each.held.n_tokens >= len(tokens) for each in served.server.engine._running):
+        sequences = served.server.engine.sequences
+        while not any(sequence.n_tokens >= len(tokens) for sequence in sequences._running):
             time.sleep(0.02)
         other = complete(served, [*tokens[:1000], 4, 4, 4])
         assert not running.done()
