@@ -23,7 +23,7 @@ from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead, Recorder
 from ..http.api_error import RequestError
 from .request import End, Piece, Request, TokenLogprob
-from .running_request import Running
+from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 
@@ -92,8 +92,8 @@ class Engine:
         self._heads, self._n_running, self._n_waiting, self._timeout = heads, n_running, n_waiting, timeout
         self._endless = llama.context.longest > llama.context.n_ctx()
         self._changed = threading.Condition()
-        self._waiting: list[Running] = []
-        self._running: list[Running] = []
+        self._waiting: list[RunningRequest] = []
+        self._running: list[RunningRequest] = []
         self._forgotten: list[str] = []
         self._begun = dict[str, int]()  # of each client the number of its request that was begun last, in that order
         self._tasks: list[tuple[Callable[[], None], Future[None]]] = []
@@ -137,7 +137,7 @@ class Engine:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        running = Running(request, tell)
+        running = RunningRequest(request, tell)
         with self._changed:
             self.check(request)
             self._waiting.append(running)
@@ -318,7 +318,7 @@ class Engine:
         if len(self._begun) > _MOST_CLIENTS:
             del self._begun[next(iter(self._begun))]
 
-    def _refuse(self, running: Running, problem: Exception | None) -> None:
+    def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request that was not begun."""
         running.close()
         if problem is None:
@@ -326,26 +326,26 @@ class Engine:
         else:
             self._tell_failure(running, problem)
 
-    def _tell_failure(self, running: Running, problem: Exception) -> None:
+    def _tell_failure(self, running: RunningRequest, problem: Exception) -> None:
         self.totals.failed += 1
         if not isinstance(problem, OctavoError):
             _log.error("A request failed.", exc_info=problem)
             problem = RequestError(f"The server failed: {type(problem).__name__}. Its log says more.", 500)
         running.fail(problem)
 
-    def _leave(self, running: Running, problem: Exception | None) -> None:
+    def _leave(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request before its answer has ended."""
         self._running.remove(running)
         self._put_back(running)
         self._refuse(running, problem)
 
-    def _put_back(self, running: Running) -> None:
+    def _put_back(self, running: RunningRequest) -> None:
         """Give back a request's sequence."""
         assert running.sequence is not None
         running.sequence.recorder = None
         self.sequences.end(running.sequence)
 
-    def _read(self, running: Running, n_batch: int) -> None:
+    def _read(self, running: RunningRequest, n_batch: int) -> None:
         """Read the next batch of a prompt; after the last one, draw the first token."""
         llama, sequence, request = self.llama, running.sequence, running.request
         assert sequence is not None
@@ -373,7 +373,7 @@ class Engine:
             return
         self._end_if_ended(running)
 
-    def _read_with_logprobs(self, running: Running, tokens: list[int]) -> None:
+    def _read_with_logprobs(self, running: RunningRequest, tokens: list[int]) -> None:
         """Read tokens, and note the log probability of each; nothing predicts the first."""
         llama, n_top = self.llama, running.request.n_logprobs or 0
         for start in range(0, len(tokens), _WITH_LOGITS):
@@ -386,7 +386,7 @@ class Engine:
                     running.prompt_logprobs.append(token_logprob(llama, predicted, token, n_top))
             running.last_logits = logits[-1]
 
-    def _answer(self, answering: list[Running]) -> None:
+    def _answer(self, answering: list[RunningRequest]) -> None:
         """Read the token of each answer that was drawn last, and draw the next ones."""
         most = self.sequences.most_together
         for start in range(0, len(answering), most):
@@ -410,7 +410,7 @@ class Engine:
                 else:
                     self._end_if_ended(running)
 
-    def _end_if_ended(self, running: Running) -> None:
+    def _end_if_ended(self, running: RunningRequest) -> None:
         if not running.ended:
             return
         try:
@@ -431,7 +431,7 @@ class Engine:
             setattr(self.totals, name, getattr(self.totals, name) + value)
         running.tell(end)
 
-    def _sources(self, running: Running) -> list[Source]:
+    def _sources(self, running: RunningRequest) -> list[Source]:
         """The passages that an answer comes from, if they were asked for."""
         document, sequence = running.request.document, running.sequence
         if document is None or sequence is None or sequence.recorder is None:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class KeptPrompt:
+class CachedPrompt:
     """A prompt on disk.
 
     Parameters
@@ -41,13 +41,13 @@ class KeptPrompt:
     n_bytes: int
 
 
-class KeptPrompts:
+class PromptCache:
     """The prompts of one model in a folder. Its methods may be called from any thread.
 
     Parameters
     ----------
     folder : Path
-        Where they lie. It is made when the first one is kept.
+        The folder of their files. The first prompt creates it.
     model : str
         Hash of the model file.
     kv_type : str
@@ -60,25 +60,25 @@ class KeptPrompts:
         self._folder, self._model, self._kv_type, self._most_bytes = folder, model, kv_type, most_bytes
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "octavo-keeps-prompts")
-        self._kept: list[KeptPrompt] = []  # those used last at the end
+        self._prompts: list[CachedPrompt] = []  # those used last at the end
         for path in sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime):
             try:
-                self._kept.append(self._described(path))
+                self._prompts.append(self._described(path))
             except OctavoError:
-                _log.warning("%s is no prompt of this model, or damaged: it is left alone.", path)
+                _log.warning("%s is not a prompt of this model, or is damaged: octavo leaves it alone.", path)
 
-    def _described(self, path: Path) -> KeptPrompt:
+    def _described(self, path: Path) -> CachedPrompt:
         """Read what a file says of itself."""
         conversation = read_conversation(path, self._model, self._kv_type, checked=False)
-        return KeptPrompt(path, conversation.follows, np.array(conversation.tokens, np.int32), path.stat().st_size)
+        return CachedPrompt(path, conversation.follows, np.array(conversation.tokens, np.int32), path.stat().st_size)
 
     @property
     def n_bytes(self) -> int:
         """Return what they take."""
         with self._lock:
-            return sum(each.n_bytes for each in self._kept)
+            return sum(prompt.n_bytes for prompt in self._prompts)
 
-    def longest(self, follows: str, tokens: np.ndarray) -> tuple[int, KeptPrompt | None]:
+    def longest(self, follows: str, tokens: np.ndarray) -> tuple[int, CachedPrompt | None]:
         """Find the prompt that shares most of its first tokens with these.
 
         Parameters
@@ -92,15 +92,15 @@ class KeptPrompts:
         -------
         n_common : int
             How many tokens it shares.
-        kept : KeptPrompt or None
+        prompt : CachedPrompt or None
             The prompt.
         """
         with self._lock:
-            own = [each for each in self._kept if each.follows == follows]
-        found = max(own, key=lambda each: n_common(each.tokens, tokens), default=None)
+            following = [prompt for prompt in self._prompts if prompt.follows == follows]
+        found = max(following, key=lambda prompt: n_common(prompt.tokens, tokens), default=None)
         return (n_common(found.tokens, tokens), found) if found else (0, None)
 
-    def read(self, kept: KeptPrompt) -> Conversation:
+    def read(self, prompt: CachedPrompt) -> Conversation:
         """Read a prompt from disk, and take note that it was used. A damaged one is removed.
 
         Raises
@@ -109,15 +109,15 @@ class KeptPrompts:
             It is damaged, or gone.
         """
         try:
-            conversation = read_conversation(kept.path, self._model, self._kv_type)
+            conversation = read_conversation(prompt.path, self._model, self._kv_type)
         except OctavoError:
-            self._remove([kept])
+            self._remove([prompt])
             raise
         with self._lock:
-            if kept in self._kept:
-                self._kept.remove(kept)
-                self._kept.append(kept)
-        os.utime(kept.path)
+            if prompt in self._prompts:
+                self._prompts.remove(prompt)
+                self._prompts.append(prompt)
+        os.utime(prompt.path)
         return conversation
 
     def keep(self, conversation: Conversation) -> None:
@@ -139,30 +139,30 @@ class KeptPrompts:
         except OctavoError as problem:
             _log.warning("A prompt of %d tokens is not kept: %s", len(tokens), problem)
             return
-        made = KeptPrompt(path, conversation.follows, tokens, path.stat().st_size)
+        written = CachedPrompt(path, conversation.follows, tokens, path.stat().st_size)
         with self._lock:
-            held = [each for each in self._kept if holds(made, each)]
-            others = [each for each in self._kept if each not in held]
-            room = self._most_bytes - made.n_bytes
-            while others and sum(each.n_bytes for each in others) > room:
-                held.append(others.pop(0))
-            self._kept = [*others, made]
-        self._remove([each for each in held if each.path != path])
+            superseded = [prompt for prompt in self._prompts if holds(written, prompt)]
+            others = [prompt for prompt in self._prompts if prompt not in superseded]
+            room = self._most_bytes - written.n_bytes
+            while others and sum(prompt.n_bytes for prompt in others) > room:
+                superseded.append(others.pop(0))
+            self._prompts = [*others, written]
+        self._remove([prompt for prompt in superseded if prompt.path != path])
 
-    def _remove(self, gone: Sequence[KeptPrompt]) -> None:
+    def _remove(self, gone: Sequence[CachedPrompt]) -> None:
         with self._lock:
-            self._kept = [each for each in self._kept if each not in gone]
-        for each in gone:
-            each.path.unlink(missing_ok=True)
+            self._prompts = [prompt for prompt in self._prompts if prompt not in gone]
+        for prompt in gone:
+            prompt.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Wait until everything is written."""
         self._writer.shutdown()
 
 
-def holds(kept: KeptPrompt, other: KeptPrompt) -> bool:
+def holds(prompt: CachedPrompt, other: CachedPrompt) -> bool:
     """Return whether a prompt begins with all of another one."""
-    return kept.follows == other.follows and n_common(kept.tokens, other.tokens) == len(other.tokens)
+    return prompt.follows == other.follows and n_common(prompt.tokens, other.tokens) == len(other.tokens)
 
 
 def n_common(tokens: np.ndarray, others: np.ndarray) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..library.open_document import Source
 
 
-class Running:
+class RunningRequest:
     """A request from when it was put until its answer ends.
 
     Parameters
@@ -41,7 +41,7 @@ class Running:
     n_cached : int
         Tokens of the prompt that were not computed.
     cancelled, ended : bool
-        Whether nobody waits for it any more, and whether the answer has ended.
+        Whether its client has gone, and whether the answer has ended.
     prompt_logprobs : list of TokenLogprob
         Those of the prompt's tokens, as far as they were read.
     last_logits : float32 array, shape (n_vocab,), or None
@@ -126,7 +126,7 @@ class Running:
         self._end("length", "")
 
     def end(self, sources: Sequence[Source]) -> End:
-        """Return what is told of an answer that has ended."""
+        """Return the end of an answer."""
         return End(self._reason, self._usage(), sources, self.prompt_logprobs, self._text.stopped_by)
 
     def fail(self, problem: BaseException) -> None:

@@ -105,8 +105,8 @@ def token_logprob(llama: Llama, logits: np.ndarray, token: int, n_top: int) -> T
     best: list[int] = []
     if n_top:
         best = np.argpartition(logits, -n_top)[-n_top:].tolist()
-        best.sort(key=lambda each: -float(logits[each]))
-    top = [(each, llama.piece(each), float(logits[each]) - log_sum) for each in best]
+        best.sort(key=lambda likely: -float(logits[likely]))
+    top = [(likely, llama.piece(likely), float(logits[likely]) - log_sum) for likely in best]
     return TokenLogprob(token, llama.piece(token), float(logits[token]) - log_sum, top)
 
 
@@ -126,8 +126,8 @@ def check_bias(bias: Mapping[int, float], n_vocab: int) -> None:
 def _add_bias(chain: internals.LlamaSampler, bias: Mapping[int, float], n_vocab: int) -> None:
     """Add to the logits of tokens."""
     biases = (llama_cpp.llama_logit_bias * len(bias))()
-    for each, (token, value) in zip(biases, bias.items(), strict=True):
-        each.token, each.bias = token, value
+    for entry, (token, value) in zip(biases, bias.items(), strict=True):
+        entry.token, entry.bias = token, value
     llama_cpp.llama_sampler_chain_add(
         chain.sampler, llama_cpp.llama_sampler_init_logit_bias(n_vocab, len(bias), biases)
     )

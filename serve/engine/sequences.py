@@ -20,10 +20,10 @@ from ...runtime.sequences.pool import SequencePool
 from ...runtime.sequences.sequence import TokenSequence
 from ..http.api_error import RequestError
 from ..library.open_document import Opened
-from ..library.served_library import Documents
-from .prompt_cache import KeptPrompts, n_common
+from ..library.served_library import ServedLibrary
+from .prompt_cache import PromptCache, n_common
 from .request import Request
-from .running_request import Running
+from .running_request import RunningRequest
 
 _log = logging.getLogger(__name__)
 
@@ -52,16 +52,16 @@ class Sequences:
     ----------
     llama : Llama
         The model, which is empty.
-    kept : KeptPrompts
+    prompt_cache : PromptCache
         Prompts on disk.
-    documents : Documents
+    documents : ServedLibrary
         The library: a prompt may begin with the text of one of its documents.
     idle_bytes : int
         Memory that keys and values of idle sequences may take.
     """
 
-    def __init__(self, llama: Llama, kept: KeptPrompts, documents: Documents, idle_bytes: int) -> None:
-        self._llama, self._kept, self._documents, self._idle_bytes = llama, kept, documents, idle_bytes
+    def __init__(self, llama: Llama, prompt_cache: PromptCache, documents: ServedLibrary, idle_bytes: int) -> None:
+        self._llama, self._prompt_cache, self._documents, self._idle_bytes = llama, prompt_cache, documents, idle_bytes
         self._pool = SequencePool(llama)
         self._attention = llama.attention
         self._idle: list[TokenSequence] = [self._pool.current]  # those used last at the end
@@ -106,7 +106,7 @@ class Sequences:
             raise OctavoError("The server computes octavo's attention: choose another than llama.cpp.")
         return replace(attention, budget=self._attention.budget)
 
-    def begin(self, running: Running) -> None:
+    def begin(self, running: RunningRequest) -> None:
         """Give a request a sequence that holds as much of its prompt as is known.
 
         Raises
@@ -167,8 +167,8 @@ class Sequences:
         if len(tokens) - n_document < KEPT_EVERY or not _keeps_rows(sequence.cache):
             return
         follows = hash_tokens(tokens[:n_document])
-        if self._kept.longest(follows, tokens[n_document:])[0] + KEPT_EVERY <= len(tokens) - n_document:
-            self._kept.keep(Conversation.of(sequence, n_document, [], None))
+        if self._prompt_cache.longest(follows, tokens[n_document:])[0] + KEPT_EVERY <= len(tokens) - n_document:
+            self._prompt_cache.keep(Conversation.of(sequence, n_document, [], None))
 
     def forget(self, document_id: str) -> None:
         """Forget idle sequences over a document that is removed, or over excerpts of it."""
@@ -238,9 +238,9 @@ class Sequences:
         n_document = document.n_tokens if document else 0
         yield _StoredRows(n_document, list)
         least = n_document + FEWEST
-        n_kept, kept = self._kept.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
-        if kept is not None and n_document + n_kept >= least:
-            yield _StoredRows(n_document + n_kept, lambda: _first_rows(self._kept.read(kept).rows, n_kept))
+        n_kept, prompt = self._prompt_cache.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
+        if prompt is not None and n_document + n_kept >= least:
+            yield _StoredRows(n_document + n_kept, lambda: _first_rows(self._prompt_cache.read(prompt).rows, n_kept))
         if document is None:
             n, index = self._documents.shares_most(tokens)
             if index is not None and n >= least and keep_all_rows(index.index.layers):

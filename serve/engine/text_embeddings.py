@@ -13,7 +13,7 @@ from ..http.api_error import RequestError
 from .engine import Engine
 
 
-class Embeddings:
+class TextEmbeddings:
     """Embeddings of one text after another, batch by batch in the engine's thread: answers continue in between.
 
     Parameters
@@ -39,11 +39,11 @@ class Embeddings:
                 "`octavo serve` with a model for embeddings, such as Qwen3-Embedding.",
                 param="model",
             )
-        own = self._embedder.n_dimensions
-        if dimensions not in (None, own):
+        n_dimensions = self._embedder.n_dimensions
+        if dimensions not in (None, n_dimensions):
             raise RequestError(
-                f"Embeddings of {self._engine.name} have {own:,} dimensions, and none are cut off: leave `dimensions` "
-                "out.",
+                f"Embeddings of {self._engine.name} have {n_dimensions:,} dimensions, and none are cut off: leave "
+                "`dimensions` out.",
                 param="dimensions",
             )
 

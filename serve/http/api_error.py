@@ -6,7 +6,7 @@ from ...errors import OctavoError
 
 
 class RequestError(OctavoError):
-    """A request that is refused; each API tells it in its own form.
+    """A request that is refused; each API writes it in its own form.
 
     Parameters
     ----------

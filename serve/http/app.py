@@ -23,11 +23,11 @@ from ...runtime.store.model_library import Library
 from ...settings import Sampling
 from ..apis import completions, embeddings, files_api, messages, openai_chat, responses
 from ..engine.engine import Engine
-from ..engine.prompt_cache import KeptPrompts
+from ..engine.prompt_cache import PromptCache
 from ..engine.sequences import Sequences
-from ..engine.text_embeddings import Embeddings
-from ..library.document_finder import Finder
-from ..library.served_library import Documents
+from ..engine.text_embeddings import TextEmbeddings
+from ..library.document_finder import DocumentFinder
+from ..library.served_library import ServedLibrary
 from ..prompt.message_formatter import MessageFormatter
 from . import page_route, status
 from .api_error import RequestError
@@ -105,18 +105,27 @@ def open_server(
     """
     heads = source_heads(llama, library, notice)
     llama.reset()
-    kept = KeptPrompts(library.folder / "prompts", library.model_hash, llama.context.kv_type, limits.kept_bytes)
-    documents = Documents(llama, library, job)
+    folder, kv_type = library.folder / "prompts", llama.context.kv_type
+    prompt_cache = PromptCache(folder, library.model_hash, kv_type, limits.kept_bytes)
+    documents = ServedLibrary(llama, library, job)
     documents.open_all()
-    sequences = Sequences(llama, kept, documents, int(_IDLE_SHARE * free_memory().n_bytes))
+    sequences = Sequences(llama, prompt_cache, documents, int(_IDLE_SHARE * free_memory().n_bytes))
     sequences.warm_up()
     release_threads()  # from now on the engine's thread computes
     attention, most = str(llama.attention), {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout)
     documents.when_removed = engine.forget
-    embeddings = Embeddings(engine)
-    finder, formatter = Finder(engine, documents, library, heads), MessageFormatter(llama)
-    return Server(engine, documents, finder, formatter, embeddings, kept, sampling, attention, int(time.time()))
+    return Server(
+        engine=engine,
+        documents=documents,
+        finder=DocumentFinder(engine, documents, library, heads),
+        messages=MessageFormatter(llama),
+        embeddings=TextEmbeddings(engine),
+        prompt_cache=prompt_cache,
+        sampling=sampling,
+        attention=attention,
+        started=int(time.time()),
+    )
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
@@ -141,7 +150,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
         await server.documents.close()
         server.engine.close()
         server.embeddings.close()
-        server.kept.close()
+        server.prompt_cache.close()
 
     guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)
     app = Starlette(

@@ -16,7 +16,7 @@ _OPEN = ("/", "/page.js", "/page.css", "/health")
 
 
 class Guard:
-    """Refuses what does not come from where it should; each API tells a refusal in its own form.
+    """Refuses what does not come from where it should; each API writes a refusal in its own form.
 
     A page of another site can have the browser send requests to this machine, also under a name of its own that leads
     here (DNS rebinding). So the names of hosts are checked, and the origins that browsers tell.

@@ -10,10 +10,10 @@ from starlette.requests import Request
 if TYPE_CHECKING:
     from ...settings import Sampling
     from ..engine.engine import Engine
-    from ..engine.prompt_cache import KeptPrompts
-    from ..engine.text_embeddings import Embeddings
-    from ..library.document_finder import Finder
-    from ..library.served_library import Documents
+    from ..engine.prompt_cache import PromptCache
+    from ..engine.text_embeddings import TextEmbeddings
+    from ..library.document_finder import DocumentFinder
+    from ..library.served_library import ServedLibrary
     from ..prompt.message_formatter import MessageFormatter
 
 
@@ -25,15 +25,15 @@ class Server:
     ----------
     engine : Engine
         Generates.
-    documents : Documents
+    documents : ServedLibrary
         The documents that are read, and those that are being read.
-    finder : Finder
+    finder : DocumentFinder
         Finds the document that a question is about, or excerpts of several.
     messages : MessageFormatter
         Makes tokens of messages.
-    embeddings : Embeddings
+    embeddings : TextEmbeddings
         Computes embeddings, where the model can.
-    kept : KeptPrompts
+    prompt_cache : PromptCache
         Prompts on disk.
     sampling : Sampling
         How answers are drawn where requests do not say.
@@ -44,11 +44,11 @@ class Server:
     """
 
     engine: Engine
-    documents: Documents
-    finder: Finder
+    documents: ServedLibrary
+    finder: DocumentFinder
     messages: MessageFormatter
-    embeddings: Embeddings
-    kept: KeptPrompts
+    embeddings: TextEmbeddings
+    prompt_cache: PromptCache
     sampling: Sampling
     attention: str
     started: int
@@ -56,7 +56,7 @@ class Server:
     def close(self) -> None:
         """End the engine, and wait until prompts are kept. It may be closed again."""
         self.engine.close()
-        self.kept.close()
+        self.prompt_cache.close()
 
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
         """Return how to draw an answer: as a request says, or else as the server does. Any integer is a seed."""

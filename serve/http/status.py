@@ -104,7 +104,7 @@ async def metrics(request: Request) -> Response:
         "requests_running": (engine.n_running, "Requests that are worked on"),
         "requests_waiting": (engine.n_waiting, "Requests that wait"),
         "held_tokens": (engine.sequences.n_tokens, "Tokens of conversations in memory, without documents"),
-        "kept_prompts_bytes": (server.kept.n_bytes, "Prompts on disk, in bytes"),
+        "kept_prompts_bytes": (server.prompt_cache.n_bytes, "Prompts on disk, in bytes"),
         "documents": (len(server.documents.list()), "Documents that are read, or being read"),
     }
     for name, (number, text) in gauges.items():

@@ -15,19 +15,19 @@ from ...settings import EXCERPTS
 from ..engine.engine import Engine
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
-from .served_library import Documents, ReadDocument
+from .served_library import ReadDocument, ServedLibrary
 
 _Result = TypeVar("_Result")
 
 
-class Finder:
+class DocumentFinder:
     """Finds documents by the model's heads that retrieve, as `octavo ask FOLDER` does.
 
     Parameters
     ----------
     engine : Engine
         What has the model read a question, in a turn of its own.
-    documents : Documents
+    documents : ServedLibrary
         The documents that are read.
     library : Library
         The model's library.
@@ -35,7 +35,7 @@ class Finder:
         The heads that retrieve; without any, words alone decide.
     """
 
-    def __init__(self, engine: Engine, documents: Documents, library: Library, heads: Sequence[QueryHead]) -> None:
+    def __init__(self, engine: Engine, documents: ServedLibrary, library: Library, heads: Sequence[QueryHead]) -> None:
         self._engine, self._documents, self._library, self._heads = engine, documents, library, heads
         self._last: DocumentSet | None = None
 
@@ -45,7 +45,7 @@ class Finder:
         Parameters
         ----------
         references : sequence of str
-            Ids, names and patterns of documents, at least one (`Documents.find`).
+            Ids, names and patterns of documents, at least one (`ServedLibrary.find`).
         reads : str
             The one document that the question is about, or excerpts of all: one of READS (settings.py).
         question : str

@@ -33,7 +33,7 @@ from ...settings import PREFILLS
 from ..engine.prompt_cache import n_common
 from ..http.api_error import RequestError
 from .open_document import OpenDocument
-from .upload import Reading
+from .upload import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ class ReadDocument(NamedTuple):
         return sorted(parts.values(), key=lambda part: part.described["part"])
 
 
-class Documents:
+class ServedLibrary:
     """The documents of one model's library. Methods that are coroutines belong to the server's loop.
 
     Parameters
@@ -113,7 +113,7 @@ class Documents:
         settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [identity(llama, settings, share) for share in sorted(covers)]
-        self._readings: dict[str, Reading] = {}
+        self._uploads: dict[str, Upload] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ class Documents:
         self.when_removed: Callable[[str], None] = lambda document_id: None
 
     @property
-    def _uploads(self) -> Path:
+    def _upload_folder(self) -> Path:
         return self._library.folder / "uploads"
 
     def _indexes(self) -> Iterator[ReadDocument]:
@@ -135,10 +135,10 @@ class Documents:
 
     def _finished(self) -> list[ReadDocument]:
         """Return the documents that were read, without the first parts of an upload that is still being read."""
-        return [document for document in self._indexes() if document.id not in self._readings]
+        return [document for document in self._indexes() if document.id not in self._uploads]
 
     def _is_upload(self, described: dict[str, Any]) -> bool:
-        return Path(described.get("path", "")).parent.parent == self._uploads.resolve()
+        return Path(described.get("path", "")).parent.parent == self._upload_folder.resolve()
 
     def _id_of(self, described: dict[str, Any]) -> str:
         """Name a document by its content: that of an upload's file, else its text."""
@@ -208,21 +208,21 @@ class Documents:
         if has_magic(reference):
             found = [document for document in finished if fnmatch(document.name, reference)]
             found += [other for other in finished if fnmatch(other.file, reference) and other not in found]
-        if not found and (reading := self._readings.get(reference)) is not None:
-            if reading.problem:
-                raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
-            raise RequestError(f"{reading.file.name} is still being read: ask again later.", 409)
+        if not found and (upload := self._uploads.get(reference)) is not None:
+            if upload.problem:
+                raise RequestError(f"{upload.file.name} could not be read: {upload.problem}")
+            raise RequestError(f"{upload.file.name} is still being read: ask again later.", 409)
         if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
 
     def _open(self, document_id: str, path: Path) -> OpenDocument:
         with self._lock:
-            known = self._opened.get(path)
-            if known is not None:
+            opened = self._opened.get(path)
+            if opened is not None:
                 with suppress(OctavoError):
-                    known.index.check()
-                    return known
+                    opened.index.check()
+                    return opened
             index, manifest = open_index(path, self._library.model_hash)
             catalogue.note_use(path)
             described = manifest["document"]
@@ -291,41 +291,41 @@ class Documents:
         document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
         if any(document.id == document_id for document in self._finished()):
             return document_id
-        reading = self._readings.get(document_id)
-        if reading is not None and not reading.finished.is_set():
+        upload = self._uploads.get(document_id)
+        if upload is not None and not upload.finished.is_set():
             return document_id
-        file = self._uploads / document_id / _file_name(name)
+        file = self._upload_folder / document_id / _file_name(name)
         await asyncio.to_thread(_store, file, data)
         self._begin(document_id, file)
         return document_id
 
     async def resume(self) -> None:
         """Resume the uploads that were being read when the server was stopped."""
-        for mark in sorted(self._uploads.glob(f"*/{_UNREAD}")):
+        for mark in sorted(self._upload_folder.glob(f"*/{_UNREAD}")):
             files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
             if len(files) == 1:
                 self._begin(mark.parent.name, files[0])
 
     def _begin(self, document_id: str, file: Path) -> None:
         """Read an upload in the background."""
-        self._readings[document_id] = reading = Reading(file.resolve(), self._job)
-        task = asyncio.create_task(self._read(document_id, reading))
+        self._uploads[document_id] = upload = Upload(file.resolve(), self._job)
+        task = asyncio.create_task(self._read(document_id, upload))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, document_id: str, reading: Reading) -> None:
+    async def _read(self, document_id: str, upload: Upload) -> None:
         async with self._one_at_a_time:
-            await reading.run()
-        if self._readings.get(document_id) is not reading:
+            await upload.run()
+        if self._uploads.get(document_id) is not upload:
             return
-        if reading.is_read:
-            reading.file.with_name(_UNREAD).unlink(missing_ok=True)
+        if upload.is_read:
+            upload.file.with_name(_UNREAD).unlink(missing_ok=True)
         if self._closing:
             return
-        if reading.problem:
-            shutil.rmtree(reading.file.parent, ignore_errors=True)
+        if upload.problem:
+            shutil.rmtree(upload.file.parent, ignore_errors=True)
             return
-        del self._readings[document_id]
+        del self._uploads[document_id]
         for document in self._finished():
             if document.id == document_id:
                 with suppress(OctavoError):
@@ -339,11 +339,11 @@ class Documents:
         RequestError
             It could not be read.
         """
-        reading = self._readings.get(document_id)
-        if reading is not None:
-            await reading.finished.wait()
-            if reading.problem:
-                raise RequestError(f"{reading.file.name} could not be read: {reading.problem}")
+        upload = self._uploads.get(document_id)
+        if upload is not None:
+            await upload.finished.wait()
+            if upload.problem:
+                raise RequestError(f"{upload.file.name} could not be read: {upload.problem}")
 
     def list(self) -> list[dict[str, Any]]:
         """Describe all documents for clients, the newest first."""
@@ -351,7 +351,7 @@ class Documents:
         for document in self._finished():
             by_id[document.id].append(document)
         finished = [self._as_json(documents[0].parts(documents)) for documents in by_id.values()]
-        begun = [self._reading_as_json(name, reading) for name, reading in self._readings.items()]
+        begun = [self._upload_as_json(name, upload) for name, upload in self._uploads.items()]
         return sorted([*begun, *finished], key=lambda file: -file["created_at"])
 
     def describe(self, document_id: str) -> dict[str, Any]:
@@ -375,28 +375,28 @@ class Documents:
         RequestError
             There is none.
         """
-        reading = self._readings.pop(document_id, None)
-        if reading is not None:
-            await reading.cancel()
-            for partial in self._library.folder.glob(f"{folder_name(reading.file.name)}-*{PARTIAL}"):
+        upload = self._uploads.pop(document_id, None)
+        if upload is not None:
+            await upload.cancel()
+            for partial in self._library.folder.glob(f"{folder_name(upload.file.name)}-*{PARTIAL}"):
                 with suppress(OctavoError):
                     catalogue.remove(partial)
         folders = [document.folder for document in self._finished() if document.id == document_id]
-        if not folders and reading is None:
+        if not folders and upload is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         for folder in folders:
             await asyncio.to_thread(catalogue.remove, folder)
             with self._lock:
                 self._opened.pop(folder, None)
                 self._tokens.pop(folder, None)
-        shutil.rmtree(self._uploads / document_id, ignore_errors=True)
+        shutil.rmtree(self._upload_folder / document_id, ignore_errors=True)
         self.when_removed(document_id)
 
     async def close(self) -> None:
         """End all readings. They resume where they stopped when the server is started again."""
         self._closing = True
-        for reading in list(self._readings.values()):
-            await reading.cancel()
+        for upload in list(self._uploads.values()):
+            await upload.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _as_json(self, parts: Sequence[ReadDocument]) -> dict[str, Any]:
@@ -408,21 +408,21 @@ class Documents:
         file = _file(first.id, name, first.described.get("bytes", 0), created, "processed")
         return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
 
-    def _reading_as_json(self, document_id: str, reading: Reading) -> dict[str, Any]:
-        status = "error" if reading.problem else "processing"
-        n_bytes = reading.file.stat().st_size if reading.file.exists() else 0
-        file = _file(document_id, reading.file.name, n_bytes, int(reading.created), status)
-        progress = reading.progress
+    def _upload_as_json(self, document_id: str, upload: Upload) -> dict[str, Any]:
+        status = "error" if upload.problem else "processing"
+        n_bytes = upload.file.stat().st_size if upload.file.exists() else 0
+        file = _file(document_id, upload.file.name, n_bytes, int(upload.created), status)
+        progress = upload.progress
         n_tokens = progress.total if progress and progress.unit == "tokens" else None
-        shown = progress.as_json() if progress and not reading.problem else None
-        return {**file, "status_details": reading.problem or None, "tokens": n_tokens, "progress": shown}
+        shown = progress.as_json() if progress and not upload.problem else None
+        return {**file, "status_details": upload.problem or None, "tokens": n_tokens, "progress": shown}
 
 
 def _file(document_id: str, name: str, n_bytes: int, created: int, status: str) -> dict[str, Any]:
     """A file as OpenAI's API has it, with what octavo adds."""
-    known = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
-    known |= {"purpose": "user_data", "status": status, "status_details": None}
-    return {**known, "tokens": None, "index_bytes": None, "progress": None}
+    file = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
+    file |= {"purpose": "user_data", "status": status, "status_details": None}
+    return {**file, "tokens": None, "index_bytes": None, "progress": None}
 
 
 def _file_name(name: str) -> str:

@@ -43,11 +43,11 @@ class Progress:
         """Return it for clients."""
         passed, done = time.monotonic() - self.began, self.done - self.done_before
         left = passed / done * (self.total - self.done) if done else None
-        known = {"task": self.task, "unit": self.unit, "total": self.total, "done": self.done}
-        return {**known, "seconds_left": left and round(left, 1)}
+        counts = {"task": self.task, "unit": self.unit, "total": self.total, "done": self.done}
+        return {**counts, "seconds_left": left and round(left, 1)}
 
 
-class Reading:
+class Upload:
     """A document that is read, or could not be.
 
     Parameters

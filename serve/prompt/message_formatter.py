@@ -47,7 +47,7 @@ class MessageFormatter:
         Parameters
         ----------
         messages : sequence of messages
-            The conversation. If the last one is the assistant's, the answer goes on with it.
+            The conversation. If the last one is the assistant's, the answer continues it.
         tools : sequence of dict
             Functions that the model may call, in OpenAI's form.
         options : mapping, optional
@@ -142,7 +142,7 @@ class MessageFormatter:
         """Render the template. Raise RequestError if it refuses."""
         assert self._llama.chat_template
         try:
-            return self._llama.chat_template.render([_with_arguments(each) for each in messages], tools, options)
+            return self._llama.chat_template.render([_with_arguments(message) for message in messages], tools, options)
         except TemplateError as problem:
             raise RequestError(
                 f"The model's chat template refuses the messages: {problem}", param="messages"
@@ -185,8 +185,8 @@ def _with_arguments(message: Message) -> dict[str, Any]:
         except ValueError:
             arguments = call["function"]["arguments"]
         calls.append({**call, "function": {**call["function"], "arguments": arguments}})
-    known = {name: value for name, value in message.items() if value is not None and name != "tool_calls"}
-    return {**known, "tool_calls": calls} if calls else known
+    others = {name: value for name, value in message.items() if value is not None and name != "tool_calls"}
+    return {**others, "tool_calls": calls} if calls else others
 
 
 def _as_texts(messages: Sequence[Message]) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Functions that a model may call: how it is told of them, and how its calls are found in what it writes."""
+"""Functions that a model may call: describe them to it, and find its calls in the text that it writes."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def calls_grammar(tools: Sequence[dict[str, Any]], name: str | None) -> str:
     forms = [
         {
             "type": "object",
-            "properties": {"name": {"const": each["name"]}, "arguments": each.get("parameters") or _ANY_OBJECT},
+            "properties": {"name": {"const": function["name"]}, "arguments": function.get("parameters") or _ANY_OBJECT},
             "required": ["name", "arguments"],
         }
-        for each in functions
+        for function in functions
     ]
     return grammar_of(forms[0] if len(forms) == 1 else {"anyOf": forms}, "tools", ["name", "arguments"])
 
@@ -113,7 +113,7 @@ def grammar_of(schema: dict[str, Any], param: str, order: list[str] | None = Non
 
 
 class CallFinder:
-    """Tells calls from text in an answer as it comes. What turns out to be no call is text.
+    """Tells calls from text in an answer as it comes. All else is text.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class CallFinder:
         found: list[str | ToolCall] = []
         while self._held:
             self._begins = False
-            if self._after_call:  # line breaks between calls are no text
+            if self._after_call:  # line breaks between calls are not text
                 self._held = self._held.lstrip("\n")
             starts = [place for mark in (_OPENING, _LIST) if (place := self._held.find(mark)) >= 0]
             if not starts:
@@ -169,10 +169,10 @@ class CallFinder:
         except (ValueError, RecursionError):
             return []
         calls: list[str | ToolCall] = []
-        for each in value if isinstance(value, list) else [value]:
-            if not isinstance(each, dict) or each.get("name") not in self._names:
+        for call in value if isinstance(value, list) else [value]:
+            if not isinstance(call, dict) or call.get("name") not in self._names:
                 return []
-            arguments = each.get("arguments", each.get("parameters", {}))
+            arguments = call.get("arguments", call.get("parameters", {}))
             if isinstance(arguments, str):  # some models write JSON in JSON
                 try:
                     arguments = json.loads(arguments)
@@ -180,7 +180,7 @@ class CallFinder:
                     return []
             if not isinstance(arguments, dict):
                 return []
-            calls.append(ToolCall(each["name"], json.dumps(arguments, ensure_ascii=False)))
+            calls.append(ToolCall(call["name"], json.dumps(arguments, ensure_ascii=False)))
         return calls
 
 
