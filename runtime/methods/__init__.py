@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .method import Method
 
-#: What chooses a method: what attends where nobody says otherwise.
+#: Chooses a method for each document: the default.
 AUTO = DEFAULT_ATTENTION = "auto"
 
-#: Share of the KV bytes that a step may read where nobody says otherwise, by a method that has a budget.
+#: Share of the KV bytes that a step may read by default, by a method that has a budget.
 DEFAULT_BUDGET = 0.125
 
 #: llama.cpp's own attention, which octavo does not enter.
