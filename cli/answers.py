@@ -1,4 +1,4 @@
-"""Show answers: as text while they come, or as JSON; and say why one was cut."""
+"""Show answers, as text or JSON, with the reason why one was cut."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
 def show_answer(
     session: Session, pieces: Generator[str, None, None], output: str, facts: dict[str, Any], sources: bool = False
 ) -> None:
-    """Take an answer, show it, and say so if it was cut.
+    """Print an answer as it comes, with a notice if it was cut.
 
     Parameters
     ----------
-    session : Session
-        The conversation.
     pieces : generator of str
         The answer, as `Session.stream` yields it.
     output : str
-        TEXT shows the pieces as they come; JSON an object when all came; JSON_LINES an object a line: each piece, and
-        then what JSON shows.
+        TEXT prints the pieces as they come; JSON one object at the end; JSON_LINES an object a line: each piece, and
+        then the object of JSON.
     facts : dict
-        What the object has besides.
+        Further entries of the object.
     sources : bool
-        Whether to show where the answer comes from. The session is over a document then, and records it.
+        Whether to show the answer's sources. The session must record attention to a document.
     """
     with closing(pieces):
         if output == TEXT:
@@ -62,7 +60,7 @@ def show_answer(
 
 
 def say_if_cut(session: Session) -> None:
-    """Say so if the last answer ended before the model ended it."""
+    """Print a notice if the last answer ended before the model ended it."""
     answer = session.answer
     assert answer is not None
     if answer.finish_reason == "length":
@@ -72,13 +70,13 @@ def say_if_cut(session: Session) -> None:
 
 
 def say_which(session: Session) -> None:
-    """Say which documents the last answer is from, if there are several."""
+    """Print the documents of the last answer, if there are several."""
     if names := documents_as_json(session).get("read_from"):
         notice(f"(From {', '.join(names)}.)")
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:
-    """Return which documents the last answer is from, and which others the question may be about; of several only."""
+    """Return the documents of the last answer, and other candidates for the question; of several documents only."""
     from ..ask.collection import Collection
 
     if not isinstance(session, Collection) or not session.found:
@@ -89,15 +87,7 @@ def documents_as_json(session: Session) -> dict[str, Any]:
 
 
 def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the last answer, and what it took, for programs.
-
-    Parameters
-    ----------
-    session : Session
-        The conversation.
-    facts : dict
-        Further entries, which come after the answer.
-    """
+    """Return the last answer, with its tokens and seconds, and further entries, for programs."""
     answer, llama = session.answer, session.llama
     assert answer is not None
     timing = answer.timing
@@ -126,5 +116,5 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def print_line(value: dict[str, Any]) -> None:
-    """Print an object on a line of its own."""
+    """Print an object as one line of JSON."""
     click.echo(json.dumps(value, ensure_ascii=False))

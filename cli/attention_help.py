@@ -1,4 +1,4 @@
-"""What `--attention help` and `octavo eval help` print: every word, its parameters and its presets."""
+"""Print `--attention help` and `octavo eval help`: every word, its parameters and its presets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH, _NAMES = 100, 24
 
 
 def attention_help() -> str:
-    """Return the words that `--attention` is made of, with their parameters, as text for a terminal."""
+    """Return the words of `--attention`, with their parameters, as text for a terminal."""
     from ..runtime.methods import words
     from ..runtime.methods.attention import parameters_of
 
@@ -40,7 +40,7 @@ def task_help() -> str:
 
 
 def _explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
-    """Return a sentence, and for each word what it is and takes."""
+    """Return a sentence, and for each word its summary and parameters."""
     from ..runtime.methods.parameters import explain, explain_presets, summary
 
     text = click.HelpFormatter(width=_WIDTH)

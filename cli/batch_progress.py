@@ -1,4 +1,4 @@
-"""Show how far many documents are: a bar for all and one for each that is read, or a line now and then."""
+"""Show the progress of many documents: a bar for all and one for each that is being read, or a line now and then."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from .render import SECONDS_BETWEEN_LINES, TaskProgress, clock, notice
 
-#: What counts as the work on a document's tokens; clusters come after it.
+#: Unit of the work on a document's tokens; the work on clusters comes after it.
 _TOKENS = "tokens"
 
 
 class ManyProgress(AbstractContextManager["ManyProgress"]):
-    """Show a `ProgressOfMany` (progress.py) on stderr. A single document is shown as any task."""
+    """Show a `ProgressOfMany` (progress.py) on stderr; a single document as any task."""
 
     def __init__(self) -> None:
         self._n_documents = self._n_done = self._n_tokens = 0
@@ -49,7 +49,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         self._bars.start()
 
     def _about(self) -> str:
-        """Return what is done of all documents."""
+        """Return the progress of all documents."""
         seconds = time.perf_counter() - self._started
         done = self._n_done + sum(document.share for document in self._open)
         about = [f"{self._n_done:,}/{self._n_documents:,} documents"]
@@ -62,7 +62,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         return " ".join(about)
 
     def moved(self, document: _Document, n_tokens: int = 0) -> None:
-        """Show that something was done about a document."""
+        """Show that work on a document advanced."""
         if self._n_documents == 1:
             return
         self._n_tokens += n_tokens
@@ -84,7 +84,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
             self._tell()
 
     def _tell(self) -> None:
-        """Write a line: what is done of all, and of those that are read."""
+        """Write a line: the progress of all documents, and of those that are being read."""
         self._told = time.perf_counter()
         notice("; ".join([f"Indexing: {self._about()}", *(document.line for document in self._open if document.line)]))
 
@@ -99,12 +99,12 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
 
     @property
     def single(self) -> TaskProgress | None:
-        """Return what shows the only document, if it is the only one."""
+        """Return the progress of the only document; None if there are several."""
         return self._single if self._n_documents == 1 else None
 
 
 class _Document:
-    """Shows one document among many."""
+    """Show one document among many."""
 
     def __init__(self, progress: ManyProgress, name: str) -> None:
         self._progress, self._name = progress, name
@@ -131,21 +131,21 @@ class _Document:
 
     @property
     def share(self) -> float:
-        """Return what is done of it; of a document whose keys are clustered, almost all."""
+        """Return the done share of the document; almost 1 while its keys are clustered."""
         if not self._total:
             return 0.0
         return 0.9 * self._done / self._total if self._unit == _TOKENS else 0.9 + 0.1 * self._done / self._total
 
     @property
     def line(self) -> str:
-        """Return its task and how far that is."""
+        """Return its task and progress."""
         if not self._total:
             return ""
         task = self._task if self._name in self._task else f"{self._task} of {self._name}"
         return f"{task} {self._done:,}/{self._total:,} {self._unit}"
 
     def show(self, bars: Any) -> None:
-        """Draw its bar, or move it."""
+        """Draw or move its bar."""
         if not self._total:
             return
         if self._id is None:
@@ -155,7 +155,7 @@ class _Document:
         bars.update(self._id, description=task, total=self._total, completed=self._done, about=about)
 
     def hide(self, bars: Any) -> None:
-        """Take its bar away."""
+        """Remove its bar."""
         if self._id is not None:
             bars.remove_task(self._id)
         self._total = 0

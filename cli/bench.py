@@ -40,7 +40,7 @@ _KERNEL_COLUMNS = {
     "times_dense": "times dense",
 }
 
-#: How caches are filled, and what the table's heading says of it.
+#: Ways to fill the caches, and their words in the table's heading.
 _FILLS = {
     "prefill": "",
     "copy": "; llama.cpp's keys and values are a copy of octavo's",
@@ -134,20 +134,7 @@ def bench(
 
 
 def time_kernels(threads: int, output: str) -> None:
-    """Time the kernels alone, and print the result.
-
-    Parameters
-    ----------
-    threads : int
-        Number of threads.
-    output : str
-        "md" or "json".
-
-    Raises
-    ------
-    click.UsageError
-        If the user gave an option that is about a model or a text.
-    """
+    """Time the kernels alone, and print the result. Raise click.UsageError for options about a model or a text."""
     from ..evaluation.kernel_bench import KernelBench
 
     context = click.get_current_context()
@@ -161,17 +148,7 @@ def time_kernels(threads: int, output: str) -> None:
 
 
 def kernels_as_markdown(result: dict[str, Any]) -> str:
-    """Write kernel times as a table, with the machine above it.
-
-    Parameters
-    ----------
-    result : dict
-        What `KernelBench.run` returns.
-
-    Returns
-    -------
-    str
-    """
+    """Write the result of `KernelBench.run` as a table, with the machine above it."""
     machine = result["machine"]
     heading = (
         f"{machine['cpu']}, {machine['threads']} threads, reads {machine['read_bandwidth_gb_s']} GB/s from memory; "
@@ -186,17 +163,7 @@ def _kernel_cell(name: str, row: dict[str, Any]) -> str:
 
 
 def as_markdown(result: dict[str, Any]) -> str:
-    """Write times as a table, with the machine above it.
-
-    Parameters
-    ----------
-    result : dict
-        What `Bench.run` returns.
-
-    Returns
-    -------
-    str
-    """
+    """Write the result of `Bench.run` as a table, with the machine above it."""
     machine, model = result["machine"], result["model"]
     stored_as = f"; keys and values are {result['cache_type']}" if result["cache_type"] != "f16" else ""
     heading = (

@@ -63,7 +63,7 @@ def chat(
     if sources and not documents:
         raise click.UsageError("--sources are passages of a document: give one.")
     interactive = is_terminal()
-    recorded = bool(documents) and (sources or interactive)  # on a terminal /sources may come
+    recorded = bool(documents) and (sources or interactive)  # a terminal's user may type /sources
     document = Path(documents[0]) if len(documents) == 1 and not many else None
     with open_session(
         documents,
@@ -88,7 +88,7 @@ def chat(
 
 
 def _about(session: Session, document: Path | None) -> str:
-    """Return what a conversation is about, as a sentence."""
+    """Return the subject of a conversation, as a sentence."""
     from ..ask.collection import Collection
 
     if isinstance(session, Collection):
@@ -97,22 +97,16 @@ def _about(session: Session, document: Path | None) -> str:
 
 
 class ChatLoop:
-    """Answers lines, or does what they command, until they end.
+    """Answer questions and run commands, line by line.
 
     Parameters
     ----------
-    session : Session
-        The conversation.
     interactive : bool
         Whether an interrupted or refused answer leads back to the prompt.
     output : str
-        How answers are shown: TEXT or JSON_LINES (answers.py).
-    document : Path, optional
-        The document's file.
+        Form of answers: TEXT or JSON_LINES (answers.py).
     sources : bool
-        Whether each answer is followed by its sources.
-    reading : ReadSettings
-        How other documents are read.
+        Whether to show the sources of each answer.
     """
 
     def __init__(
@@ -142,13 +136,7 @@ class ChatLoop:
         }
 
     def run(self, lines: Iterator[str]) -> None:
-        """Take lines until they end, or until /exit.
-
-        Parameters
-        ----------
-        lines : iterator of str
-            What the user types.
-        """
+        """Take lines until they end, or until /exit."""
         self._goes_on = True
         while self._goes_on and (line := next(lines, None)) is not None:
             try:
@@ -159,13 +147,7 @@ class ChatLoop:
                 notice("(stopped)")
 
     def take(self, line: str) -> None:
-        """Answer a line, or do what it commands.
-
-        Parameters
-        ----------
-        line : str
-            What the user typed.
-        """
+        """Answer a line, or run it as a command."""
         if line.startswith("/") and "\n" not in line:
             name, _, argument = line.partition(" ")
             if line in self.commands:
@@ -178,25 +160,11 @@ class ChatLoop:
             self.answer(line)
 
     def answer(self, question: str) -> None:
-        """Answer a question.
-
-        Parameters
-        ----------
-        question : str
-            The question.
-        """
+        """Answer a question."""
         self.show(lambda: self.session.stream(question), {"question": question})
 
     def show(self, answer: Callable[[], Generator[str, None, None]], facts: dict[str, str | None]) -> None:
-        """Stream an answer. What was shown before a Ctrl-C stays in the conversation.
-
-        Parameters
-        ----------
-        answer : callable
-            Begins the answer, and returns its pieces.
-        facts : dict
-            What JSON says of it besides.
-        """
+        """Stream an answer, with further `facts` in JSON. Text that came before a Ctrl-C stays in the conversation."""
         from ..errors import OctavoError
 
         if self.n_answers and self.output == TEXT and not self.interactive:
@@ -217,7 +185,7 @@ class ChatLoop:
         self.show(self.session.regenerate, {})
 
     def sources(self) -> None:
-        """Do /sources: list where the last answer comes from."""
+        """Do /sources: list the sources of the last answer."""
         from ..errors import OctavoError
 
         try:
@@ -234,13 +202,7 @@ class ChatLoop:
         notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def command(self, name: str, argument: str) -> None:
-        """Do a command that takes an argument; what it cannot do is said, and changes nothing.
-
-        Parameters
-        ----------
-        name, argument : str
-            What the user typed.
-        """
+        """Run a command that takes an argument. If it fails, print the reason and change nothing."""
         from ..errors import OctavoError
 
         if not argument:
@@ -258,12 +220,12 @@ class ChatLoop:
         notice(f"Saved as {self.session.save(name)}")
 
     def load(self, name: str) -> None:
-        """Do /load: go on with a conversation that was saved."""
+        """Do /load: continue a saved conversation."""
         self.session.load(name)
         notice(f"The conversation goes on: {self.session.n_tokens - self.session.n_document:,} tokens.")
 
     def open(self, path: str) -> None:
-        """Do /document: talk about another document. The conversation about the one before is kept as its last."""
+        """Do /document: talk about another document. The conversation about the current one is kept as its last."""
         from .open_conversation import open_next
 
         self.keep()
@@ -280,7 +242,7 @@ class ChatLoop:
         return f"last-{hash_tokens(self.session.llama.input_ids[: self.session.n_document])[:12]}"
 
     def keep(self) -> None:
-        """Keep the conversation for --continue, if there is any and it can be kept."""
+        """Keep the conversation for --continue, if there is one and it can be kept."""
         from ..errors import OctavoError
 
         if self.session.n_tokens > self.session.n_document:
@@ -293,7 +255,7 @@ class ChatLoop:
         notice("Cleared. The document stays." if self.session.n_document else "Cleared.")
 
     def stats(self) -> None:
-        """Do /stats: say what the context holds, and what the last answer took."""
+        """Do /stats: print the tokens in the context, and the figures of the last answer."""
         llama, answer = self.session.llama, self.session.answer
         cache = llama.context.cache
         length = "" if cache.rolls else f" of {llama.n_ctx():,}"
@@ -319,11 +281,5 @@ class ChatLoop:
         self._goes_on = False
 
     def unknown(self, line: str) -> None:
-        """Say that there is no such command.
-
-        Parameters
-        ----------
-        line : str
-            What the user typed.
-        """
+        """Print that the command does not exist."""
         notice(f"There is no command {line.split()[0]}: /help lists them.")

@@ -182,7 +182,7 @@ def eval(
 
 
 def _refuse_for_folders(scheduler: str | None) -> None:
-    """Refuse options that mean nothing for tasks over folders."""
+    """Refuse options without a meaning for tasks over folders."""
     if scheduler is not None:
         raise click.UsageError("A task over folders runs on this machine: leave out --scheduler.")
     for name in ("attention", "budgets", "plan", "plot"):
@@ -191,7 +191,7 @@ def _refuse_for_folders(scheduler: str | None) -> None:
 
 
 def _columns(result: dict[str, Any]) -> dict[str, str]:
-    """Return the columns of a result: those of all tasks, and those of its own."""
+    """Return the columns of a result: those of all tasks, and those of its task."""
     if result["task"] in FOLDER_TASKS:
         return {**_FOLDER_COLUMNS, "score": result["metric"]}
     of_task = {key: title for key, title in _TASK_COLUMNS.items() if any(key in row for row in result["results"])}
@@ -199,17 +199,7 @@ def _columns(result: dict[str, Any]) -> dict[str, str]:
 
 
 def as_markdown(result: dict[str, Any]) -> str:
-    """Write a result as a table, with what it depends on above it.
-
-    Parameters
-    ----------
-    result : dict
-        What `Evaluation.run` returns.
-
-    Returns
-    -------
-    str
-    """
+    """Write the result of `Evaluation.run` as a table, with its settings above it."""
     columns, machine = _columns(result), result["machine"]
     better = "higher" if result["higher_is_better"] else "lower"
     heading = (
@@ -222,7 +212,7 @@ def as_markdown(result: dict[str, Any]) -> str:
 
 
 def _titled(result: dict[str, Any]) -> str:
-    """Return the task with the parameters that do not have their defaults, as the command line takes them."""
+    """Return the task with all parameters that differ from their defaults, as the command line takes them."""
     from ..runtime.methods.parameters import written
 
     return f"{result['task']}:{written(result['parameters'])}".removesuffix(":")
@@ -240,18 +230,7 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 
 
 def as_csv(result: dict[str, Any]) -> str:
-    """Write a result as CSV.
-
-    Parameters
-    ----------
-    result : dict
-        What `Evaluation.run` returns.
-
-    Returns
-    -------
-    str
-        Lines, without a line end after the last one.
-    """
+    """Write the result of `Evaluation.run` as CSV, without a line end after the last line."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(_columns(result)), extrasaction="ignore", restval="", lineterminator="\n")
     writer.writeheader()

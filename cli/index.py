@@ -89,7 +89,7 @@ def _watch(folders: list[Path], job: Job, password: str | None, n_jobs: int) -> 
 
 
 def _described(outcome: IndexResult) -> dict[str, Any]:
-    """What became of a document, for programs."""
+    """Return the result of a document, for programs."""
     if outcome.problem:
         return {"document": outcome.name, "path": None, "problem": outcome.problem}
     paths = [str(folder) for folder in outcome.folders]

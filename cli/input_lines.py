@@ -16,22 +16,17 @@ if TYPE_CHECKING:
 
 
 def is_terminal() -> bool:
-    """Return whether somebody types: standard input and stderr are a terminal."""
+    """Return whether a user types: standard input and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def piped_lines() -> Iterator[str]:
-    """Read entries from standard input. A line that ends with a backslash continues in the next one.
-
-    Yields
-    ------
-    str
-        An entry.
+    """Yield entries from standard input. A line that ends with a backslash continues in the next one.
 
     Raises
     ------
     OctavoError
-        If the input is not UTF-8 text.
+        The input is not UTF-8 text.
     """
     from ..errors import OctavoError
 
@@ -51,17 +46,12 @@ def piped_lines() -> Iterator[str]:
 
 
 def typed_lines() -> Iterator[str]:
-    """Read entries from an editor with history, until Ctrl-D.
-
-    Yields
-    ------
-    str
-        An entry.
+    """Yield entries from an editor with history, until Ctrl-D.
 
     Raises
     ------
     KeyboardInterrupt
-        If the user presses Ctrl-C on an empty entry, twice in a row.
+        The user presses Ctrl-C on an empty entry, twice in a row.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output import create_output
@@ -121,7 +111,7 @@ def _key_bindings() -> KeyBindings:
 
 
 def _history() -> History:
-    """Open the history of earlier entries, in the user's state folder if that can be written."""
+    """Open the history of earlier entries, in the user's state folder if it is writable."""
     import platformdirs
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 

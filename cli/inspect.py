@@ -1,4 +1,4 @@
-"""`octavo inspect`: say what a model or an index holds."""
+"""`octavo inspect`: describe a model or an index."""
 
 from __future__ import annotations
 
@@ -37,20 +37,10 @@ def inspect(path: Path, output: str) -> None:
 def inspect_index(folder: Path) -> dict[str, Any]:
     """Read the manifest of an index, and compare its files with their checksums.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-
-    Returns
-    -------
-    dict
-        What the command prints.
-
     Raises
     ------
     OctavoError
-        If the folder is not a finished index.
+        The folder is not a finished index.
     """
     from ..errors import OctavoError
     from ..runtime.methods import AUTO
@@ -90,23 +80,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
 
 
 def inspect_model(path: Path) -> dict[str, Any]:
-    """Describe a model, as llama.cpp and its graph see it.
-
-    Parameters
-    ----------
-    path : Path
-        GGUF file.
-
-    Returns
-    -------
-    dict
-        What the command prints.
-
-    Raises
-    ------
-    OctavoError
-        If llama.cpp cannot load the file.
-    """
+    """Describe a model, as llama.cpp and its graph see it. Raise OctavoError if llama.cpp cannot load the file."""
     import llama_cpp
 
     from ..runtime.llama import Llama
@@ -136,7 +110,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
 
 
 def _auto_choice(n_tokens: int, has_plan: bool, kv_type: str = "f16") -> str:
-    """Return the words of what `auto` chooses for a document of n_tokens tokens."""
+    """Return the method that `auto` chooses for a document of n_tokens tokens, in words."""
     from ..runtime.methods.attention import Attention
     from ..runtime.methods.auto import Auto
     from ..runtime.methods.layer_budgets import LayerBudgets
@@ -145,17 +119,7 @@ def _auto_choice(n_tokens: int, has_plan: bool, kv_type: str = "f16") -> str:
 
 
 def describe_attention(llama: Any) -> dict[str, Any]:
-    """Describe the shape of a model's attention, or say why octavo cannot compute it.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model.
-
-    Returns
-    -------
-    dict
-    """
+    """Describe the shape of a model's attention, or return why octavo cannot compute it."""
     from ..errors import OctavoError
     from ..runtime.document.cache_layer import CacheLayer
     from ..runtime.graph.attention_nodes import attention_nodes
@@ -183,19 +147,7 @@ def _distinct(values: Any) -> Any:
 
 
 def in_words(name: str, value: Any) -> str:
-    """Write a value for people.
-
-    Parameters
-    ----------
-    name : str
-        Name of the value.
-    value : object
-        The value.
-
-    Returns
-    -------
-    str
-    """
+    """Write a named value for people."""
     if name == "bytes" or name.startswith("kv_bytes"):
         return size(value)
     if name == "windows":

@@ -1,4 +1,4 @@
-"""`octavo list`, `remove`, `prune` and `verify`: what indexes there are, which can go, and which are whole."""
+"""`octavo list`, `remove`, `prune` and `verify`: list, remove and check indexes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _of_a_model(command: Any) -> Any:
 
 
 def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
-    """The indexes of a model, in a folder, or of everything that this user has indexed."""
+    """Return the indexes of a model, of a folder, or of all that this user has."""
     from ..library.catalogue import entries
     from ..runtime.store.model_library import Library, libraries
 
@@ -65,7 +65,7 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    """An index for programs."""
+    """Return an index for programs."""
     return {
         "document": entry.document,
         "model": entry.model,
@@ -103,7 +103,7 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
 
 
 def _named(names: tuple[str, ...], found: list[Entry]) -> list[Entry]:
-    """Those of some indexes that have one of these names."""
+    """Return the indexes with one of these names."""
     chosen: list[Entry] = []
     for name in names:
         own = [entry for entry in found if name in (entry.document, entry.file, entry.folder.name, str(entry.folder))]

@@ -17,7 +17,7 @@ import octavo
 from ..errors import OctavoError
 from .option_types import guessed
 
-#: Each command's one-line help, by what it is for. Command NAME is the object NAME of the module octavo.cli.NAME, but
+#: Each command's one-line help, by purpose. Command NAME is the object NAME of the module octavo.cli.NAME, but
 #: for those in _LIBRARY: they are NAME_indexes of octavo.cli.library.
 SECTIONS = {
     "Documents": {
@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
                 raise
             for timer in _interrupts:
                 timer.cancel()
-            click.echo("Interrupted.", err=True)  # what the callback left undone has failed
+            click.echo("Interrupted.", err=True)  # the callback's unfinished work has failed
             raise click.exceptions.Exit(130) from None
 
 
@@ -105,21 +105,21 @@ def cli() -> None:
 def main() -> None:
     """Run the `octavo` command; its entry point."""
     sys.unraisablehook = _interrupt_later
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a debugger's output would hide what llama.cpp says
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a debugger's output would hide llama.cpp's messages
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
+            stream.reconfigure(errors="replace")  # for terminals that lack a character
     try:
         cli(prog_name="octavo")
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as end:
         if end.code == 130:
-            sys.unraisablehook = lambda problem: None  # what was half built cannot be taken down in good order
+            sys.unraisablehook = lambda problem: None  # half-built objects cannot be torn down in order
         raise
 
 
-#: What raises a Ctrl-C that a callback swallowed.
+#: Raises a Ctrl-C that a callback swallowed.
 _interrupts: list[Any] = []
 
 

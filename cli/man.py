@@ -34,7 +34,7 @@ def man_page() -> str:
 
 
 def _paragraphs(text: str | None) -> list[str]:
-    """Return the lines of a text; those after a backspace mark, as click has it, stay as they are."""
+    """Return the lines of a text; keep those after click's backspace mark as they are."""
     lines: list[str] = []
     for paragraph in re.split(r"\n\s*\n", (text or "").strip()):
         as_it_is = paragraph.startswith("\b")
@@ -44,7 +44,7 @@ def _paragraphs(text: str | None) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text without signs that roff would act on."""
+    """Escape the signs that roff would act on."""
     text = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
     return rf"\&{text}" if text.startswith((".", "'")) else text
 

@@ -1,4 +1,4 @@
-"""`octavo models`: what models there are on this disk."""
+"""`octavo models`: list the models on this disk."""
 
 from __future__ import annotations
 

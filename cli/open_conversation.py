@@ -1,4 +1,4 @@
-"""Open a conversation: what `ask` and `chat` have in common."""
+"""Open a conversation: shared by `ask` and `chat`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ read_option = click.option(
 
 
 def is_collection(documents: Sequence[str]) -> bool:
-    """Return whether arguments name several documents: a folder does, and a pattern."""
+    """Return whether arguments name several documents, as a folder or a pattern does."""
     from ..library.expand_paths import names_many
 
     return len(documents) > 1 or any(map(names_many, documents))
@@ -43,9 +43,9 @@ def open_session(
     sources: bool,
     system_prompt: str,
 ) -> Session:
-    """Open a conversation over a document, over several, or over nothing if there is none.
+    """Open a conversation over a document, over several, or without one.
 
-    With `sources`, documents can say where answers come from.
+    With `sources`, documents record where answers come from.
     """
     from .. import api
 

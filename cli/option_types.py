@@ -15,7 +15,7 @@ from ..runtime.methods import LLAMA_CPP, words
 
 
 class Number(click.FloatRange):
-    """A float in a range; `nan` and `inf` are in none."""
+    """A float in a range, never `nan` or `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -24,12 +24,12 @@ class Number(click.FloatRange):
         return number
 
 
-#: In place of an attention or a task: print what there is, and stop.
+#: In place of an attention or a task: print all of them, and stop.
 HELP = "help"
 
 
 def guessed(word: str, words: Iterable[str]) -> str:
-    """Return a question whether one of some words was meant; "" if none is like it, or it is one of them."""
+    """Return a question that suggests a similar word; "" if none is similar, or if the word is one of them."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, words := list(words), 1)
@@ -37,7 +37,7 @@ def guessed(word: str, words: Iterable[str]) -> str:
 
 
 def completions(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Return the words that begin with what was typed, for a shell."""
+    """Return the words that begin with the typed text, for a shell."""
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
@@ -66,7 +66,7 @@ class AttentionType(click.ParamType[str]):
 
 
 class AttentionListType(click.ParamType[list[str]]):
-    """Comma-separated methods. What follows a comma belongs to the method before it if it sets a parameter of it."""
+    """Comma-separated methods. Text after a comma belongs to the method before it if it sets its parameter."""
 
     name = "NAME[:KEY=VALUE,...],..."
 
@@ -110,13 +110,7 @@ class TaskType(click.ParamType[Any]):
 
 
 class DepthListType(click.ParamType[list[int]]):
-    """Comma-separated numbers of tokens.
-
-    Parameters
-    ----------
-    least : int
-        Smallest number.
-    """
+    """Comma-separated numbers of tokens."""
 
     name = "N,N,..."
 

@@ -1,4 +1,4 @@
-"""Options that commands share, named as users of llama.cpp know them. Each has an environment variable OCTAVO_..."""
+"""Declare the options that commands share, named as in llama.cpp, each with an environment variable OCTAVO_..."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
 
-#: What `--attention` takes, for the help texts.
+#: The values of `--attention`, for help texts.
 ATTENTIONS = (
     f"{', '.join(words())}, or a composition such as duo+quest. Parameters follow a colon, as in quest:tokens=1024; "
     "`--attention help` prints them all"
@@ -30,23 +30,7 @@ ATTENTIONS = (
 
 
 def model_path(named: Path | str | None) -> Path:
-    """Return the path of a model.
-
-    Parameters
-    ----------
-    named : Path or str, optional
-        The model that the user named.
-
-    Returns
-    -------
-    Path
-        The same, or that of the default model.
-
-    Raises
-    ------
-    OctavoError
-        If no model is named and there is no default one.
-    """
+    """Return the path of a named model, or of the default one. Raise OctavoError if there is neither."""
     from ..runtime.models.find_model import find_model
 
     return find_model(named, notice)
@@ -60,14 +44,9 @@ def option(*names: str, env: str, **settings: Any) -> Decorator[Any]:
     *names : str
         Names of the option, such as "-m" and "--model".
     env : str
-        End of the variable's name.
+        Name of the variable, after OCTAVO_.
     **settings
         Further arguments of `click.option`.
-
-    Returns
-    -------
-    callable
-        A decorator of commands.
     """
     return click.option(*names, envvar=f"OCTAVO_{env}", show_envvar=True, **settings)
 
@@ -202,7 +181,7 @@ def _model_settings(
     rope_scaling: str | None = None,
     rope_scale: float | None = None,
 ) -> ModelSettings:
-    """Return what the options of these names say together."""
+    """Gather the options of these names."""
     if hf_repo is not None and is_on_command_line("model"):
         raise click.UsageError("-hf stands in place of -m: give one of them.")
     if (rope_scaling is None) != (rope_scale is None):
@@ -218,7 +197,7 @@ def _attention(
     plan: Path | None = None,
     retrieval_heads: float | None = None,
 ) -> Attention:
-    """Return what the options of these names say together."""
+    """Gather the options of these names."""
     from ..runtime.methods.attention import Attention
 
     if attention == LLAMA_CPP:
@@ -233,16 +212,16 @@ def _attention(
 
 
 def gathered(argument: str, make: Callable[..., Any], *options: Decorator[Any]) -> Decorator[Any]:
-    """Return a decorator that passes the values of several options to a command as one value.
+    """Return a decorator that passes several options to a command as one value.
 
     Parameters
     ----------
     argument : str
-        Name of the command's argument that receives this value.
+        Name of the command's argument for this value.
     make : callable
-        Makes the value. It takes the options' values by their names, as many of them as the command has.
+        Makes the value from the options' values by name, as many as the command has.
     *options : callable
-        Decorators that each add an option. Options may also stand elsewhere at the command.
+        Decorators that each add an option. The command may also declare options of these names itself.
     """
     names = list(inspect.signature(make).parameters)
 
@@ -257,13 +236,13 @@ def gathered(argument: str, make: Callable[..., Any], *options: Decorator[Any]) 
     return decorate
 
 
-#: Pass what a command has of -m, -hf, -t, -c, --cache-type, --device, --index-dir and --rope-... as one `settings`.
+#: Pass a command's options among -m, -hf, -t, -c, --cache-type, --device, --index-dir and --rope-... as one `settings`.
 as_settings = gathered("settings", _model_settings)
 
-#: Pass what a command has of --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
+#: Pass a command's options among --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
 as_attention = gathered("attention", _attention)
 
-#: Pass what a command has of --prefill and --password as one `reading`.
+#: Pass a command's options among --prefill and --password as one `reading`.
 as_reading = gathered("reading", ReadSettings)
 
 _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
@@ -282,11 +261,6 @@ def output_option(*forms: str) -> Decorator[Any]:
     ----------
     *forms : str
         Forms of the output; the first one is the default.
-
-    Returns
-    -------
-    callable
-        A decorator of commands.
     """
     return click.option(
         "-o",
@@ -299,37 +273,17 @@ def output_option(*forms: str) -> Decorator[Any]:
 
 
 def is_on_command_line(name: str) -> bool:
-    """Return whether the user gave a parameter of the current command on the command line.
-
-    Parameters
-    ----------
-    name : str
-        Name of the parameter.
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether the user gave a parameter of the current command on the command line."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def question_text(question: str) -> str:
-    """Return the question of a command.
-
-    Parameters
-    ----------
-    question : str
-        The question, or `-` to read it from standard input.
-
-    Returns
-    -------
-    str
-        The question without blanks at its ends.
+    """Return the question of a command without blanks at its ends; read it from standard input if it is `-`.
 
     Raises
     ------
     click.UsageError
-        If the question is empty or not UTF-8 text.
+        The question is empty or not UTF-8 text.
     """
     if question == "-":
         try:

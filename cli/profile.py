@@ -127,13 +127,7 @@ def profile(
 
 
 def show(plan: dict[str, Any]) -> None:
-    """Print a plan in a few lines.
-
-    Parameters
-    ----------
-    plan : dict
-        Content of a plan file.
-    """
+    """Print a plan in a few lines."""
     from ..convert.plan.layer_importance import group_name
 
     layers, heads = plan["layers"], plan["heads"]
@@ -170,13 +164,7 @@ def show(plan: dict[str, Any]) -> None:
 
 
 def show_budgets(layers: dict[str, Any]) -> None:
-    """Print whether budgets by sensitivity are better than equal ones, and for which methods.
-
-    Parameters
-    ----------
-    layers : dict
-        The part "layers" of a plan file.
-    """
+    """Print whether budgets by sensitivity are better than equal ones, and for which methods."""
     rows, checks = [], layers["checks"]
     for method, equal in checks["equal"].items():
         pairs = zip(equal, checks["by_sensitivity"][method], strict=True)
@@ -192,18 +180,7 @@ def show_budgets(layers: dict[str, Any]) -> None:
 
 
 def spans(numbers: list[int]) -> str:
-    """Write ascending numbers in short.
-
-    Parameters
-    ----------
-    numbers : list of int
-        Ascending numbers.
-
-    Returns
-    -------
-    str
-        Such as "0-2, 5".
-    """
+    """Write ascending numbers in short, such as "0-2, 5"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

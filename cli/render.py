@@ -1,4 +1,4 @@
-"""Show what commands say: notices and progress on stderr, answers and results on stdout."""
+"""Print notices and progress on stderr, answers and results on stdout."""
 
 from __future__ import annotations
 
@@ -13,40 +13,22 @@ from typing import Any
 
 import click
 
-#: Seconds between lines about a task, where there is no terminal for a bar.
+#: Seconds between lines about a task, without a terminal for a bar.
 SECONDS_BETWEEN_LINES = 10
 
 
 def notice(message: str) -> None:
-    """Print a sentence on stderr.
-
-    Parameters
-    ----------
-    message : str
-        The sentence.
-    """
+    """Print a sentence on stderr."""
     click.echo(message, err=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a result for programs.
-
-    Parameters
-    ----------
-    value : object
-        Anything that JSON can hold.
-    """
+    """Print a result as JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def stream(pieces: Iterable[str]) -> None:
-    """Print an answer as it is written, wrapped between words on a terminal. End its last line, even if interrupted.
-
-    Parameters
-    ----------
-    pieces : iterable of str
-        Pieces of the answer.
-    """
+    """Print an answer as it is written, wrapped between words on a terminal. End its last line, even if interrupted."""
     wrapper = Wrapper(shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
     last = ""
     try:
@@ -63,14 +45,9 @@ def stream(pieces: Iterable[str]) -> None:
 
 
 class Wrapper:
-    """Breaks lines of a text that comes in pieces between words, so that none is wider than a terminal.
+    """Break the lines of a text that comes in pieces between words, at most `width` columns wide.
 
     Lines of code blocks and tables stay as they are.
-
-    Parameters
-    ----------
-    width : int
-        Columns of the terminal.
     """
 
     def __init__(self, width: int) -> None:
@@ -79,7 +56,7 @@ class Wrapper:
         self._line, self._in_code = "", False
 
     def add(self, piece: str) -> str:
-        """Return what can be printed now; the last word waits until it is whole."""
+        """Return the text that is ready to print; the last word waits until it is whole."""
         shown = ""
         for character in piece:
             if character == "\n":
@@ -100,7 +77,7 @@ class Wrapper:
         return self._take_word()
 
     def _take_word(self) -> str:
-        """Return the word that is whole now, and what stands before it: blanks, or a line end."""
+        """Return the next whole word, and the text before it: blanks, or a line end."""
         from rich.cells import cell_len
 
         word, blanks, self._word = self._word, self._blanks, ""
@@ -117,12 +94,7 @@ class Wrapper:
 
 @contextmanager
 def signs_of_life(task: str) -> Iterator[Callable[[Iterable[str]], Iterator[str]]]:
-    """Show on a terminal that something happens, until the first piece of an answer comes.
-
-    Parameters
-    ----------
-    task : str
-        What happens.
+    """Show on a terminal that work is under way, until the first piece of an answer comes.
 
     Yields
     ------
@@ -146,18 +118,7 @@ def signs_of_life(task: str) -> Iterator[Callable[[Iterable[str]], Iterator[str]
 
 
 def size(n_bytes: float) -> str:
-    """Write a number of bytes for people.
-
-    Parameters
-    ----------
-    n_bytes : float
-        Number of bytes.
-
-    Returns
-    -------
-    str
-        Such as "1.5 MiB".
-    """
+    """Write a number of bytes for people, such as "1.5 MiB"."""
     for unit in ("B", "KiB", "MiB"):
         if n_bytes < 1024:
             return f"{n_bytes:,.0f} {unit}" if unit == "B" else f"{n_bytes:,.1f} {unit}"
@@ -167,7 +128,7 @@ def size(n_bytes: float) -> str:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell the user who interrupts that nothing is lost."""
+    """Tell the user who interrupts that no work is lost."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -240,32 +201,17 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
 
 def clock(seconds: float) -> str:
-    """Write a duration as minutes and seconds, or with hours.
-
-    Parameters
-    ----------
-    seconds : float
-        The duration.
-
-    Returns
-    -------
-    str
-        Such as "2:05" or "1:02:05".
-    """
+    """Write a duration as minutes and seconds, such as "2:05", or with hours: "1:02:05"."""
     minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
 
 
 def table(columns: list[str], rows: list[list[str]], right: frozenset[str] = frozenset()) -> None:
-    """Print a table for people. Nothing is cut or folded unless stdout is a terminal.
+    """Print a table for people. Cells are cut or folded only if stdout is a terminal.
 
     Parameters
     ----------
-    columns : list of str
-        Headings.
-    rows : list of list of str
-        Cells of each row.
     right : frozenset of str
         Headings of the columns to align to the right.
     """
@@ -286,21 +232,12 @@ def table(columns: list[str], rows: list[list[str]], right: frozenset[str] = fro
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]], n_left: int = 1) -> str:
-    """Write a table in Markdown.
+    """Write a table in Markdown, without a line end after the last line.
 
     Parameters
     ----------
-    columns : iterable of str
-        Headings.
-    rows : iterable of iterable of str
-        Cells of each row.
     n_left : int
         Number of first columns to align to the left; the others are aligned to the right.
-
-    Returns
-    -------
-    str
-        Lines of the table, without a line end after the last one.
     """
     columns = list(columns)
     rule = ["---"] * n_left + ["---:"] * (len(columns) - n_left)

@@ -1,4 +1,4 @@
-"""Options that say how an answer is drawn, named and set as in llama.cpp, but for how long an answer may be."""
+"""Declare the options of sampling, named and set as in llama.cpp, except for the length of an answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ seed = option(
 def _sampling(
     predict: int, temp: float, top_p: float, top_k: int, min_p: float, repeat_penalty: float, seed: int
 ) -> Sampling:
-    """Return what the options of these names say together."""
+    """Gather the options of these names."""
     most = predict if predict >= 0 else None
     return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, seed if seed >= 0 else None)
 

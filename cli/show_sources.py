@@ -1,4 +1,4 @@
-"""Show where an answer comes from."""
+"""Show the sources of an answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ..ask.passages import Passage
     from ..ask.session import Session
 
-#: What is said of an answer whose tokens attended nothing of the document in particular.
+#: Printed for an answer whose tokens attended to no part of the document in particular.
 NONE = "Not from the document: the answer attended nothing of it in particular."
 
-#: Columns that a quote is wrapped at, if the terminal has more, and how far it is indented.
+#: Columns at which a quote wraps if the terminal is wider, and its indentation.
 _WIDEST, _INDENT = 100, "   "
 
 
@@ -28,15 +28,7 @@ def sources_option(command: Any) -> Any:
 
 
 def show_sources(session: Session, err: bool) -> None:
-    """Print the sources of the last answer; on a terminal the quotes stand out.
-
-    Parameters
-    ----------
-    session : Session
-        The conversation. Its documents were opened with sources.
-    err : bool
-        Whether to print on stderr.
-    """
+    """Print the sources of the last answer, on stderr with `err`; on a terminal the quotes stand out."""
     found = session.sources()
     if not found:
         click.echo(NONE, err=err)
@@ -48,18 +40,12 @@ def show_sources(session: Session, err: bool) -> None:
 
 
 def _place(passage: Passage) -> str:
-    """Return where a passage stands."""
+    """Return the place of a passage."""
     page = f"page {passage.page}" if passage.page else ""
     name = Path(passage.document).name if passage.document else ""
     return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
 
 
 def sources_as_json(session: Session) -> list[dict[str, Any]]:
-    """Return the sources of the last answer for programs.
-
-    Parameters
-    ----------
-    session : Session
-        The conversation. Its documents were opened with sources.
-    """
+    """Return the sources of the last answer for programs."""
     return [passage.as_json() for passage in session.sources()]

@@ -1,11 +1,11 @@
 """Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
 
-Every engine is brought to a depth. Then the engines read the text's next tokens one at a time, in turn. llama.cpp runs
-with flash attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention.
-How the caches are filled:
+Each engine first reads to a depth. Then the engines decode the text's next tokens in turn. llama.cpp runs with flash
+attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention. Ways to
+fill the caches:
 
 - prefill: every engine reads the text itself, batch by batch, in turn. Engines that read densely and select only when
-  they decode share what our dense engine has read, as the index of a document.
+  they decode share the rows of our dense engine, as the index of a document.
 - copy: our dense engine reads the text. llama.cpp gets a copy of its keys and values, and other engines get an index.
 - random: no engine reads. Text, keys and values are random, and the same for all engines.
 """
@@ -45,7 +45,7 @@ _WARM_UP = 2
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to measure.
+    """Depths, attentions and fill of a benchmark.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class BenchSettings:
 
 
 class Bench:
-    """One run of all engines over one text.
+    """Time all engines over one text.
 
     Parameters
     ----------
@@ -74,10 +74,6 @@ class Bench:
         The model's file, and how all engines run it. Unless `fill` is "prefill", they store keys and values as f16.
     text : str, optional
         The text; None for random tokens, with fill "random".
-    settings : BenchSettings
-        What to measure.
-    progress : Progress
-        Receives how far the run is.
 
     Raises
     ------
@@ -132,7 +128,7 @@ class Bench:
         return tokens
 
     def run(self) -> dict[str, Any]:
-        """Measure everything, and return what `octavo bench -o json` prints."""
+        """Measure all engines; return the content of `octavo bench -o json`."""
         settings = self.settings
         machine = {
             "cpu": cpu_name(),
@@ -171,13 +167,13 @@ class Bench:
         return rows
 
     def _reads(self, engine: Engine) -> bool:
-        """Whether an engine of ours reads the text itself, as its prefill is not dense."""
+        """Return whether an engine of ours reads the text itself, because its prefill is not dense."""
         return self.settings.fill == "prefill" and engine.llama.context.cache.evicts
 
     def _fill(self, depth: int) -> tuple[list[np.ndarray], list[IndexLayer]]:
         """Bring all engines that read to this depth, at least 1.
 
-        Returns dense attention's queries to calibrate on, and the document's layers if they need no clustering.
+        Return dense attention's queries to calibrate on, and the document's layers if they need no clustering.
         """
         fill, dense = self.settings.fill, self.dense
         layers: list[IndexLayer] = []
@@ -195,7 +191,7 @@ class Bench:
         return queries, layers
 
     def _read(self, depth: int, engines: list[Engine]) -> list[np.ndarray]:
-        """Have engines read the text to this depth, in turn; returns dense attention's queries of the last tokens."""
+        """Have engines read the text to this depth, in turn; return dense attention's queries of the last tokens."""
         dense = self.dense
         n_last = min(self.clustering.exact_last, depth - dense.llama.n_tokens)
         self.progress.start(f"Reading to {depth:,}", sum(depth - engine.llama.n_tokens for engine in engines), "tokens")
@@ -215,9 +211,9 @@ class Bench:
         return queries
 
     def _attach(self, depth: int, queries: list[np.ndarray], layers: list[IndexLayer]) -> None:
-        """Give the engines that do not read what dense attention has read, as a document.
+        """Give the engines that do not read the rows of the dense engine, as a document.
 
-        layers : of this document, with clusters for all engines; or none if they are to be made here
+        layers : of this document, with clusters for all engines; if empty, this method makes them
         """
         engines = [engine for engine in self.octavo if not self._reads(engine)]
         if not engines:
@@ -244,7 +240,7 @@ class Bench:
                 engine.prefill_s += indexing_s if engine.clusters else 0
 
     def _decode(self, depth: int, engines: list[Engine]) -> None:
-        """Read the text's next tokens, one at a time, with each engine in turn."""
+        """Decode the text's next tokens with each engine in turn."""
         n = self.settings.n_decode + _WARM_UP
         self.progress.start(f"Decoding at {depth:,}", n, "tokens")
         for i, token in enumerate(self.tokens[depth : depth + n]):

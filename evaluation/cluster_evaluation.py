@@ -1,8 +1,7 @@
-"""Evaluate on a Dask cluster: each text is a task, which every method that is missing measures.
+"""Evaluate on a Dask cluster: a task measures all missing methods on one text.
 
-The client makes the texts and sends them, and keeps what workers return. Budgets are matched on the first text of a
-depth, so that text goes first; the others wait for what it finds. What is then in the results is what this machine
-would have measured, but for times.
+The client makes and sends the texts, and keeps the records that workers return. The first text of a depth matches the
+budgets, so the other texts wait for it. The results equal those of a run on this machine, except for times.
 """
 
 from __future__ import annotations
@@ -46,14 +45,6 @@ def text_workers(
 
     Parameters
     ----------
-    scheduler : str
-        Address of the scheduler, such as "tcp://10.0.0.5:8786".
-    llama : Llama
-        The model.
-    library : Library
-        Its library.
-    task : Task
-        What is measured.
     settings : ModelSettings
         The model as the user named it, as workers may have it at another path; and the threads of a text, by default
         such that the texts on a machine share its cores.
@@ -63,7 +54,7 @@ def text_workers(
     Yields
     ------
     TextWorkers
-        What an `Evaluation` takes.
+        Pass it to an `Evaluation`.
 
     Raises
     ------
@@ -77,18 +68,7 @@ def text_workers(
 
 
 class TextWorkers:
-    """The workers of a cluster, which measure texts.
-
-    Parameters
-    ----------
-    workers : Workers
-        The workers.
-
-    Attributes
-    ----------
-    machine : dict
-        What measures: the workers' processors, the threads of a text, and the device that was asked for.
-    """
+    """Measure texts on the workers of a cluster. `machine` names their processors, threads of a text, and device."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -102,15 +82,6 @@ class TextWorkers:
 
     def measure(self, evaluation: Evaluation, texts: Sequence[NumberedText], heads: Sequence[QueryHead]) -> None:
         """Measure what is missing in an evaluation, and add it to its results.
-
-        Parameters
-        ----------
-        evaluation : Evaluation
-            The evaluation.
-        texts : sequence of NumberedText
-            Its texts.
-        heads : sequence of QueryHead
-            Heads that tell the sources of answers, if its task looks for these.
 
         Raises
         ------
@@ -132,7 +103,7 @@ class TextWorkers:
             missing = evaluation.missing(numbered)
             if missing:
                 return as_message(numbered, evaluation.runs, missing, heads, evaluation.results)
-            evaluation.progress.advance(1)  # the depth's first text has found that the share cannot be reached
+            evaluation.progress.advance(1)  # the depth's first text found the share out of reach
             return None
 
         def receive(numbered: NumberedText, message: Message) -> None:
@@ -152,7 +123,7 @@ class TextWorkers:
 
 
 def _are_known(evaluation: Evaluation, depth: int) -> bool:
-    """Return whether no run needs a budget to be matched at a depth."""
+    """Return whether all matched budgets of a depth are known."""
     runs, budgets = evaluation.runs, evaluation.results.budgets
     return all(run.budget == 1 or (run.name, run.budget, depth) in budgets for run in runs)
 
@@ -163,7 +134,7 @@ def _machine(order: Order, dask_worker: Any) -> tuple[str, int]:
 
 
 class MeasureTexts(ModelWork):
-    """Measure texts: what a process beside a worker does. The settings have the `task` with its parameters."""
+    """Measure texts in a process beside a worker. The settings hold the `task` with its parameters."""
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
         super().__init__(settings, sender)
@@ -183,25 +154,19 @@ class MeasureTexts(ModelWork):
         return {"samples": list(records.samples.values()), "budgets": budgets}
 
     def _run(self, words: str, budget: float, plan: str) -> Run:
-        """Return the run that `as_message` has written."""
+        """Return the run that `as_message` wrote."""
         return Run(self.llama.attention.parsed(words), budget, plan)
 
 
 def as_message(
     numbered: NumberedText, runs: Sequence[Run], missing: Sequence[Run], heads: Sequence[QueryHead], records: Records
 ) -> Message:
-    """Return what a worker needs to measure a text.
+    """Return the message with which a worker measures a text.
 
     Parameters
     ----------
-    numbered : NumberedText
-        The text.
     runs, missing : sequences of Run
         All runs, and those to measure.
-    heads : sequence of QueryHead
-        Heads that tell the sources of answers.
-    records : Records
-        Has the budgets that are matched.
     """
     budgets = records.budgets.items()
     return {
@@ -225,12 +190,12 @@ def text_as_json(text: Text) -> dict[str, Any]:
 
 
 def text_of(fields: Mapping[str, Any]) -> Text:
-    """Return the text that `text_as_json` has written."""
+    """Return the text that `text_as_json` wrote."""
     return Text(**{**fields, "samples": [_sample_of(sample) for sample in fields["samples"]]})
 
 
 def _sample_of(fields: Mapping[str, Any]) -> Sample:
-    """Return a sample that `text_as_json` has written."""
+    """Return the sample that `text_as_json` wrote."""
     converted: dict[str, Any] = {name: tuple(fields[name]) for name in ("answers", "classes")}
     if fields["text"] is not None:
         converted["text"] = TokenText(fields["text"]["text"], np.array(fields["text"]["starts"], np.int64))
@@ -238,7 +203,7 @@ def _sample_of(fields: Mapping[str, Any]) -> Sample:
 
 
 def _add(measured: Mapping[str, Any], results: Records) -> None:
-    """Add what a worker measured; samples of an evaluation that was interrupted may be there already."""
+    """Add a worker's records; an interrupted evaluation may have added some of them already."""
     for attention, budget, depth, matched in measured["budgets"]:
         results.add_budget(attention, budget, depth, matched)
     for record in measured["samples"]:

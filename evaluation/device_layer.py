@@ -1,4 +1,4 @@
-"""Run one layer on a device, without a model: random rows and queries, and the steps that a model's layer takes."""
+"""Run one layer on a device, without a model: random rows and queries, and the steps of a model's layer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ class DeviceLayer:
 
     Parameters
     ----------
-    device : Device
-        Where it runs.
-    layer : CacheLayer
-        Its shape.
-    method : Method
-        Method of all its heads.
     n_ctx : int
         Largest number of rows.
     n_ubatch : int
@@ -70,21 +64,7 @@ class DeviceLayer:
 
 
 def random_document(layer: CacheLayer, n_tokens: int, rng: np.random.Generator) -> Index:
-    """Make a document of one layer, whose keys lie in clusters.
-
-    Parameters
-    ----------
-    layer : CacheLayer
-        Shape of the layer.
-    n_tokens : int
-        Tokens of the document.
-    rng : numpy.random.Generator
-        Draws keys and values.
-
-    Returns
-    -------
-    Index
-    """
+    """Make a document of one layer, whose keys lie in clusters."""
     stored = random_layer(layer, n_tokens, ClusterSettings(), rng)
     return Index(np.zeros(n_tokens, np.int32), [stored])
 
@@ -96,12 +76,8 @@ def random_step(
 
     Parameters
     ----------
-    layer : CacheLayer
-        Shape of the layer.
     n_tokens : int
         Tokens of the step.
-    rng : numpy.random.Generator
-        Source of randomness.
 
     Returns
     -------

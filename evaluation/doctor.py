@@ -1,7 +1,7 @@
 """Check the Metal kernels on this Mac: compile them, compare them with the CPU's, and time them.
 
-The report holds all problems; an exception is raised only if there is no GPU to examine. Layers hold random keys and
-values, and take the steps that a model's layer takes: a batch, and one token.
+The report holds all problems; only a missing GPU raises an exception. Layers hold random keys and values, and
+take the steps of a model's layer: a batch, and one token.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DOCUMENT_ROWS, _STEPS = 1500, (300, 1, 20, 1)
 
 @dataclass(frozen=True)
 class Examination:
-    """What to examine.
+    """Shapes and sizes to examine.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Examination:
     bandwidth_bytes: int = 1 << 30
 
 
-#: What `octavo doctor --metal` examines.
+#: The examination of `octavo doctor --metal`.
 EXAMINATION = Examination(
     shapes=tuple(Shape(*sizes) for sizes in product(_HEAD_DIMS, _GROUPS, _CACHE_TYPES)),
     compared=tuple(Shape(*sizes) for sizes in product(_HEAD_DIMS, (3,), _CACHE_TYPES)),
@@ -85,7 +85,7 @@ EXAMINATION = Examination(
 
 @cache
 def methods() -> dict[str, Method]:
-    """Return the methods that Metal has, each with a budget that leaves much out, and without dense layers."""
+    """Return the methods that Metal has, each with a small budget and without dense layers."""
     found = {name: Attention(name, budget=_BUDGET).new_method().for_metal() for name in METHODS if has_method(name)}
     return {
         name: replace(method, **{"dense_layers": 0}) if method.dense_layers else method
@@ -95,13 +95,6 @@ def methods() -> dict[str, Method]:
 
 class Doctor:
     """Examine this Mac's GPU.
-
-    Parameters
-    ----------
-    progress : Progress
-        Receives the progress.
-    examination : Examination
-        What to examine.
 
     Raises
     ------
@@ -114,13 +107,7 @@ class Doctor:
         self.gpu, self.progress, self.examination = self.metal.gpu, progress, examination
 
     def run(self) -> dict[str, Any]:
-        """Compile, compare and time the kernels.
-
-        Returns
-        -------
-        dict
-            What `octavo doctor --metal -o json` prints.
-        """
+        """Compile, compare and time the kernels; return the content of `octavo doctor --metal -o json`."""
         kernels = self._kernels()
         comparisons = self._comparisons()
         bandwidth = read_bandwidth(self.gpu, self.examination.bandwidth_bytes)

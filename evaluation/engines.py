@@ -1,4 +1,4 @@
-"""The engines that `octavo bench` compares: one model on octavo's attentions, and on llama.cpp's."""
+"""Run a model on octavo's attentions and on llama.cpp's: the engines of `octavo bench`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from ..runtime.methods import LLAMA_CPP
 
 @dataclass
 class Engine:
-    """One way to run the model, and what was measured of it at the current depth.
+    """One way to run the model, and its measurements at the current depth.
 
     Parameters
     ----------
-    name : str
-        Its attention.
     llama : llama_cpp.Llama
         The model, on octavo's attention or on llama.cpp's.
     flash_attention : bool, optional
         Whether llama.cpp uses flash attention; None on octavo's attention.
     prefill_s : float
-        Seconds that it took to read the text up to this depth; 0 for an engine that read nothing.
+        Seconds of reading the text up to this depth; 0 for an engine that read nothing.
     decode_s : list of float
         Seconds of each decoded token.
     logits : list of float64 arrays, shape (n_vocab,)
@@ -43,25 +41,13 @@ class Engine:
     logits: list[np.ndarray] = field(default_factory=list)
 
     def prefill(self, tokens: list[int]) -> None:
-        """Read a batch of the text.
-
-        Parameters
-        ----------
-        tokens : list of int
-            The batch.
-        """
+        """Read a batch of the text."""
         start = time.perf_counter()
         self.llama.eval(tokens)
         self.prefill_s += time.perf_counter() - start
 
     def decode(self, token: int) -> None:
-        """Read one token, and keep its time and logits.
-
-        Parameters
-        ----------
-        token : int
-            The token.
-        """
+        """Read one token, and keep its time and logits."""
         start = time.perf_counter()
         self.llama.eval([token])
         self.decode_s.append(time.perf_counter() - start)
@@ -70,7 +56,7 @@ class Engine:
 
     @property
     def clusters(self) -> bool:
-        """Whether it attends, or may attend, to the clusters of a document."""
+        """Return whether it attends, or may attend, to the clusters of a document."""
         return bool(self.llama.attention.needs_clusters)
 
     def start_over(self) -> None:
@@ -79,13 +65,7 @@ class Engine:
         self.prefill_s, self.decode_s, self.logits = 0.0, [], []
 
     def back_to(self, depth: int) -> None:
-        """Forget what was decoded.
-
-        Parameters
-        ----------
-        depth : int
-            Tokens that stay.
-        """
+        """Forget all tokens after the first `depth`."""
         self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
         self.llama.n_tokens = depth
         self.decode_s, self.logits = [], []
@@ -96,24 +76,15 @@ def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments
 
     Parameters
     ----------
-    model_path : str
-        The GGUF file.
     n_tokens : int
-        The most tokens that the context has to hold.
+        Size of the context.
     cache_type : str
-        How it stores keys and values: "f16", "q8_0" or "q4_0".
-    arguments : dict
-        More arguments of `llama_cpp.Llama`.
-
-    Returns
-    -------
-    list of Engine
-        The engines.
+        Type of keys and values: "f16", "q8_0" or "q4_0".
 
     Raises
     ------
     OctavoError
-        llama.cpp does not store this model's keys and values in this way.
+        llama.cpp cannot store this model's keys and values as this type.
     """
     n_ctx = -(-n_tokens // 256) * 256
     with silent_llama_cpp() as errors:

@@ -1,4 +1,4 @@
-"""Evaluate what methods and budgets cost in quality: one model, one task, every method on the same samples."""
+"""Evaluate the quality of methods at budgets: one model, one task, every method on the same samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .tasks.task import Task
 
 @dataclass(frozen=True)
 class Settings:
-    """What to evaluate.
+    """Methods, budgets and samples of an evaluation.
 
     Parameters
     ----------
@@ -32,14 +32,8 @@ class Settings:
         Methods, with the plan that they need; dense attention always runs.
     budgets : list of float
         Shares of the KV bytes that each method reads.
-    depths : list of int
-        Tokens of the texts.
     n_samples : int
         Samples at each depth.
-    seed : int
-        Seed of the samples.
-    data : Path
-        File that the texts are made of.
     """
 
     attentions: list[Attention]
@@ -51,35 +45,23 @@ class Settings:
 
 
 class TextMeasurers(Protocol):
-    """What measures texts elsewhere, as the workers of a cluster do (cluster_evaluation.py)."""
+    """Measure texts elsewhere, as the workers of a cluster do (cluster_evaluation.py)."""
 
     @property
     def machine(self) -> dict[str, Any]:
-        """Return what measures."""
+        """Return a description of the machines, for the header of the results."""
 
     def measure(self, evaluation: Evaluation, texts: Sequence[NumberedText], heads: Sequence[QueryHead]) -> None:
-        """Measure what is missing in an evaluation, and add it to its results."""
+        """Measure the missing runs of an evaluation, and add them to its results."""
 
 
 class Evaluation:
-    """One evaluation. It measures what its results file does not hold yet.
+    """Measure what a results file lacks: each run on each text.
 
     Parameters
     ----------
-    llama : Llama
-        The model.
-    library : Library
-        Its indexes; the results file is kept there.
-    task : Task
-        What is measured.
-    settings : Settings
-        Methods, budgets, depths and samples.
-    progress : Progress
-        Receives the progress.
-    notice : callable
-        Receives sentences for the user.
     workers : TextMeasurers, optional
-        What measures in place of this process.
+        Measures in place of this process.
     """
 
     def __init__(
@@ -98,17 +80,12 @@ class Evaluation:
         self.results = results_of(llama, library, task, settings, workers.machine if workers else machine_of(llama))
 
     def run(self) -> dict[str, Any]:
-        """Measure what is missing.
-
-        Returns
-        -------
-        dict
-            What `octavo eval -o json` prints.
+        """Measure the missing runs; return the content of `octavo eval -o json`.
 
         Raises
         ------
         OctavoError
-            If a text does not fit the model's context. Nothing is measured then.
+            A text does not fit the model's context. Nothing is measured then.
         """
         texts, heads = self._texts(), self._heads()
         if self.workers:
@@ -126,11 +103,11 @@ class Evaluation:
         }
 
     def missing(self, numbered: NumberedText) -> list[Run]:
-        """Return the runs that a text has no results of."""
+        """Return the runs that lack records of a text."""
         return [run for run in self.runs if not self._is_done(run, numbered)]
 
     def _heads(self) -> list[QueryHead]:
-        """Return the heads that tell the sources of answers, if the task looks for these. The model must be empty."""
+        """Return the heads that find the sources of answers, if the task asks for sources. The model must be empty."""
         return source_heads(self.llama, self.library, self.notice) if self.task.finds_sources else []
 
     def _texts(self) -> list[NumberedText]:
@@ -165,7 +142,7 @@ class Evaluation:
         return unreachable or all(key in self.results.samples for key in keys)
 
     def _rows(self, run: Run, depth: int, texts: list[NumberedText]) -> list[dict[str, Any]]:
-        """Return the row of one run and depth; no row if the run was left out."""
+        """Return the row of a run at a depth; none if the evaluation left the run out."""
         at_depth = [numbered for numbered in texts if numbered.depth == depth]
         samples = [(numbered.number, i) for numbered in at_depth for i in range(len(numbered.text.samples))]
         records = self.results.samples
@@ -180,7 +157,7 @@ class Evaluation:
         return [{**row, "given_budget": round(budget, 5) if budget else None}]
 
     def _left_out(self, depths: list[int]) -> list[dict[str, Any]]:
-        """Return the runs and depths whose share could not be reached, whichever came first."""
+        """Return the runs and depths without a row, because their share is out of reach."""
         budgets = self.results.budgets
         return [
             {"attention": str(run.attention), "budget": run.budget, "depth": depth}
@@ -191,17 +168,7 @@ class Evaluation:
 
 
 def runs_of(settings: Settings) -> list[Run]:
-    """Return each method at each budget, dense attention first, without repetitions.
-
-    Parameters
-    ----------
-    settings : Settings
-        Methods and budgets.
-
-    Returns
-    -------
-    list of Run
-    """
+    """Return each method at each budget, dense attention first, without repetitions."""
     runs = [DENSE_RUN]
     for attention in settings.attentions:
         if str(attention) == DENSE:

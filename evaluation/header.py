@@ -1,4 +1,4 @@
-"""What results depend on: the first line of their file, its name, and the head of what is reported."""
+"""Identify results: the first line of their file, its name, and the head of the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sampled(Protocol):
-    """Settings that samples are drawn with: how many at each depth, the seed, and the file that they are made of."""
+    """How samples are drawn: number at each depth, seed, and the file that holds the texts."""
 
     @property
     def n_samples(self) -> int: ...
@@ -31,7 +31,7 @@ class Sampled(Protocol):
 
 
 def machine_of(llama: Llama) -> dict[str, Any]:
-    """Return what measures, where this machine does."""
+    """Describe this machine: processor, threads and device."""
     return {"cpu": cpu_name(), "threads": llama.context_params.n_threads, "device": llama.context.device.name}
 
 
@@ -43,27 +43,14 @@ def results_of(
     machine: dict[str, Any],
     **more: Any,
 ) -> Results:
-    """Open the results of a task, which a file in the model's library keeps.
+    """Open the results of a task: a file in the model's library, whose header holds task, model and settings.
 
     Parameters
     ----------
-    llama : Llama
-        The model.
-    library : Library
-        Its library.
-    task : Task or FolderTask
-        What is measured.
-    settings : Sampled
-        How samples are drawn.
     machine : dict
         What measures. If the file is there already, it says what measured first.
     **more
-        What the figures depend on besides.
-
-    Returns
-    -------
-    Results
-        What was measured already, with the task, the model and the settings in the header.
+        Further entries of the header.
     """
     depends_on = {
         "octavo": __version__,
@@ -82,7 +69,7 @@ def results_of(
 
 
 def head_of(task: Task | FolderTask, results: Results) -> dict[str, Any]:
-    """Return how what `octavo eval -o json` prints begins: the task, and what its figures depend on."""
+    """Return the head of `octavo eval -o json`: the task, and what its figures depend on."""
     return {
         "task": task.name,
         "parameters": task.changed,

@@ -1,8 +1,8 @@
 """Time the attention kernels alone, over random keys and values, against the memory bandwidth of the same minute.
 
-Each measurement is a pass over many layers, about 1 GiB of keys and values, so that nothing is left in a processor's
-cache from the layer before. All threads run it as they run a model's layers. Passes alternate with passes that only
-read, and the time and the share of the bandwidth are medians.
+A measurement is a pass over many layers, about 1 GiB of keys and values, so that no layer finds the last one's rows in
+a processor's cache. All threads take part, as in a model's layers. Passes alternate with passes that only read. Times
+and shares of the bandwidth are medians.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ KEPT = 1 / 8
 _BYTES = 1 << 30
 _REPEATS = 7
 
-#: The smallest budget that a method is given, and how many steps of bisection find the one that is wanted.
+#: The smallest budget to try, and the steps of the bisection that finds the budget.
 _LEAST_BUDGET, _BISECTIONS = 1 / 1024, 16
 
-#: Random f16 numbers of which all rows are made, over and over.
+#: Number of random f16 numbers, which repeat to make all rows.
 _NUMBERS = 1 << 22
 
 #: The scale of q8_0 rows, and of each block of q4_0 rows.
@@ -62,10 +62,6 @@ class Case:
 
     Parameters
     ----------
-    method : str
-        The method.
-    shape : Shape
-        What the kernels are compiled for.
     rows : int
         Rows that are stored for each KV head.
     tokens : int
@@ -79,17 +75,17 @@ class Case:
 
     @property
     def kernel(self) -> str:
-        """Return how results name it."""
+        """Name of the kernel in results."""
         return self.method if self.tokens == 1 else f"{self.method} prefill"
 
 
 def sparse_methods() -> list[str]:
-    """Return the methods that select from rows which are all stored."""
+    """Return the methods that select among rows, all of which are stored."""
     return [name for name in METHODS if name != DENSE and not method_class(name).keeps.evicts]
 
 
 def cases() -> Iterator[Case]:
-    """Give what is measured, dense decode before what is compared with it."""
+    """Yield the cases, dense decode before the cases that are compared with it."""
     for kv_type in (F16, Q8_0, Q4_0):
         for sizes in DENSE_SHAPES:
             for rows in LENGTHS:
@@ -108,12 +104,8 @@ class Layers:
 
     Parameters
     ----------
-    case : Case
-        What is measured.
     memory : float16 array
-        Random numbers that all kinds of rows are made of, at least _BYTES.
-    n_threads : int
-        Threads that attend together.
+        Random numbers to make rows of every type from, at least _BYTES.
 
     Attributes
     ----------
@@ -135,7 +127,7 @@ class Layers:
             self._set_budget()
 
     def _fill(self, memory: np.ndarray) -> None:
-        """Store the rows: as a document where the method reads it in place, else in tails."""
+        """Store the rows: as a document if the method reads it in place, else in tails."""
         case, shape = self.case, self.case.shape
         layer = CacheLayer(N_KV_HEAD, shape.head_dim, 0, shape.kv_type, shape.group)
         heads = np.arange(self.count * N_KV_HEAD)
@@ -199,7 +191,7 @@ class Layers:
         )
 
     def _make_work(self, n_threads: int) -> None:
-        """Make what threads share, and the scratch that heads select in."""
+        """Make the work area that threads share, and the scratch of the selection."""
         shape, heads, memory = self.case.shape, self.cache.heads, CpuMemory()
         thread_bytes = -(-scratch_bytes(shape) // CACHE_LINE) * CACHE_LINE
         n_items, n_spans = padded(self.cache.max_items), self.cache.max_spans
@@ -222,7 +214,7 @@ class Layers:
         self._buffers["selection"] = scratch
 
     def _set_budget(self) -> None:
-        """Give the method the smallest budget with which it attends to KEPT of the rows, by bisection."""
+        """Set the smallest budget with which the method attends to KEPT of the rows, by bisection."""
         low, high = _LEAST_BUDGET, 1.0
         for _ in range(_BISECTIONS):
             budget = math.sqrt(low * high)
@@ -233,7 +225,7 @@ class Layers:
         self._share_attended(high)
 
     def _share_attended(self, budget: float) -> float:
-        """Give the method a budget, and return which share of the rows the last layer attends to then."""
+        """Set the method's budget, and return the share of its rows that the last layer attends to."""
         served = self.cache.served[0]
         method = Attention(self.case.method, budget=budget).new_method()
         method.start(served.heads, self.cache.document)
@@ -264,15 +256,7 @@ class Layers:
 
 
 class KernelBench:
-    """Time all cases.
-
-    Parameters
-    ----------
-    n_threads : int
-        Threads that attend together.
-    progress : Progress
-        Hears of each case.
-    """
+    """Time all cases."""
 
     def __init__(self, n_threads: int, progress: Progress) -> None:
         self.n_threads, self.progress = n_threads, progress
@@ -280,7 +264,7 @@ class KernelBench:
         self.memory = {kv_type: np.tile(numbers, _BYTES // numbers.nbytes + 1) for kv_type in (F16, Q8_0, Q4_0)}
 
     def run(self) -> dict[str, Any]:
-        """Measure. The result is what `octavo bench --kernels -o json` prints."""
+        """Time all cases; return the content of `octavo bench --kernels -o json`."""
         todo = list(cases())
         self.progress.start("Timing kernels", len(todo), "kernels")
         bandwidths: list[float] = []

@@ -38,7 +38,7 @@ _LAYER_HEADER_BYTES = 12
 
 
 def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
-    """Give llama.cpp's own context the tokens, keys and values of ours, in place of what it holds.
+    """Replace the tokens, keys and values of llama.cpp's own context with ours.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
     Raises
     ------
     OctavoError
-        llama.cpp does not take them.
+        llama.cpp refuses the state.
     """
     n_tokens = source.n_tokens
     transposed = target.context_params.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -66,7 +66,7 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
 
 
 def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
-    """Return the state of everything that a cache holds.
+    """Return the state of all tokens in a cache.
 
     Parameters
     ----------
@@ -74,11 +74,6 @@ def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
         An f16 cache without a document, with at least one token.
     transposed : bool
         Whether the reader wants values transposed, as it does without flash attention.
-
-    Returns
-    -------
-    uint8 array, shape (n_bytes,)
-        The state.
     """
     n_cells = cache.n_tail
     cells = np.zeros(n_cells, _CELL)
@@ -112,11 +107,6 @@ def _write_layer(place: np.ndarray, header: bytes, rows: np.ndarray) -> None:
 
 def refuse_windows(llama: Llama) -> None:
     """Refuse a model whose cache cannot be copied (rule 8).
-
-    Parameters
-    ----------
-    llama : Llama
-        The model.
 
     Raises
     ------

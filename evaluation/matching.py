@@ -1,7 +1,6 @@
-"""Find the budget with which a method reads a given share of what dense attention reads, selection included.
+"""Find the budget with which a method reads a given share of the bytes of dense attention, selection included.
 
-Methods mean different things by their budget: H2O reads keys twice. So that the
-comparison is fair, each method gets the budget with which it really reads the share.
+Budgets mean different things: H2O reads keys twice. Matching the bytes makes the comparison fair.
 """
 
 from __future__ import annotations
@@ -9,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import sqrt
 
-#: A share this near to the target, relative to it, ends the search.
+#: Relative distance from the target at which the search ends.
 _NEAR = 0.02
 
-#: The nearest share may be this far from the target, relative to it.
+#: Largest relative distance of an accepted share from the target.
 _FAR = 0.1
 
 #: Most measurements.
 _TRIES = 8
 
-#: Shares that differ by less than this, relative to each other, count as the same ...
+#: Shares with a smaller relative difference count as equal ...
 _SAME = 0.005
 
-#: ... and if a budget smaller than this times another one reads the same share, the share does not depend on it.
+#: ... and if budgets that differ by more than this factor read equal shares, the share does not depend on the budget.
 _SMALLER = 0.7
 
 #: The smallest budget to try.
@@ -48,16 +47,9 @@ def matched(measure: Callable[[float], float], target: float, start: float) -> f
     Parameters
     ----------
     measure : callable
-        Takes a budget and returns the share that it reads, which rises with the budget.
+        Returns the share that a budget reads; it rises with the budget.
     target : float
         Share to read, above 0.
-    start : float
-        Budget to try first.
-
-    Returns
-    -------
-    float
-        The budget.
 
     Raises
     ------
@@ -77,7 +69,7 @@ def matched(measure: Callable[[float], float], target: float, start: float) -> f
         is_constant = any(share > (1 - _SAME) * shares[other] for other in larger)
         shares[budget] = share
         if is_constant and share > target:
-            break  # a smaller budget reads no less: what is always read exceeds the target
+            break  # a smaller budget reads no less: the rows that are always read exceed the target
         if abs(share / target - 1) <= _NEAR:
             return budget
         guess = budget * target / share

@@ -1,4 +1,4 @@
-"""Measure a text: every method answers the same samples, at the budget with which it reads the share it is to read."""
+"""Measure a text: every method answers the same samples, at the budget with which it reads the requested share."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True)
 class NumberedText:
-    """A text, its depth, and its number among the texts of one depth."""
+    """A text with its depth, and its number among the texts of that depth."""
 
     depth: int
     number: int
@@ -64,26 +64,14 @@ DENSE_RUN = Run(DENSE_ATTENTION, 1.0)
 
 
 class Measurer:
-    """Measures texts, and adds what it finds to the records.
+    """Measure texts, and add their records.
 
     Parameters
     ----------
-    llama : Llama
-        The model, with the plan that methods need.
-    library : Library
-        Where indexes of users' documents are kept.
-    task : Task
-        What is measured.
     runs : list of Run
         All methods and budgets, dense attention first.
     heads : sequence of QueryHead
         Heads whose queries tell the sources of answers, if the task looks for those.
-    records : Records
-        What was measured already.
-    progress : Progress
-        Receives the progress.
-    notice : callable
-        Receives sentences for the user.
     """
 
     def __init__(
@@ -108,10 +96,8 @@ class Measurer:
 
         Parameters
         ----------
-        numbered : NumberedText
-            The text.
         missing : list of Run
-            Those runs whose records are not there. If there are any, dense attention runs too, to compare with.
+            Runs without records. If there are any, dense attention runs too, for comparison.
         """
         if not missing:
             return
@@ -129,9 +115,9 @@ class Measurer:
                     self._answers(run, numbered, dense)
 
     def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
-        """Read a text densely, or open its indexes: one for each clustering that the missing runs need.
+        """Read a text densely, or open its indexes: one for each clustering of the missing runs.
 
-        The first is the same whatever is missing, so that an evaluation that resumes adds in the same order.
+        The first one does not depend on the missing runs, so that a resumed evaluation adds in the same order.
         """
         keys = sorted({key for run in self._runs if (key := run.attention.clustering_key) is not None})
         needed = {run.attention.clustering_key for run in missing}
@@ -183,7 +169,7 @@ class Measurer:
         }
 
     def _matched_budget(self, run: Run, depth: int, document: Index, probe: Probe) -> float | None:
-        """Return the budget with which a method reads the run's share; None if it cannot read so little."""
+        """Return the budget with which a method reads the run's share; None if it always reads more."""
         budgets, key = self._records.budgets, (run.name, run.budget, depth)
         if key in budgets or run.budget == 1:
             return budgets.get(key, run.budget)

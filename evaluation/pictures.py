@@ -1,4 +1,4 @@
-"""Make figures and write them as PNG files. matplotlib is optional, and is imported when a figure is made."""
+"""Make figures and write them as PNG files. matplotlib is optional, and imported only for a figure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ _DOTS_PER_INCH = 120
 
 
 def check_plot(path: Path) -> None:
-    """Check that a picture can be written, before anything is measured for it.
-
-    Parameters
-    ----------
-    path : Path
-        File to write later.
+    """Check in advance that a picture can be written.
 
     Raises
     ------
@@ -34,17 +29,7 @@ def check_plot(path: Path) -> None:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Create an empty figure that opens no window.
-
-    Parameters
-    ----------
-    width, height : float
-        Size in inches.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Create an empty figure that opens no window. Sizes are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -54,20 +39,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure as a PNG file.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Figure to write.
-    path : Path
-        File to write.
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be written.
-    """
+    """Write a figure as a PNG file. Raise OctavoError if that fails."""
     try:
         figure.savefig(path, dpi=_DOTS_PER_INCH, format="png")
     except OSError as problem:

@@ -15,20 +15,7 @@ _SLIDING = "#bbbbbb"
 
 
 def write_plot(plan: dict[str, Any], path: Path) -> None:
-    """Draw a plan as a PNG file. `pictures.check_plot` checks in advance whether that is possible.
-
-    Parameters
-    ----------
-    plan : dict
-        Content of a plan file.
-    path : Path
-        File to write.
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be written.
-    """
+    """Draw a plan as a PNG file (check first with `pictures.check_plot`). Raise OctavoError if writing fails."""
     layers, heads = plan["layers"], plan["heads"]
     figure = new_figure(max(7.0, 0.28 * len(layers["slides"]) + 2), 6.5)
     above, below = figure.subplots(2, 1, sharex=True)
@@ -64,7 +51,7 @@ def _draw_layers(axes: Any, layers: dict[str, Any]) -> None:
 
 
 def _draw_heads(axes: Any, heads: dict[str, Any], n_layers: int) -> Any:
-    """Draw a square for each KV head, the darker the later it was eliminated; none for a layer that slides."""
+    """Draw a square for each KV head, darker for heads eliminated later; none for a sliding layer."""
     n_heads = 1 + max(head for _, head in heads["elimination"])
     order = np.full((n_heads, n_layers), np.nan)
     for number, (layer, head) in enumerate(heads["elimination"]):

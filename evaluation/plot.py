@@ -1,4 +1,4 @@
-"""Draw the result of `octavo eval`: quality over what was read, by position in the text, and errors by layer."""
+"""Draw the result of `octavo eval`: quality over the share read, by position in the text, and errors by layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HIDING = (Passkey.name, Needle.name, SingleNiah.name, MultiKeyNiah.name)
 
 
 class Style(NamedTuple):
-    """How an attention is drawn."""
+    """How to draw an attention."""
 
     colour: str
     marker: str
@@ -33,12 +33,12 @@ class Style(NamedTuple):
 
     @property
     def marked(self) -> dict[str, Any]:
-        """Return it as arguments of matplotlib."""
+        """Return the style as arguments of matplotlib."""
         face = "white" if self.hollow else self.colour
         return {"color": self.colour, "marker": self.marker, "linestyle": self.line, "markerfacecolor": face}
 
 
-#: Of dense attention, which is drawn as a line without markers.
+#: Dense attention: a line without markers.
 _DENSE_STYLE = Style("#555555", "", "--", hollow=False)
 
 #: Lines of a method with other parameters: of the first that is drawn, the second, ...
@@ -50,7 +50,7 @@ _PALETTE = (
     *(("#ad1457", "p"), ("#17becf", ">"), ("#6a3d9a", "X"), ("#8c6d31", "<"), ("#000000", "*"), ("#7f7f00", "h")),
 )
 
-#: What is drawn over the share read: key of the value, and of its standard error.
+#: Values to draw over the share read: key of the value, and of its standard error.
 _SCORE, _DIVERGENCE = ("score", "standard_error"), ("kl_divergence", None)
 _MOST_COLUMNS = 3  # of the panels of depths
 _MOST_MAPS = 10  # columns of heat maps, one for each attention; with more, the picture has none
@@ -59,35 +59,15 @@ _GRID, _NOT_MEASURED = "#e5e5e5", "#bbbbbb"
 
 
 def write_plot(result: dict[str, Any], path: Path) -> None:
-    """Draw the result of an evaluation as a PNG file. `pictures.check_plot` checks in advance whether that is possible.
+    """Draw the result of an evaluation as a PNG file (check first with `pictures.check_plot`).
 
-    Parameters
-    ----------
-    result : dict
-        What `Evaluation.run` returns.
-    path : Path
-        File to write.
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be written.
+    Raise OctavoError if writing fails.
     """
     save(draw(result), path)
 
 
 def draw(result: dict[str, Any]) -> Any:
-    """Draw the scores over the share of bytes read, and below them the scores by position or the errors by layer.
-
-    Parameters
-    ----------
-    result : dict
-        What `Evaluation.run` returns.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw the scores over the share of bytes read, and below them the scores by position or the errors by layer."""
     rows: list[Row] = result["results"]
     styles, depths = styles_of(row["attention"] for row in rows), _depths(rows)
     with_positions = [row for row in rows if "by_position" in row] if result["task"] in _HIDING else []
@@ -119,20 +99,10 @@ def draw(result: dict[str, Any]) -> Any:
 
 
 def styles_of(attentions: Iterable[str]) -> dict[str, Style]:
-    """Choose how each attention is drawn.
+    """Choose how to draw each attention.
 
-    Names that `--attention` knows have the same colours and markers in all pictures; compositions take those that are
-    left, in turn. The same method with other parameters has the same ones, on another line.
-
-    Parameters
-    ----------
-    attentions : iterable of str
-        Attentions; repetitions are allowed.
-
-    Returns
-    -------
-    dict
-        Style of each attention.
+    The names of `--attention` have the same colours and markers in all pictures; compositions take the remaining ones
+    in turn. The same method with other parameters has the same colour and marker, on another line.
     """
     bare = {name: re.sub(r":[^+]*", "", name) for name in attentions}
     chooses_last = sorted(words(), key=AUTO.__eq__)
@@ -149,56 +119,21 @@ def styles_of(attentions: Iterable[str]) -> dict[str, Style]:
 
 
 def trade_off(rows: list[Row], depth: int) -> dict[str, list[Row]]:
-    """Group the rows of one depth by attention.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Rows of a result.
-    depth : int
-        Tokens of the texts.
-
-    Returns
-    -------
-    dict
-        Rows of each attention, those that read least first.
-    """
+    """Return the rows of one depth by attention, those that read least first."""
     own = [row for row in rows if row["depth"] == depth]
     curves = {row["attention"]: [other for other in own if other["attention"] == row["attention"]] for row in own}
     return {name: sorted(curve, key=lambda row: row["bytes_read_share"]) for name, curve in curves.items()}
 
 
 def share_ticks(shares: Iterable[float]) -> list[int]:
-    """Choose ticks 1, 1/2, 1/4, ... down to the smallest share.
-
-    Parameters
-    ----------
-    shares : iterable of float
-        Shares of the bytes that were read.
-
-    Returns
-    -------
-    list of int
-        Denominators of the ticks, at most seven.
-    """
+    """Choose ticks 1, 1/2, 1/4, ... down to the smallest share; return their denominators, at most seven."""
     least = min((share for share in shares if share > 0), default=1.0)
     n = max(round(-np.log2(least)), 1)
     return [2**i for i in range(0, n + 1, -(-(n + 1) // 7))]
 
 
 def layer_errors(rows: list[Row]) -> dict[str, list[float]]:
-    """Return the errors of each attention but dense, at its smallest budget and the largest depth.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Rows of a result.
-
-    Returns
-    -------
-    dict
-        For each attention, the error of each layer.
-    """
+    """Return the errors of each layer by attention, dense left out, at its smallest budget and the largest depth."""
     last = _depths(rows)[-1]
     own = [row for row in rows if row["depth"] == last and row["attention"] != DENSE and "output_errors" in row]
     smallest = {row["attention"]: row for row in sorted(own, key=lambda row: -row["budget"])}
@@ -226,21 +161,18 @@ def position_edges(rows: list[Row]) -> np.ndarray:
 
 
 def heat_map(rows: list[Row], depths: list[int], edges: np.ndarray) -> np.ndarray:
-    """Compute the mean score of each bin of positions at each depth.
+    """Compute the mean score of each bin of positions at each depth; NaN for a bin without samples.
 
     Parameters
     ----------
     rows : list of dict
         Rows of one method and budget, with scores by position.
-    depths : list of int
-        Tokens of the texts.
     edges : float64 array, shape (n_bins + 1,)
         Edges of the bins.
 
     Returns
     -------
     float64 array, shape (n_bins, n_depths)
-        Mean scores; NaN for a bin without samples.
     """
     means = np.full((len(edges) - 1, len(depths)), np.nan)
     for row in rows:
@@ -251,17 +183,9 @@ def heat_map(rows: list[Row], depths: list[int], edges: np.ndarray) -> np.ndarra
 
 
 def map_places(rows: list[Row]) -> dict[tuple[str, float], tuple[int, int]]:
-    """Place the heat maps: a column for each attention, a row for each budget.
+    """Return (row, column) of each attention and budget: a column for each attention, a row for each budget.
 
-    Parameters
-    ----------
-    rows : list of dict
-        Rows of a result.
-
-    Returns
-    -------
-    dict
-        (row, column) of each attention and budget. An attention without a budget is in the first row.
+    An attention without a budget is in the first row.
     """
     runs = dict.fromkeys((row["attention"], row["budget"]) for row in rows)
     names, limited = list(dict.fromkeys(name for name, _ in runs)), {name for name, budget in runs if budget != 1}
@@ -270,19 +194,7 @@ def map_places(rows: list[Row]) -> dict[tuple[str, float], tuple[int, int]]:
 
 
 def map_title(attention: str, budget: float) -> str:
-    """Return the title of a heat map, in lines that are no wider than the map.
-
-    Parameters
-    ----------
-    attention : str
-        Name of the attention.
-    budget : float
-        Its budget; 1 if it has none.
-
-    Returns
-    -------
-    str
-    """
+    """Return the title of a heat map, broken into lines that fit the map. A budget of 1 stands for none."""
     most = int(_MAP[0] / _LETTER)
     breakable = re.sub(r"([:,+])", r"\1 ", attention)
     name = attention if len(attention) <= most else fill(breakable, most, break_on_hyphens=False)
@@ -294,7 +206,7 @@ def _depths(rows: list[Row]) -> list[int]:
 
 
 def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: int, styles: dict[str, Style]) -> None:
-    """Draw a panel for each depth, with a line for each attention, and so many names in a line of the legend."""
+    """Draw a panel for each depth, with a line for each attention, and `names` names in a line of the legend."""
     rows, depths = result["results"], _depths(result["results"])
     ticks = share_ticks(row["bytes_read_share"] for row in rows)
     shares = [1 / ticks[-1], *(row["bytes_read_share"] for row in rows if row["bytes_read_share"] > 0)]
@@ -310,7 +222,7 @@ def _draw_trade_off(figure: Any, result: dict[str, Any], columns: int, names: in
             share, score = np.array([[row["bytes_read_share"], row[value]] for row in curve], np.float64).T
             error = np.array([row[error_key] if error_key else 0.0 for row in curve], np.float64)  # None: NaN
             if name == DENSE and by_divergence:
-                continue  # it is 0, which no logarithm shows
+                continue  # 0 has no logarithm
             if name == DENSE:
                 if not np.isnan(error[0]):
                     axes.axhspan(score[0] - error[0], score[0] + error[0], color=colour, alpha=0.15, linewidth=0)

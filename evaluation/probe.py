@@ -1,21 +1,19 @@
-"""Measure what a method reads of what dense attention reads, on a few steps of a text's samples."""
+"""Measure the share of dense attention's bytes that a method reads, on a few steps of a text's samples."""
 
 from __future__ import annotations
 
 from .reader import Reader
 from .samples import Outcome, Text
 
-#: Samples, and steps of each, to measure.
+#: Number of samples, and of steps of each.
 _SAMPLES, _STEPS = 4, 12
 
 
 class Probe:
-    """Some steps of some samples of a text. Create it while dense attention attends the text.
+    """A few steps of some samples of a text. Create it while dense attention attends the text.
 
     Parameters
     ----------
-    reader : Reader
-        The model, at the end of the text.
     text : Text
         The text and its samples.
     dense : list of Outcome
@@ -31,13 +29,7 @@ class Probe:
         self.dense = self._bytes_read()
 
     def share(self) -> float:
-        """Measure the current method.
-
-        Returns
-        -------
-        float
-            Bytes that the steps read, as a share of those that dense attention read.
-        """
+        """Return the bytes that the current method reads in the steps, as a share of those of dense attention."""
         return self._bytes_read() / self.dense
 
     def _bytes_read(self) -> int:

@@ -1,4 +1,4 @@
-"""Prose to take texts from and to hide paragraphs in."""
+"""Read prose, take passages from it, and hide paragraphs in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..documents.read import read_document
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 
-#: What ends a paragraph.
+#: Marks the end of a paragraph.
 BORDER = "\n\n"
 
 
@@ -32,38 +32,12 @@ class Prose(Haystack):
 
 
 def prose_of(llama: Llama, path: Path) -> Prose:
-    """Read the text of a file for a model.
-
-    Parameters
-    ----------
-    llama : Llama
-        Model whose tokens are used.
-    path : Path
-        File of UTF-8 text.
-
-    Returns
-    -------
-    Prose
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be read.
-    """
+    """Read a UTF-8 file as paragraphs of a model's tokens. Raise OctavoError if it cannot be read."""
     return Prose(llama, read_document(path).text, path)
 
 
 def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
-    """Take consecutive tokens, from the beginning of a random paragraph on.
-
-    Parameters
-    ----------
-    haystack : Prose
-        Text to take them from.
-    n_tokens : int
-        Number of tokens.
-    rng : numpy.random.Generator
-        Draws the paragraph.
+    """Take consecutive tokens, from the beginning of a random paragraph.
 
     Returns
     -------
@@ -84,44 +58,24 @@ def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[li
 
 
 def even_positions(n: int) -> list[float]:
-    """Return evenly spaced positions in a text, from 5 to 95 %.
-
-    Parameters
-    ----------
-    n : int
-        Number of positions.
-
-    Returns
-    -------
-    list of float
-        Positions from 0 to 1, rising.
-    """
+    """Return n evenly spaced positions in a text, from 0.05 to 0.95."""
     return [0.5] if n == 1 else [round(float(position), 4) for position in np.linspace(0.05, 0.95, n)]
 
 
 def hide(haystack: Prose, n_tokens: int, hidden: Sequence[tuple[float, str]], rng: np.random.Generator) -> list[int]:
-    """Hide paragraphs between those of prose, each at the border that is nearest to its position.
+    """Hide paragraphs in prose from a random paragraph on, each at the border nearest to its position.
 
     Parameters
     ----------
-    haystack : Prose
-        Prose to hide them in.
     n_tokens : int
-        Tokens of the result.
+        Tokens of the prose and the paragraphs together: the length of the result.
     hidden : sequence of (float, str)
         Rising positions from 0 to 1, and the paragraphs.
-    rng : numpy.random.Generator
-        Draws where the prose begins.
-
-    Returns
-    -------
-    list of int
-        Tokens of the prose and the paragraphs, n_tokens in all.
 
     Raises
     ------
     OctavoError
-        If the paragraphs would take more than half of the tokens, or the prose is too short.
+        The paragraphs would take more than half of the tokens, or the prose is too short.
     """
     needles = [haystack.pieces(paragraph + BORDER) for _, paragraph in hidden]
     n_prose = n_tokens - sum(map(len, needles))
@@ -135,19 +89,14 @@ def hide(haystack: Prose, n_tokens: int, hidden: Sequence[tuple[float, str]], rn
 
 
 def insert(parts: Sequence[list[int]], hidden: Sequence[tuple[float, list[int]]]) -> list[int]:
-    """Put tokens between the parts of a text, each at the border that is nearest to its position.
+    """Put tokens between the parts of a text, each at the border nearest to its position.
 
     Parameters
     ----------
     parts : sequence of list of int
         Tokens of paragraphs or lines; at least one.
     hidden : sequence of (float, list of int)
-        Rising positions from 0 to 1, and the tokens to put there. Nothing is put behind the last part.
-
-    Returns
-    -------
-    list of int
-        All tokens.
+        Rising positions from 0 to 1, and the tokens to insert, always before the last part.
     """
     *starts, n_tokens = accumulate(map(len, parts), initial=0)
     borders = np.array(starts)

@@ -1,7 +1,7 @@
-"""Bring a model to the end of a text under any attention, and measure what it makes of samples.
+"""Bring a model to the end of a text under any attention, and measure how it continues samples.
 
-The model reads samples one token at a time, their questions too. So every step selects, as in decoding, and no method
-is helped by a batch that attends densely (Quest, Tang et al. 2024, feeds its questions in the same way).
+The model reads samples, questions included, one token at a time. So every step selects, as in decoding, and no method
+profits from a dense batch (Quest, Tang et al. 2024, feeds its questions in the same way).
 """
 
 from __future__ import annotations
@@ -32,19 +32,17 @@ from ..runtime.store.model_library import Library, hash_text
 from .measures import log_softmax
 from .samples import Outcome, Sample
 
-#: What llama.cpp's graphs call the output of a layer's attention, before it is projected.
+#: Name of the output of a layer's attention in llama.cpp's graphs, before the projection.
 _ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
 
 
 class Reader:
-    """One model at the end of a text, with or without a sample's tokens after it.
+    """A model at the end of a text, and sometimes a sample's tokens after it.
 
     Parameters
     ----------
     llama : Llama
-        The model. Its attention changes with what is asked of the reader.
-    progress : Progress
-        Receives how far reading and clustering are.
+        The model. The reader changes its attention.
     n_jobs : int
         Threads that cluster.
     """
@@ -60,17 +58,15 @@ class Reader:
 
         Parameters
         ----------
-        tokens : list of int
-            The text.
         clusterings : sequence of mapping
-            How the keys are to be clustered, each time other than usual (`Attention.clustering`).
+            Parameters of each clustering that differ from the defaults (`Attention.clustering`).
         covers : float
             Share of its attention that a batch must cover; 0 to read everything.
 
         Returns
         -------
         list of Index
-            An index for each clustering. If there is none, one that holds rows only.
+            An index for each clustering; without clusterings, one index with rows only.
         """
         llama, cache = self.llama, self.llama.context.cache
         self._attending = None
@@ -91,23 +87,14 @@ class Reader:
         return [indexed(cluster(cache, settings, self.progress, self.n_jobs), settings) for settings in all_settings]
 
     def index(self, library: Library, name: str, text: str, clustering: Mapping[str, Any]) -> Index:
-        """Open the index of a user's document, and make it first if there is none.
+        """Open the index of a user's document by mmap; make the index first if the library lacks it.
 
         Parameters
         ----------
-        library : Library
-            Where the model's indexes live.
         name : str
-            What the document is called.
-        text : str
-            The document.
+            Name of the document.
         clustering : mapping
-            How its keys are to be clustered, other than usual.
-
-        Returns
-        -------
-        Index
-            The index, open by mmap.
+            Parameters of the clustering that differ from the defaults.
         """
         llama, settings = self.llama, settings_for(self.llama.context.kv_type, clustering)
         self._attending = None
@@ -119,14 +106,12 @@ class Reader:
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: Attention) -> None:
-        """Go to the end of a text under an attention. One that evicts, or that a prompt decides, reads the text itself.
+        """Go to the end of a text under an attention, which reads the text itself if it evicts.
 
         Parameters
         ----------
         document : Index
-            The text, as it was read densely.
-        attention : Attention
-            The attention.
+            The text, read densely.
         """
         llama = self.llama
         if self._attending and self._attending[0] is document and self._attending[1] == attention:
@@ -146,7 +131,7 @@ class Reader:
         self._n_text, self._attending = len(document.tokens), (document, attention)
 
     def back(self) -> None:
-        """Forget what came after the text."""
+        """Forget the tokens after the text."""
         if self._checkpoint is None:
             self.llama.rewind(self._n_text)
         else:
@@ -160,19 +145,12 @@ class Reader:
 
         Parameters
         ----------
-        sample : Sample
-            The prompt, and the continuation if there is one.
         attention_too : bool
-            Record what attention gives in each layer of each step.
+            Record the output of attention in each layer of each step.
         in_batches : bool
             Read the prompt in batches, as `octavo ask` does.
         recorder : Recorder, optional
-            Records what the answer attends.
-
-        Returns
-        -------
-        Outcome
-            What the model made of it, and what its steps read.
+            Records the attention of the answer.
         """
         start = time.perf_counter()
         bytes_read: list[int] = []
@@ -217,19 +195,13 @@ class Reader:
         return Outcome(tokens, text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds, attended)
 
     def bytes_of(self, tokens: list[int]) -> int:
-        """Return how many bytes attention reads in the steps of some tokens after the text.
-
-        Parameters
-        ----------
-        tokens : list of int
-            The tokens; the model forgets them again.
-        """
+        """Return the bytes that attention reads in the steps of some tokens after the text; forget the tokens again."""
         read = sum(self._step([token]) for token in tokens)
         self.back()
         return read
 
     def _step(self, tokens: list[int]) -> int:
-        """Read tokens together; returns the bytes that attention read, but for layers whose window slides."""
+        """Read tokens together; return the bytes that attention read, layers with sliding windows left out."""
         context = self.llama.context
         context.bytes_read = 0
         self.llama.eval(tokens)
@@ -237,7 +209,7 @@ class Reader:
 
     @contextmanager
     def _watched(self) -> Iterator[list[np.ndarray]]:
-        """Collect what attention gives in each layer of a step of one token."""
+        """Collect the output of attention in each layer of a step of one token."""
         layers: list[np.ndarray] = []
 
         def take(name: str, values: np.ndarray) -> bool:

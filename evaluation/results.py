@@ -1,8 +1,8 @@
-"""The file of measured samples, with which an interrupted evaluation continues; and means over samples.
+"""Keep measured samples in a file, from which an interrupted evaluation resumes; and compute means over samples.
 
-The file is JSON lines. The first line says what all records depend on. Each other line is a record: of one sample of
-one method, or of the budget that was matched for one method. Records are appended as they are measured, by several
-evaluations at once if need be: each writes whole lines while it holds a lock. An incomplete last line is dropped.
+The file is JSON lines. The first line holds everything that the records depend on. Each other line is a record: of one
+sample of one method, or of the matched budget of one method. Evaluations append records as they measure them. Several
+may share the file: each writes whole lines while it holds a lock. Readers drop an incomplete last line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..runtime.store.files import disk_errors
 
-#: What identifies the record of a sample: method, budget, depth, number of the text, number of the sample.
+#: Identifies the record of a sample: method, budget, depth, number of the text, number of the sample.
 Key = tuple[str, float, int, int, int]
 
 _MATCHED, _SAMPLE = "matched", "sample"
@@ -32,7 +32,7 @@ class Records:
     samples : dict
         Record of each measured sample, by `Key`.
     budgets : dict
-        Matched budget by method, requested budget and depth; None if the method cannot read so little.
+        Matched budget by method, requested budget and depth; None if the method always reads more.
     """
 
     def __init__(self) -> None:
@@ -40,41 +40,23 @@ class Records:
         self.budgets: dict[tuple[str, float, int], float | None] = {}
 
     def add_sample(self, record: dict[str, Any]) -> None:
-        """Add the record of a sample.
-
-        Parameters
-        ----------
-        record : dict
-            Figures of the sample, and the values of its `Key` as "attention", "budget", "depth", "text" and "sample".
-        """
+        """Add figures, with the values of the sample's `Key` as "attention", "budget", "depth", "text" and "sample"."""
         self.samples[key_of(record)] = record
 
     def add_budget(self, attention: str, budget: float, depth: int, matched: float | None) -> None:
-        """Add the budget with which a method reads a share.
-
-        Parameters
-        ----------
-        attention : str
-            Name of the method.
-        budget : float
-            Share of the KV bytes to read.
-        depth : int
-            Tokens of the texts.
-        matched : float, optional
-            Budget of the method; None if it cannot read so little.
-        """
+        """Add the budget with which a method reads a share of the KV bytes; None if the method always reads more."""
         self.budgets[attention, budget, depth] = matched
 
 
 class Results(Records):
-    """The records of one evaluation, which a file keeps.
+    """The records of one evaluation, kept in a file.
 
     Parameters
     ----------
     path : Path
         File of the records; created if it does not exist.
     header : dict
-        What the records depend on: the first line of a new file.
+        Everything that the records depend on: the first line of a new file.
 
     Attributes
     ----------
@@ -102,24 +84,12 @@ class Results(Records):
                 self.budgets[record["attention"], record["budget"], record["depth"]] = record["given"]
 
     def add_sample(self, record: dict[str, Any]) -> None:
-        """Add the record of a sample, and write it (see `Records.add_sample`).
-
-        Raises
-        ------
-        OctavoError
-            If the file cannot be written.
-        """
+        """Add the record of a sample, and write it (see `Records.add_sample`). Raise OctavoError if writing fails."""
         super().add_sample(record)
         self._append({"kind": _SAMPLE, **record})
 
     def add_budget(self, attention: str, budget: float, depth: int, matched: float | None) -> None:
-        """Add a matched budget, and write it (see `Records.add_budget`).
-
-        Raises
-        ------
-        OctavoError
-            If the file cannot be written.
-        """
+        """Add a matched budget, and write it (see `Records.add_budget`). Raise OctavoError if writing fails."""
         super().add_budget(attention, budget, depth, matched)
         self._append({"kind": _MATCHED, "attention": attention, "budget": budget, "depth": depth, "given": matched})
 
@@ -153,14 +123,14 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def key_of(record: dict[str, Any]) -> Key:
-    """Return what identifies the record of a sample."""
+    """Return the key of a sample's record."""
     return record["attention"], record["budget"], record["depth"], record["text"], record["sample"]
 
 
 def summary(
     samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]], extra_figures: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Compute means over the samples of one method, budget and depth, and the differences to dense attention.
+    """Compute one row of the result: means over the samples of one run and depth, and differences to dense attention.
 
     Parameters
     ----------
@@ -168,11 +138,6 @@ def summary(
         Records of the same samples in the same order, under the method and under dense attention.
     extra_figures : iterable of str
         Further figures of the records to report the mean of.
-
-    Returns
-    -------
-    dict
-        One row of the result.
     """
     own, reference = list(samples), list(dense)
     scores = _values(own, "score")
@@ -207,7 +172,7 @@ def _values(samples: Iterable[dict[str, Any]], name: str) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> float | None:
-    """Return the mean of those values that are no NaN; None if there are none."""
+    """Return the mean of all values but NaN; None if none remain."""
     known = values[~np.isnan(values)]
     return round(float(known.mean()), 5) if len(known) else None
 

@@ -1,4 +1,4 @@
-"""What a task asks a model about a text, and what the model answered: token ids and numbers, and no model."""
+"""Hold samples (a question about a text, as token ids) and outcomes (a model's answer). Knows no model."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Sample:
     stop : str
         Text at which the model stops writing; empty for none.
     answers : tuple of str
-        Accepted answers, one of which is enough; or strings that are all expected. The task says which.
+        Accepted answers, one of which is enough; or expected strings, all of which count. The task decides.
     classes : tuple of str
-        Names that an answer may be one of, if the task has such.
+        Names of classes, for tasks whose answer is one of them.
     kind : str
         Name of the sample's dataset, if the task has several.
     position : float, optional
@@ -34,7 +34,7 @@ class Sample:
     passage : str
         The passage of the text that has the answer, if the task knows it.
     text : TokenText, optional
-        The end of the text, as far as an answer may come from it, if that is asked.
+        The part of the text that answers may come from, if the task asks for sources.
     """
 
     prompt: list[int]
@@ -50,7 +50,7 @@ class Sample:
 
     @property
     def n_tokens(self) -> int:
-        """Largest number of tokens that the sample needs after the text."""
+        """Largest number of tokens after the text."""
         return len(self.prompt) + max(len(self.continuation), self.n_predict)
 
 
@@ -63,13 +63,13 @@ class Text:
     tokens : list of int
         Tokens of the text.
     samples : list of Sample
-        What is asked about it.
+        Questions about the text.
     continues : bool
         Whether each sample follows the one before it. Otherwise each follows the text alone.
     name, document : str
         Name and text of a user's document that must be indexed; empty for other texts.
     depth : int
-        Number of tokens that results call the text by, so that texts of different lengths share a row; 0 for its own.
+        Depth in the results, so that texts of different lengths share a row; 0 for the text's length.
     """
 
     tokens: list[int]
@@ -81,14 +81,14 @@ class Text:
 
     @property
     def n_tokens(self) -> int:
-        """Largest number of tokens that the text needs with its samples."""
+        """Largest number of tokens of the text with its samples."""
         after = [sample.n_tokens for sample in self.samples]
         return len(self.tokens) + (sum(after) if self.continues else max(after))
 
 
 @dataclass
 class Outcome:
-    """What one attention made of a sample.
+    """A model's answer to a sample under one attention.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ class Outcome:
     text : str
         Written text, up to the stop.
     log_probs : float32 array, shape (n_steps, n_vocab)
-        Log-probabilities that `tokens` were predicted by or chosen from. There is one step more than tokens if the
-        last step ended the answer.
+        Log-probabilities from which `tokens` were predicted or chosen; one more step than tokens if the last step
+        ended the answer.
     bytes_read : list of int
         Bytes of keys and values that each step read, those of the selection included, but not those of layers whose
         window slides. A step is one token, or the batch of a prompt.
@@ -107,7 +107,7 @@ class Outcome:
     first_token_s, seconds : float
         Time until the first token and in all.
     attended : float32 array, shape (n_parts, n_tokens), optional
-        What the answer paid to the text (`Recorder.attended`), if the task asks where it comes from.
+        Attention of the answer to the text (`Recorder.attended`), if the task asks for sources.
     """
 
     tokens: list[int]
@@ -120,19 +120,12 @@ class Outcome:
     attended: np.ndarray | None = None
 
     def comparable(self, dense: Outcome, forced: bool) -> int:
-        """Count the steps at which both outcomes followed the same tokens.
+        """Return the number of first steps at which both outcomes followed the same tokens, and so can be compared.
 
         Parameters
         ----------
-        dense : Outcome
-            Outcome of the same sample under dense attention.
         forced : bool
             Whether the sample prescribes the tokens, so that both always followed the same ones.
-
-        Returns
-        -------
-        int
-            Number of first steps whose distributions can be compared.
         """
         n = min(len(self.log_probs), len(dense.log_probs))
         if forced:

@@ -1,8 +1,8 @@
-"""Draw a random document with planted clusters: a KV cache of any depth that no engine has to read.
+"""Draw a random document with planted clusters: a KV cache of any depth, without reading.
 
-The centroids of each KV head are drawn first, and keys around them. So there is something to find, and nothing has to
-be clustered. A coarse cluster is a run of neighbouring clusters; there is nothing to find in that level. The rows come
-in the order of an index, cluster after cluster. Attention is a sum, so other engines can hold them in that order too.
+The centroids of each KV head are drawn first, and keys around them. So the clusters are known without clustering. A
+coarse cluster is a run of neighbouring clusters, without a structure of its own. The rows come in the order of an
+index, cluster after cluster. Attention is a sum, so other engines can hold them in that order too.
 """
 
 from __future__ import annotations
@@ -28,21 +28,13 @@ def fill_at_random(
 
     Parameters
     ----------
-    llama : Llama
-        The model.
     tokens : list of int
-        What the model is then said to have read.
-    settings : ClusterSettings
-        How many clusters and exact rows there are.
-    rng : numpy.random.Generator
-        Draws keys and values.
-    progress : Progress
-        Is told of each layer.
+        The tokens that the model then holds.
 
     Returns
     -------
     queries : list of float32 arrays, shape (n_kv_head, n_queries, group, head_dim)
-        The model's queries when it goes on from there, for `calibrate` in place of those of the last tokens.
+        Queries of the model's next tokens, for `calibrate` in place of those of the last tokens.
     layers : list of IndexLayer
         The rows as a document's layers.
     """
@@ -64,23 +56,12 @@ def fill_at_random(
 
 
 def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rng: np.random.Generator) -> IndexLayer:
-    """Draw one layer of a document, with as many clusters and exact rows as a real one of its length has.
+    """Draw one layer of a document, with as many clusters and exact rows as a real one of that length.
 
     Parameters
     ----------
-    shape : CacheLayer
-        Number and size of the KV heads.
     n_tokens : int
         Length of the document.
-    settings : ClusterSettings
-        How many clusters and exact rows there are.
-    rng : numpy.random.Generator
-        Draws keys and values.
-
-    Returns
-    -------
-    IndexLayer
-        The layer, f16.
     """
     n_clustered, n_clusters = settings.n_clustered(n_tokens), settings.n_clusters(n_tokens)
     n_coarse = settings.n_coarse(n_tokens)

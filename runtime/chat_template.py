@@ -140,13 +140,6 @@ class ChatTemplate:
 def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:
     """Cut a text at marks, each of which stands in it once, in this order.
 
-    Parameters
-    ----------
-    text : str
-        The text.
-    marks : sequence of str
-        The marks.
-
     Returns
     -------
     list of str

@@ -38,8 +38,6 @@ class Context(internals.LlamaContext):
 
     Parameters
     ----------
-    model : llama_cpp._internals.LlamaModel
-        The model.
     params : llama_context_params
         What llama.cpp's context is made of; some of it is set here.
     nodes : list of AttentionNode
@@ -52,8 +50,6 @@ class Context(internals.LlamaContext):
         How keys and values are stored, F16, Q8_0 or Q4_0.
     device : Device
         Where attention runs.
-    verbose : bool
-        Whether llama.cpp prints its log.
     """
 
     def __init__(

@@ -42,13 +42,7 @@ _ROPE = (
 
 
 class Embedder:
-    """Computes embeddings. Only one thread may use it, and nobody else may evaluate on the model meanwhile.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model, on octavo's attention.
-    """
+    """Computes embeddings. Only one thread may use it, and nobody else may evaluate on the model meanwhile."""
 
     def __init__(self, llama: Llama) -> None:
         self._llama = llama

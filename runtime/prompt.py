@@ -17,8 +17,6 @@ class Prompt:
 
     Parameters
     ----------
-    llama : Llama
-        The model.
     has_document : bool
         Whether the conversation is over a document. Without one, the first question brings the head of the prompt.
     system : str

@@ -45,10 +45,6 @@ class Recorder:
 
     Parameters
     ----------
-    nodes : sequence of AttentionNode
-        The model's attentions.
-    shapes : sequence of Shape
-        Their sizes.
     heads : sequence of QueryHead
         The heads; those of layers whose window slides are left out.
     """

@@ -1,6 +1,6 @@
 """Tasks of `octavo eval` over many documents: a table of their names, and one file for each.
 
-Importing this package is cheap. What they compare is not attentions but ways to answer from many documents (ways.py).
+Importing this package is cheap. These tasks compare ways to answer from many documents (ways.py), not attentions.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ FOLDER_TASKS = {
 
 def folder_task_class(name: str) -> type[FolderTask]:
     """Import a task.
-
-    Parameters
-    ----------
-    name : str
-        A key of `FOLDER_TASKS`.
 
     Returns
     -------

@@ -24,13 +24,13 @@ from ..header import head_of, machine_of, results_of
 from .folder_task import Asked, Folder, FolderTask
 from .ways import WAYS, Reading
 
-#: Most tokens of an answer.
+#: Largest number of tokens of an answer.
 _ANSWER = 48
 
 
 @dataclass(frozen=True)
 class FolderSettings:
-    """What to evaluate.
+    """Documents and questions of an evaluation.
 
     Parameters
     ----------
@@ -38,10 +38,6 @@ class FolderSettings:
         Tokens of a document.
     n_samples : int
         Questions at each depth.
-    seed : int
-        Seed of documents and questions.
-    data : Path
-        File that documents are made of.
     """
 
     depths: list[int]
@@ -51,24 +47,9 @@ class FolderSettings:
 
 
 class FolderEvaluation:
-    """One evaluation. It measures what its results file does not hold yet.
+    """Measure the ways of a folder task that a results file lacks.
 
-    Documents and their indexes lie in a folder of their own, which is removed when all is measured.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model.
-    library : Library
-        Where the results are kept.
-    task : FolderTask
-        What is measured.
-    settings : FolderSettings
-        Documents and questions.
-    progress : Progress
-        Receives the progress.
-    notice : callable
-        Receives sentences for the user.
+    Documents and their indexes lie in a folder that `run` removes at its end.
     """
 
     def __init__(
@@ -86,12 +67,7 @@ class FolderEvaluation:
         self._place = self.results.path.with_suffix("")
 
     def run(self) -> dict[str, Any]:
-        """Measure what is missing.
-
-        Returns
-        -------
-        dict
-            What `octavo eval -o json` prints.
+        """Measure the missing answers; return the content of `octavo eval -o json`.
 
         Raises
         ------
@@ -107,7 +83,7 @@ class FolderEvaluation:
         return {**head_of(self.task, self.results), "results": rows}
 
     def _measure(self, folder: Folder, depth: int) -> None:
-        """Answer the questions in each way, unless the answers are there."""
+        """Answer the questions in each way, unless the results hold the answers."""
         missing = [
             (way, number)
             for way in WAYS
@@ -140,7 +116,7 @@ class FolderEvaluation:
         return Reading(self.llama, open_document_set(indexer, files, heads, of_many(self.progress, 1)))
 
     def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
-        """Answer a question; returns the record of it."""
+        """Answer a question, and return its record."""
         start = time.perf_counter()
         found = WAYS[way](reading, asked)
         n_held, first = self.llama.n_tokens, 0.0
@@ -162,7 +138,7 @@ class FolderEvaluation:
         }
 
     def _row(self, way: str, depth: int) -> dict[str, Any]:
-        """Return the means over the questions of a way."""
+        """Return the means of a way over the questions."""
         own = [record for (name, _, at, _, _), record in self.results.samples.items() if (name, at) == (way, depth)]
         scores = np.array([record["score"] for record in own])
         return {

@@ -1,4 +1,4 @@
-"""Tasks over many documents: a folder of texts, and questions each of which one of them answers."""
+"""Define tasks over many documents: a folder of texts, and questions that one of the texts answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,10 @@ class Asked:
 
     Parameters
     ----------
-    question : str
-        The question.
-    answers : tuple of str
-        Accepted answers.
     document : str
         Name of the document's file.
     passage : str
-        What in it has the answer.
+        The passage of the document that has the answer.
     """
 
     question: str
@@ -49,8 +45,6 @@ class Folder:
     ----------
     documents : mapping of str to str
         The text of each file, by its name.
-    asked : sequence of Asked
-        The questions.
     """
 
     documents: Mapping[str, str]
@@ -71,7 +65,7 @@ class FolderTask(Parameters, ABC):
     name : str
         Key of the task in the table `FOLDER_TASKS`.
     metric : str
-        What a score counts.
+        Name of the score.
     higher_is_better : bool
         Whether a higher score is better.
     samples : int
@@ -79,7 +73,7 @@ class FolderTask(Parameters, ABC):
     data : Path
         Default file to make documents of.
     own_depths : bool
-        Whether the documents have the length that they have.
+        Whether the documents have lengths of their own, in place of the requested depths.
     """
 
     documents: int = parameter(20, least=2)
@@ -91,7 +85,7 @@ class FolderTask(Parameters, ABC):
     own_depths: ClassVar[bool] = False
 
     def content(self, data: Path) -> str:
-        """Return everything that the documents are made of (see `Task.content`)."""
+        """Return the content of all data files (see `Task.content`)."""
         return read_utf8(data)
 
     @abstractmethod
@@ -100,30 +94,24 @@ class FolderTask(Parameters, ABC):
 
         Parameters
         ----------
-        llama : Llama
-            Model whose tokens are counted.
-        data : Path
-            File to make documents of.
         depth : int
-            Tokens of a document, about.
+            Approximate tokens of a document.
         n_samples : int
             Number of questions.
-        seed : int
-            Seed of what is drawn.
 
         Raises
         ------
         OctavoError
-            If the data cannot be read, or are too few.
+            The data cannot be read, or are too few.
         """
 
     def score(self, text: str, asked: Asked) -> float:
-        """Return 1 if what the model wrote has an accepted answer, else 0."""
+        """Return 1 if the written text has an accepted answer, else 0."""
         return contains_words(text, asked.answers)
 
 
 def document_name(number: int) -> str:
-    """Return the name of the file of a document, which is numbered from 0."""
+    """Return the file name of a document, by its number from 0."""
     return f"document-{number + 1:03d}.txt"
 
 
@@ -132,29 +120,21 @@ def documents_with(
 ) -> dict[str, str]:
     """Hide paragraphs in documents of prose, each at a random place between two of its paragraphs.
 
-    The prose of a document begins at a paragraph that is drawn, of which none is drawn twice, so that no two documents
-    are the same. After its end follows its beginning.
+    Each document's prose begins at another random paragraph, so that no two documents are equal. After the end of the
+    prose it continues from the beginning. Return the text of each document by its file's name.
 
     Parameters
     ----------
-    haystack : Haystack
-        The prose.
     hidden : sequence of sequence of str
-        For each document, its paragraphs; no document needs to have any.
+        For each document, its paragraphs, or none.
     depth : int
         Tokens of a document.
-    rng : numpy.random.Generator
-        Draws the places.
-
-    Returns
-    -------
-    dict
-        The text of each document, by its file's name.
 
     Raises
     ------
     OctavoError
-        If the paragraphs of a document leave no room for prose, or there are fewer paragraphs of it than documents.
+        The paragraphs of a document leave no room for prose, or the prose has fewer paragraphs than there are
+        documents.
     """
     prose, lengths = haystack.text.split(BORDER), [len(tokens) for tokens in haystack.paragraphs]
     if len(prose) < len(hidden):

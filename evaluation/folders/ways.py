@@ -1,6 +1,6 @@
-"""Ways to answer a question from many documents: what the model holds when it reads the question.
+"""Answer a question from many documents in several ways, each with other texts in the model.
 
-A way is a function that brings the model to where the question follows, and says whether what it holds has the answer.
+A way is a function that brings the model to the place of the question, and returns whether the text has the answer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ class Reading:
 
     Parameters
     ----------
-    llama : Llama
-        The model.
     document_set : DocumentSet
-        The documents, which it has read.
+        Documents that the model has read.
     """
 
     def __init__(self, llama: Llama, document_set: DocumentSet) -> None:
@@ -33,7 +31,7 @@ class Reading:
         self._texts = list(document_set.texts.values())
 
     def right(self, asked: Asked) -> bool:
-        """Attach the document that has the answer, whole: what routing cannot better."""
+        """Attach the document that has the answer, whole: the upper bound of routing."""
         self._attach(self._by_name[asked.document])
         return True
 
@@ -44,7 +42,7 @@ class Reading:
         return best.name == asked.document
 
     def excerpts(self, asked: Asked) -> bool:
-        """Lay excerpts of all documents out, as `--read excerpts` does."""
+        """Lay out excerpts of all documents, as `--read excerpts` does."""
         excerpts = self._document_set.rank(asked.question).excerpts(EXCERPT_TOKENS)
         index = lay_out(self.llama, self._document_set, excerpts).index
         self.llama.reset()
@@ -67,12 +65,12 @@ class Reading:
         return self._read(chosen, asked)
 
     def all(self, asked: Asked) -> bool:
-        """Read all documents, one after another. Raises OctavoError where they do not fit the context."""
+        """Read all documents, one after another. Raise OctavoError if they exceed the context."""
         return self._read([text.tolist() for text in self._texts], asked)
 
     @property
     def n_all(self) -> int:
-        """Return how many tokens all documents have."""
+        """Return the number of tokens of all documents."""
         return sum(map(len, self._texts))
 
     def _attach(self, document: IndexedDocument) -> None:
@@ -88,12 +86,12 @@ class Reading:
         return self._has(tokens, asked)
 
     def _has(self, tokens: Sequence[int], asked: Asked) -> bool:
-        """Whether tokens have the passage that has the answer."""
+        """Return whether tokens contain the passage that has the answer."""
         text = b"".join(map(self.llama.piece, tokens)).decode(errors="replace")
         return asked.passage in text
 
     def answer(self, question: str, n_tokens: int) -> Iterator[str]:
-        """Yield the pieces of an answer, each token the likeliest."""
+        """Yield the pieces of a greedy answer."""
         llama = self.llama
         generated = llama.generate(self._prompt.first_question(question), reset=False, temp=0.0)
         try:

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     path : str
         Module and class of the task.
     summary : str
-        What the task measures, in a line, for help texts.
+        One line for help texts.
     """
 
     path: str
@@ -51,11 +51,6 @@ TASKS = {
 def task_class(name: str) -> type[Task]:
     """Import a task.
 
-    Parameters
-    ----------
-    name : str
-        A key of `TASKS`.
-
     Returns
     -------
     type
@@ -66,6 +61,6 @@ def task_class(name: str) -> type[Task]:
 
 
 def imported(entry: Entry, package: str) -> Any:
-    """Import the class of a task, whose module is in a package."""
+    """Import the class of a task from a module of a package."""
     module, class_name = entry.path.split(".")
     return getattr(import_module(f".{module}", package), class_name)

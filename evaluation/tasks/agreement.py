@@ -1,4 +1,4 @@
-"""Agreement: how far next-token distributions and the outputs of attention are from those of dense attention."""
+"""Agreement: the distance of next-token distributions and outputs of attention from those of dense attention."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Agreement(Task):
     compares_attention = True
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Take texts from random places of the data, and what follows them there (see `Task.texts`)."""
+        """Take texts from random places of the data, and the tokens after them (see `Task.texts`)."""
         return following(llama, data, depth, n_samples, seed, self.n_tokens, self.per_text)
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
@@ -47,17 +47,10 @@ class Agreement(Task):
 
 
 def output_errors(outcome: Outcome, dense: Outcome) -> list[float]:
-    """Compute how far the output of each layer's attention is from that of dense attention.
+    """Compute the error of each layer's output of attention, averaged over the steps.
 
-    Parameters
-    ----------
-    outcome, dense : Outcome
-        Outcomes of one sample, with the outputs of attention.
-
-    Returns
-    -------
-    list of float
-        For each layer, the error relative to the length of the dense output, averaged over the steps.
+    The error is relative to the length of the dense output. Both outcomes are of one sample, and hold outputs of
+    attention.
     """
     assert outcome.attention is not None
     assert dense.attention is not None

@@ -23,7 +23,7 @@ _INSTRUCTION = (
 _QUESTION = "Question: What are the {n} most common words in the above list?"
 _PREFIX = "Answer: The top {n} words that appear most often in the list are:"
 
-#: How often common and uncommon words occur in the example, and how many uncommon words it has for each common one.
+#: Occurrences of common and uncommon words in the example, and uncommon words for each common one.
 _EXAMPLE_COMMON, _EXAMPLE_UNCOMMON, _EXAMPLE_OTHERS = 3, 1, 1
 
 
@@ -75,36 +75,10 @@ class CommonWords(Ruler):
 
 
 def repeated(words: Sequence[str], n_common: int, often: int, seldom: int) -> list[str]:
-    """Repeat words.
-
-    Parameters
-    ----------
-    words : sequence of str
-        The common words, then the others.
-    n_common : int
-        Number of common words.
-    often, seldom : int
-        How often a common word and another word occur.
-
-    Returns
-    -------
-    list of str
-    """
+    """Repeat words: first `n_common` common words, `often` times each, then the others, `seldom` times each."""
     return [word for i, word in enumerate(words) for _ in range(often if i < n_common else seldom)]
 
 
 def numbered(words: Sequence[str], rng: np.random.Generator) -> str:
-    """Number words in random order.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Words with repetitions.
-    rng : numpy.random.Generator
-        Draws the order.
-
-    Returns
-    -------
-    str
-    """
+    """Number words, which may repeat, in random order."""
     return " ".join(f"{number}. {words[i]}" for number, i in enumerate(rng.permutation(len(words)), 1))

@@ -39,9 +39,7 @@ class QuestionedDocument:
     Parameters
     ----------
     name : str
-        Name of its file, or a name made from that of the data.
-    text : str
-        The whole document.
+        Name of the document's file, or a name made from that of the data.
     questions : list of DocumentQuestion
         At least one.
     """
@@ -72,7 +70,7 @@ class FixedContext(Task):
     extra_figures = ("exact_match", "contains_answer", "first_token_s", "seconds")
 
     def content(self, data: Path) -> str:
-        """Return the documents and their questions: the texts may be in other files (see `Task.content`)."""
+        """Return the documents and their questions; the texts may be in other files (see `Task.content`)."""
         return json.dumps([list(asdict(document).values()) for document in read_documents(data)])
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
@@ -101,21 +99,12 @@ class FixedContext(Task):
 
 
 def read_documents(data: Path) -> list[QuestionedDocument]:
-    """Read documents and their questions.
-
-    Parameters
-    ----------
-    data : Path
-        JSON file in the form that the head of this module describes.
-
-    Returns
-    -------
-    list of QuestionedDocument
+    """Read documents and their questions from JSON (see the head of this module).
 
     Raises
     ------
     OctavoError
-        If a file cannot be read, or the data have another form.
+        A file cannot be read, or the data have another form.
     """
     content = read_json(data)
     documents = []

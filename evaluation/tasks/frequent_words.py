@@ -21,7 +21,7 @@ _QUESTION = (
 )
 _PREFIX = "Answer: According to the coded text above, the three most frequently appeared words are:"
 
-#: What stands for the word of the first rank, which is noise.
+#: Stands for the word of the first rank, which is noise.
 _NOISE = "..."
 
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
@@ -63,14 +63,12 @@ class FrequentWords(Ruler):
 
 
 def counts(n_words: int, alpha: float) -> np.ndarray:
-    """Say how often the word of each rank occurs: n k^-alpha / zeta(alpha), rounded.
+    """Return the count of the word of each rank: n k^-alpha / zeta(alpha), rounded.
 
     Parameters
     ----------
     n_words : int
-        Number of words with repetitions, n.
-    alpha : float
-        Power of the rank k.
+        Number of words with repetitions.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """LongBench: the datasets of that benchmark, from files in its format (Bai et al. 2024, arXiv 2308.14508).
 
 Data are JSON lines with the keys "context", "input", "answers", "all_classes", "dataset" and "language". Each dataset
-has its own prompt, length of answers and score. The prompts say in our words what the paper's appendix prints. Texts
-are never cut: those that do not fit the context are left out.
+has its own prompt, length of answers and score. The prompts follow the paper's appendix in our words. Texts are never
+cut: the task leaves out those that exceed the context.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Dataset:
     Parameters
     ----------
     before, after : str
-        The prompt before and after the context. {input} stands for the question.
+        The prompt before and after the context, where {input} stands for the question.
     n_tokens : int
         Largest number of tokens of an answer.
     score : callable
         Takes the written text, an accepted answer and all classes.
     chat : bool
-        Whether to ask in the model's chat template. Prompts that give examples, and code, go on without one.
+        Whether to ask in the model's chat template. Prompts with examples, and code, continue without one.
     first_line : bool
         Whether only the first line of the answer counts.
     """
@@ -60,7 +60,7 @@ _UNANSWERABLE = (
 
 
 def _asked(given: str, label: str, how: str, n_tokens: int, asks: str = "Question") -> Dataset:
-    """Return a dataset that asks about a text, and says what to do before it and once more behind it."""
+    """Return a dataset that asks about a text, with instructions before the text and again after it."""
     return Dataset(f"{given} {how}\n\n{label}:\n", f"\n\nNow: {how}\n\n{asks}: {{input}}\nAnswer:", n_tokens)
 
 
@@ -139,12 +139,10 @@ class Question:
 
     Parameters
     ----------
-    dataset : str
-        A key of DATASETS.
     context, input : str
-        What to read, and what to answer; some datasets have no input.
+        Text and question; some datasets have no question.
     answers, classes : tuple of str
-        Accepted answers; names that an answer may be one of.
+        Accepted answers; names of all classes, if the answer is one.
     """
 
     dataset: str
@@ -189,23 +187,14 @@ class LongBench(Task):
         return [replace(text, depth=middle) for text in texts]
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """Compute the dataset's score, of the accepted answer that gives the best one (see `Task.score`)."""
+        """Compute the dataset's score: the best over the accepted answers (see `Task.score`)."""
         dataset = DATASETS[sample.kind]
         written = first_line(outcome.text) if dataset.first_line else outcome.text
         return {"score": max(dataset.score(written, answer, sample.classes) for answer in sample.answers)}
 
 
 def read_questions(data: Path) -> list[Question]:
-    """Read a file in LongBench's format.
-
-    Parameters
-    ----------
-    data : Path
-        JSON lines.
-
-    Returns
-    -------
-    list of Question
+    """Read JSON lines in LongBench's format.
 
     Raises
     ------
@@ -233,7 +222,7 @@ def read_questions(data: Path) -> list[Question]:
 
 
 def _question(line: Any, place: str) -> Question:
-    """Return the question of a line. Raise KeyError or TypeError if it has another form."""
+    """Return the question of a line. Raise KeyError or TypeError if the line has another form."""
     dataset = str(line["dataset"]).removesuffix("_e")
     if line.get("language") == "zh":
         raise OctavoError(

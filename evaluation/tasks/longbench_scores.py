@@ -1,6 +1,6 @@
-"""How LongBench scores an answer (Bai et al. 2024, arXiv 2308.14508, table 1 and section 4.1).
+"""Score an answer as LongBench does (Bai et al. 2024, arXiv 2308.14508, table 1 and section 4.1).
 
-Each function takes what the model wrote, one accepted answer, and all classes, and returns a score from 0 to 1.
+Each function takes the written text, one accepted answer, and all classes, and returns a score from 0 to 1.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def count(written: str, answer: str, classes: Sequence[str]) -> float:
 
 
 def first_line(written: str) -> str:
-    """Return the first line of an answer, which is all that counts where a prompt gives examples."""
+    """Return the first line of an answer; after a prompt with examples, only this line counts."""
     return written.lstrip("\n").partition("\n")[0]
 
 
 def _share_of_numbers(written: str, expected: Sequence[str]) -> float:
-    """Return which share of the numbers in a text are the expected one."""
+    """Return the share of the expected number among the numbers in a text."""
     numbers = re.findall(r"\d+", written)
     return sum(number == expected[0] for number in numbers) / len(numbers) if numbers else 0.0
 

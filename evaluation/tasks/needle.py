@@ -1,7 +1,7 @@
 """Needle: facts of one sentence in long prose, each in words of its own, asked for one by one.
 
 DuoAttention (Xiao et al. 2024, section 3.2) hides one needle in a text. Here a text holds several, so that it is read
-once. The last word of each is drawn, so that a model cannot guess it.
+once. The last word of each is random, so that a model cannot guess it.
 """
 
 from __future__ import annotations

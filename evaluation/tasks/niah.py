@@ -14,7 +14,7 @@ from ..prose import BORDER, insert, passage
 from ..samples import Sample, Text
 from .ruler import KINDS, NUMBER, WORD, Page, Ruler
 
-#: What fills a text: lines of noise, prose, or needles that nobody asks for.
+#: Fillers of a text: lines of noise, prose, or needles without a question.
 NOISE, ESSAY, NEEDLES = _HAYSTACKS = ("noise", "essay", "needles")
 
 _INSTRUCTION = (
@@ -91,7 +91,7 @@ class Niah(Ruler):
         return Text(begin + tokens, samples)
 
     def _needle(self, page: Page, key: str, value: str) -> list[int]:
-        """Return the tokens of a needle, with what separates it from the next line or paragraph."""
+        """Return the tokens of a needle, with the separator from the next line or paragraph."""
         border = BORDER if self.haystack == ESSAY else "\n"
         return page.prose.pieces(self._written(key, value) + border)
 

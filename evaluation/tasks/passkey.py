@@ -1,7 +1,7 @@
 """Passkey: numbers of five digits in long prose, each of a person, asked for one by one.
 
-Quest (Tang et al. 2024, section 4.2) hides one key in a text. Here a text holds several, so that it is read once, and a
-key that the model finds by chance is seldom the right one.
+Quest (Tang et al. 2024, section 4.2) hides one key in a text. Here a text holds several, so that it is read once, and
+the model seldom finds the right key by chance.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Perplexity(Task):
     data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Take texts from random places of the prose, and what follows them there (see `Task.texts`)."""
+        """Take texts from random places of the prose, and the tokens after them (see `Task.texts`)."""
         return following(llama, data, depth, n_samples, seed, self.n_tokens, self.per_text)
 
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
@@ -54,34 +54,25 @@ class Perplexity(Task):
 def following(
     llama: Llama, data: Path, depth: int, n_samples: int, seed: int, n_tokens: int, per_text: int
 ) -> list[Text]:
-    """Take texts from random places of prose, and as samples the tokens that follow them.
+    """Take texts from random places of prose, and as samples the tokens after them.
+
+    The samples of a text continue one another; a sample's answer is the text of its tokens.
 
     Parameters
     ----------
-    llama : Llama
-        Model whose tokens are used.
-    data : Path
-        Prose to take texts from.
     depth : int
         Tokens of a text.
     n_samples : int
         Samples of all texts together.
-    seed : int
-        Seed of the places.
     n_tokens : int
         Tokens of a sample.
     per_text : int
         Largest number of samples that follow one another after a text.
 
-    Returns
-    -------
-    list of Text
-        Texts whose samples continue one another; a sample's answer is what its tokens say.
-
     Raises
     ------
     OctavoError
-        If the prose is too short.
+        The prose is too short.
     """
     haystack, texts = prose_of(llama, data), []
     head = haystack.head()

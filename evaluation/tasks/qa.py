@@ -23,7 +23,7 @@ from .task import Task
 from .task_data import ARTICLES, answers_of, read_json
 from .text_scores import squad_scores
 
-#: Smallest length of a text, as a share of the requested depth: whole paragraphs do not fill it.
+#: Smallest length of a text, as a share of the requested depth, which whole paragraphs do not fill.
 _LEAST_FILLED = 0.8
 
 
@@ -35,10 +35,6 @@ class Question:
     ----------
     title : str
         Title of the article.
-    text : str
-        The question.
-    answers : tuple of str
-        Accepted answers.
     """
 
     title: str
@@ -65,17 +61,7 @@ class Paragraph:
     questions: tuple[Question, ...]
 
     def draw(self, rng: np.random.Generator) -> Question:
-        """Draw one of the questions.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        Question
-        """
+        """Draw one of the questions."""
         return self.questions[int(rng.integers(len(self.questions)))]
 
 
@@ -162,16 +148,7 @@ class QA(Task):
 
 
 def read_articles(data: Path) -> list[Paragraph]:
-    """Read the paragraphs of articles, those whose questions all have answers.
-
-    Parameters
-    ----------
-    data : Path
-        JSON file in the form of XQuAD's articles.
-
-    Returns
-    -------
-    list of Paragraph
+    """Read the paragraphs of XQuAD's articles, those whose questions all have answers.
 
     Raises
     ------
@@ -197,19 +174,7 @@ def read_articles(data: Path) -> list[Paragraph]:
 
 
 def one_shot(example: Question, question: Question) -> str:
-    """Write SparQ's prompt: an answered question, then one to answer. Titles tell which paragraph is meant.
-
-    Parameters
-    ----------
-    example : Question
-        Question with its answer.
-    question : Question
-        Question to answer.
-
-    Returns
-    -------
-    str
-    """
+    """Write SparQ's prompt: an answered question, then one to answer. Titles tell which paragraph is meant."""
     return (
         f"Title: {example.title}\nQuestion: {example.text}\nAnswer: {example.answers[0]}{BORDER}"
         f"Title: {question.title}\nQuestion: {question.text}\nAnswer:"

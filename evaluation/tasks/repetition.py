@@ -1,4 +1,4 @@
-"""Repetition: the beginning of a passage follows the text once more; how much of the passage does the model repeat?
+"""Repetition: give the beginning of a passage after the text, and measure how much of the passage the model repeats.
 
 SparQ (Ribar et al. 2024, section 5.1, "text repetition") does so with Shakespeare. Small models can do this task, and
 it needs retrieval from anywhere in the text.

@@ -1,6 +1,6 @@
-"""What the tasks of RULER share: the prompt, what fills a text, and the score (Hsieh et al. 2024, arXiv 2404.06654).
+"""Share the prompt, the filler and the score of RULER's tasks (Hsieh et al. 2024, arXiv 2404.06654).
 
-The tasks are written from the paper: section 3 says what they are, table 5 has their sizes, tables 7 and 8 their words.
+The tasks follow the paper: section 3 defines them, table 5 has their sizes, tables 7 and 8 their words.
 """
 
 from __future__ import annotations
@@ -26,28 +26,15 @@ from .text_scores import recall
 #: Fills texts that hide something in noise (section 3.1, footnote 3).
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n"
 
-#: What keys and values may be.
+#: Kinds of keys and values.
 WORD, NUMBER, UUID_ = KINDS = ("word", "number", "uuid")
 
-#: An answer may be longer than what is expected by this factor, and by so many tokens more.
+#: An answer may be longer than the expected one by this factor, plus this number of tokens.
 _LONGER, _MORE = 2, 16
 
 
 class Page:
-    """A task's prompt, in the model's chat template if it has one (appendix D), and material to fill a text with.
-
-    Parameters
-    ----------
-    llama : Llama
-        Model whose tokens and chat template are used.
-    prose : Prose
-        Essays, and a source of words.
-
-    Attributes
-    ----------
-    prose : Prose
-        The same.
-    """
+    """A task's prompt, in the model's chat template if it has one (appendix D), and material to fill a text."""
 
     def __init__(self, llama: Llama, prose: Prose) -> None:
         prompt = llama.prompt(has_document=False)
@@ -56,21 +43,11 @@ class Page:
         self._tail = prompt.tail() if prompt.has_template else prose.pieces(" ")
 
     def begin(self, instruction: str) -> list[int]:
-        """Return the tokens before what is hidden.
-
-        Parameters
-        ----------
-        instruction : str
-            First line of the task.
-
-        Returns
-        -------
-        list of int
-        """
+        """Return the tokens before the hidden text. `instruction` is the first line of the task."""
         return self._head + self.prose.pieces(f"{instruction}\n")
 
     def ask(self, question: str, prefix: str, answers: Sequence[str], position: float | None = None) -> Sample:
-        """Ask for what is hidden, and begin the answer.
+        """Ask for the hidden text, and begin the answer.
 
         Parameters
         ----------
@@ -79,13 +56,9 @@ class Page:
         prefix : str
             First words of the answer.
         answers : sequence of str
-            What the answer should contain.
+            Strings that the answer should contain.
         position : float, optional
             Place of the answer in the text, from 0 to 1.
-
-        Returns
-        -------
-        Sample
         """
         pieces = self.prose.pieces
         prompt = pieces(f"\n{question}") + self._tail + pieces(prefix)
@@ -93,35 +66,17 @@ class Page:
         return Sample(prompt, n_predict=length, answers=tuple(answers), position=position)
 
     def noise(self, n_tokens: int) -> list[list[int]]:
-        """Return as many lines of noise as fit into some tokens.
-
-        Parameters
-        ----------
-        n_tokens : int
-            Largest number of tokens of all lines.
-
-        Returns
-        -------
-        list of list of int
-        """
+        """Return as many lines of noise as fit into n_tokens."""
         line = self.prose.pieces(NOISE)
         return [line] * (n_tokens // len(line))
 
     def draw(self, kind: str, n: int, rng: np.random.Generator) -> list[str]:
-        """Draw different keys or values.
+        """Draw n different keys or values.
 
         Parameters
         ----------
         kind : str
             WORD (two words joined), NUMBER (seven digits) or UUID_.
-        n : int
-            How many.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        list of str
         """
         made: dict[str, None] = {}
         while len(made) < n:
@@ -136,7 +91,7 @@ class Page:
 
     @cached_property
     def words(self) -> list[str]:
-        """All words of the prose of four to nine small letters."""
+        """Return all words of the prose with four to nine small letters."""
         return sorted(set(re.findall(r"\b[a-z]{4,9}\b", self.prose.text)))
 
 
@@ -163,18 +118,10 @@ class Ruler(Task):
 
         Parameters
         ----------
-        page : Page
-            The prompt, and what to fill the text with.
         depth : int
             Largest number of tokens of the text.
         most : int
             Largest number of samples.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        Text
 
         Raises
         ------
@@ -187,15 +134,5 @@ class Ruler(Task):
         return {"score": recall(outcome.text, sample.answers)}
 
     def too_small(self, depth: int) -> OctavoError:
-        """Return the error for texts that have no room for what the task hides.
-
-        Parameters
-        ----------
-        depth : int
-            Largest number of tokens of a text.
-
-        Returns
-        -------
-        OctavoError
-        """
+        """Return the error for texts of `depth` tokens that are too small for the task."""
         return OctavoError(f"{depth:,} tokens have no room for what {self.name} hides in them: give larger --depths.")

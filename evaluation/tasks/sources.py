@@ -1,4 +1,4 @@
-"""Sources: whether the passages that octavo names for right answers are those that have the answers."""
+"""Sources: whether the named sources of right answers have the answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .qa import QA
 from .task import Task
 from .task_data import ARTICLES, NOVEL
 
-#: The tasks whose answers are asked for their sources: RULER's MK-NIAH-1 to 3 are the three of `niah`.
+#: Tasks whose answers have sources: RULER's MK-NIAH-1 to 3 are the three of `niah`.
 _TASKS: dict[str, Task] = {
     "needle": Needle(),
     "passkey": Passkey(),
@@ -30,10 +30,10 @@ _TASKS: dict[str, Task] = {
     "qa-chat": QA(chat=True),
 }
 
-#: Score of the task from which on an answer is right: F1 of `qa`, and 1 of the others.
+#: Smallest score of a right answer: an F1 for `qa`, and 1 for the others.
 _RIGHT = 0.5
 
-#: Sources that are looked at.
+#: Number of sources to check.
 _MOST = 3
 
 
@@ -58,11 +58,11 @@ class Sources(Task):
 
     @property
     def data(self) -> Path:  # type: ignore[override]
-        """Return what the texts are made of by default."""
+        """Return the default data of the task that asks."""
         return ARTICLES if self.of.startswith("qa") else NOVEL
 
     def content(self, data: Path) -> str:
-        """Return everything that the texts are made of (see `Task.content`)."""
+        """Return the content of all data files (see `Task.content`)."""
         return _TASKS[self.of].content(data)
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
@@ -93,7 +93,7 @@ class Sources(Task):
 
 
 def _located(llama: Llama, text: Text) -> Text:
-    """Return a text whose samples know what their answers may come from: all but the head of the prompt."""
+    """Return a text whose samples know the part that answers may come from: all but the head of the prompt."""
     tokens = np.array(text.tokens)
     heads = (llama.prompt(has_document).head() for has_document in (True, False))
     n_head = max((len(head) for head in heads if head == text.tokens[: len(head)]), default=0)

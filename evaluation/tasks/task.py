@@ -1,4 +1,4 @@
-"""What every task has: the interface between a task and the evaluation that runs it."""
+"""Define the interface between a task and the evaluation that runs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Task(Parameters, ABC):
     name : str
         Key of the task in the table `TASKS`.
     metric : str
-        What a score counts.
+        Name of the score.
     samples : int
         Default number of samples at each depth.
     data : Path, optional
@@ -33,15 +33,15 @@ class Task(Parameters, ABC):
     higher_is_better : bool
         Whether a higher score is better.
     compares_attention : bool
-        Whether the output of each layer's attention is compared with that of dense attention.
+        Whether to compare the output of each layer's attention with that of dense attention.
     own_depths : bool
-        Whether the texts are the user's, and have the length that they have.
+        Whether the texts are the user's, with lengths of their own.
     leaves_out : bool
-        Whether texts that do not fit the context are left out. Otherwise they are an error.
+        Whether to leave out texts that exceed the context. Otherwise they are an error.
     in_batches : bool
-        Whether prompts are read in batches, as `octavo ask` does.
+        Whether to read prompts in batches, as `octavo ask` does.
     finds_sources : bool
-        Whether it is recorded what answers attended.
+        Whether to record the attention of answers.
     extra_figures : tuple of str
         Further figures of a sample to report the mean of.
     """
@@ -58,17 +58,7 @@ class Task(Parameters, ABC):
     extra_figures: ClassVar[tuple[str, ...]] = ()
 
     def content(self, data: Path) -> str:
-        """Return everything that the texts are made of; results depend on it.
-
-        Parameters
-        ----------
-        data : Path
-            File to make texts of.
-
-        Returns
-        -------
-        str
-            Content of the file, and of others that it names.
+        """Return the content of a data file, and of the files that it names; results depend on it.
 
         Raises
         ------
@@ -83,20 +73,12 @@ class Task(Parameters, ABC):
 
         Parameters
         ----------
-        llama : Llama
-            Model whose tokens and chat template are used.
         data : Path
             File to make texts of.
         depth : int
             Number of tokens of a text; without meaning if the task has its own depths.
         n_samples : int
             Number of samples in all texts together; of each document if the task has its own depths.
-        seed : int
-            Seed of what is drawn.
-
-        Returns
-        -------
-        list of Text
 
         Raises
         ------
@@ -106,19 +88,4 @@ class Task(Parameters, ABC):
 
     @abstractmethod
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """Score an outcome.
-
-        Parameters
-        ----------
-        sample : Sample
-            What was asked.
-        outcome : Outcome
-            What the model made of it.
-        dense : Outcome
-            What it made of it under dense attention.
-
-        Returns
-        -------
-        dict
-            The score as "score", and further figures.
-        """
+        """Score an outcome: the score as "score", and further figures. `dense` is the outcome of dense attention."""

@@ -1,4 +1,4 @@
-"""The data that tasks take their texts from: shipped files, and JSON of users."""
+"""Read the data of tasks: shipped files, and JSON of users."""
 
 from __future__ import annotations
 
@@ -15,23 +15,7 @@ QUESTIONS = EXAMPLES / "encyclopedia.json"
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Parameters
-    ----------
-    path : Path
-        File of UTF-8 text.
-
-    Returns
-    -------
-    object
-        Content of the file.
-
-    Raises
-    ------
-    OctavoError
-        If the file cannot be read or is not JSON; the message names the place.
-    """
+    """Read a JSON file in UTF-8. Raise OctavoError, which names the place, if it cannot be read or is not JSON."""
     try:
         return json.loads(read_utf8(path))
     except ValueError as problem:
@@ -39,22 +23,7 @@ def read_json(path: Path) -> Any:
 
 
 def answers_of(answers: Any) -> tuple[str, ...]:
-    """Return the answers of a question in JSON.
-
-    Parameters
-    ----------
-    answers : object
-        Value of the question's key "answers".
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    TypeError
-        If the value is not a list of texts.
-    """
+    """Return the answers of a question in JSON: its value "answers". Raise TypeError unless it is a list of texts."""
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise TypeError(answers)
     return tuple(answers)

@@ -9,69 +9,23 @@ from collections.abc import Sequence
 
 
 def contains(text: str, answers: Sequence[str]) -> float:
-    """Look for one of the answers as whole words, in any case.
-
-    Parameters
-    ----------
-    text : str
-        What the model wrote.
-    answers : sequence of str
-        Accepted answers.
-
-    Returns
-    -------
-    float
-        1 if the text has an answer, else 0.
-    """
+    """Return 1 if the text has one of the answers as whole words, else 0. Case does not count."""
     return float(any(re.search(rf"\b{re.escape(answer)}\b", text, re.IGNORECASE) for answer in answers))
 
 
 def contains_words(text: str, answers: Sequence[str]) -> float:
-    """Look for the words of one of the answers in a row, compared as SQuAD does.
-
-    Parameters
-    ----------
-    text : str
-        What the model wrote.
-    answers : sequence of str
-        Accepted answers.
-
-    Returns
-    -------
-    float
-        1 if the text has an answer, else 0.
-    """
+    """Return 1 if the words of an answer occur in the text in a row, compared as SQuAD does, else 0."""
     written = f" {' '.join(words(text))} "
     return float(any(f" {' '.join(words(answer))} " in written for answer in answers))
 
 
 def recall(text: str, expected: Sequence[str]) -> float:
-    """Count which strings a text contains, in any case.
-
-    Parameters
-    ----------
-    text : str
-        What the model wrote.
-    expected : sequence of str
-        What it should contain; at least one string.
-
-    Returns
-    -------
-    float
-        Share of the strings that the text contains.
-    """
+    """Return the share of the expected strings, at least one, that the text contains. Case does not count."""
     return sum(each.lower() in text.lower() for each in expected) / len(expected)
 
 
 def squad_scores(text: str, answers: Sequence[str]) -> dict[str, float]:
-    """Compute SQuAD's measures.
-
-    Parameters
-    ----------
-    text : str
-        What the model wrote.
-    answers : sequence of str
-        Accepted answers; at least one.
+    """Compare a text with at least one answer by SQuAD's measures.
 
     Returns
     -------
@@ -86,17 +40,7 @@ def squad_scores(text: str, answers: Sequence[str]) -> dict[str, float]:
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words, in lower case and without punctuation and articles, as SQuAD's evaluation does.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-
-    Returns
-    -------
-    list of str
-    """
+    """Split a text into words, in lower case and without punctuation and articles, as SQuAD's evaluation does."""
     plain = "".join(character for character in text.lower() if character not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
 

@@ -20,8 +20,6 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
     ----------
     attention : Attention
         How tokens attend. Of `auto`, the choice without a document.
-    layers : sequence of CacheLayer
-        The model's caches.
 
     Raises
     ------

@@ -332,10 +332,6 @@ def plan_for(
 
     Parameters
     ----------
-    attentions : iterable of Attention
-        The attentions.
-    library : Library
-        Has the model's own plan.
     plan_file : path, optional
         Plan file that the user named.
 

@@ -35,10 +35,6 @@ class Served:
 
     Parameters
     ----------
-    method : Method
-        The method.
-    heads : Heads
-        Its heads.
     layer_scale : float64 array, shape (n_heads,)
         Factor of each head's budget, by a plan's layer budgets; 1 without them.
     """
@@ -57,8 +53,6 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
         The methods, with all heads of a cache.
     n_tokens : int
         Tokens that are stored after the step.
-    index : Index or None
-        The attached document.
     """
     for each in served:
         method, heads = each.method, each.heads

@@ -50,8 +50,6 @@ class Duo(Parameters):
 
         Parameters
         ----------
-        plan : Plan
-            The model's plan.
         retrieval_heads : float or None
             Share of the KV heads that are retrieval heads, unless the parameters say another.
         n_batch : int
@@ -70,13 +68,7 @@ class Duo(Parameters):
         return plan.streaming_heads(retrieval_heads if self.retrieval is None else self.retrieval)
 
     def streaming(self, plan: Plan) -> Method:
-        """Return the method of the streaming heads.
-
-        Parameters
-        ----------
-        plan : Plan
-            The model's plan.
-        """
+        """Return the method of the streaming heads."""
         return method_class(STREAMING)(  # type: ignore[call-arg]
             sinks=plan.n_sinks if self.sinks is None else self.sinks,
             recent=plan.n_recent if self.recent is None else self.recent,

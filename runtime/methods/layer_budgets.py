@@ -43,8 +43,6 @@ class LayerBudgets(Parameters):
 
         Parameters
         ----------
-        plan : Plan or None
-            The model's plan.
         method : str
             Name of the method whose budget is scaled.
         n_layers : int

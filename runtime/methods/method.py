@@ -115,8 +115,6 @@ class Assignment:
 
     Parameters
     ----------
-    method : Method
-        The method.
     heads : int64 array, shape (n_heads,)
         Numbers of the heads in the cache.
     scale : float64 array, shape (n_heads,)
@@ -143,8 +141,6 @@ class Method(Parameters):
         The method's name in the table METHODS.
     presets : mapping
         Values of parameters by the name of each preset.
-    hooks : Hooks
-        Its compiled functions.
     state : numpy.dtype
         The record that the hooks read and write for each head; empty for none.
     keeps : Keeps
@@ -282,8 +278,6 @@ class Method(Parameters):
 
         Parameters
         ----------
-        state : STATE record
-            The head's state.
         position : int array, shape (n_rows,)
             Position of each of the document's rows.
         mass : float32 array, shape (n_rows,)
@@ -342,8 +336,6 @@ def rows_to_keep(budget: float, tokens: int, heads: Heads, n_tokens: int) -> np.
         Share of n_tokens, before it is shared out; at least a chunk is kept.
     tokens : int
         Number of rows in place of the share, before it is shared out; 0 for the share.
-    heads : Heads
-        The heads.
     n_tokens : int
         Tokens of the sequence.
 

@@ -232,17 +232,7 @@ class Squeezed(Method):
         return index.n_exact if index is not None else 1
 
     def shares_of(self, heads: Heads, index: Index, curve: ThresholdCurve) -> np.ndarray:
-        """Return the share of a document's bytes that a step reads of each head: the budget, or what the tokens take.
-
-        Parameters
-        ----------
-        heads : Heads
-            The heads.
-        index : Index
-            The document.
-        curve : ThresholdCurve
-            Its thresholds.
-        """
+        """Return each head's share of a document's bytes that a step reads: the budget, or that of the tokens."""
         if not self.tokens:
             read = self.looked_up(index) * self.mean_value_bytes(heads) / (2 * heads.row_bytes * len(index.tokens))
             shares = self.budget * heads.scale
