@@ -9,7 +9,9 @@ from helpers import tiny_models
 from helpers.command_line import SENTENCES, SHORT_ANSWER, cut, interrupt_when, octavo, start
 from helpers.pdf_files import PdfWriter
 
-from octavo.runtime.methods.auto import Auto
+from octavo.runtime.methods.attention import Attention
+
+AUTO = Attention.parse("auto")
 
 
 def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
@@ -44,7 +46,7 @@ def test_ask_as_json(document, on_tiny):
     assert tokens["answer"] == 5
     assert tokens["context"] == tokens["document"] + tokens["question"] + tokens["answer"] - 1  # the last is not read
     assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
-    assert (answer["attention"], answer["chosen"], answer["budget"]) == ("auto", Auto().choose_for(0), 1.0)
+    assert (answer["attention"], answer["chosen"], answer["budget"]) == ("auto", str(AUTO.resolve_for(0)), 1.0)
     assert answer["open_s"] > 0
     assert answer["read"] == {"share": pytest.approx(1, abs=0.01), "covered": 1.0}
     dense = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json", "--attention", "dense")

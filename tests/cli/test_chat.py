@@ -18,7 +18,9 @@ from helpers.command_line import SENTENCES, cut
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
-from octavo.runtime.methods.auto import Auto
+from octavo.runtime.methods.attention import Attention
+
+AUTO = Attention.parse("auto")
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_stats(chat):
     lines = result.stderr.replace(cut(4), "").splitlines()
     before, after = lines[:3], lines[3:]
     assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
-    assert before[2] == f"attention  auto: {Auto().choose_for(0)}"
+    assert before[2] == f"attention  auto: {AUTO.resolve_for(0)}"
     assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read", "covered"]
     assert after[3].startswith("answer     4 tokens, the first after 0.")
     share = float(after[4].split(", ")[1].split("%")[0])

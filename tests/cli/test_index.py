@@ -12,7 +12,10 @@ import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, fails, interrupt_when, octavo, start
 
-from octavo.runtime.methods.auto import LONG, Auto
+from octavo.runtime.methods.attention import Attention
+from octavo.runtime.methods.auto import LONG
+
+AUTO = Attention.parse("auto")
 
 
 def test_index_is_made_once_and_listed(document, on_tiny, tmp_path):
@@ -321,8 +324,8 @@ def test_inspect_a_model(tiny_model):
         "windows": [{"window": 0, "layers": 3}],
         "kv_bytes_per_token": 3 * 2 * 2 * 2 * 64,
         "auto": {
-            "without a document": Auto().choose_for(0),
-            f"over a document of {LONG:,} tokens or more": Auto().choose_for(LONG),
+            "without a document": str(AUTO.resolve_for(0)),
+            f"over a document of {LONG:,} tokens or more": str(AUTO.resolve_for(LONG)),
         },
     }
 

@@ -9,8 +9,9 @@ from helpers import tiny_models
 
 from octavo.cli.bench import as_markdown, bench
 from octavo.evaluation.bench import compare
-from octavo.runtime.methods.auto import Auto
+from octavo.runtime.methods.attention import Attention
 
+AUTO = Attention.parse("auto")
 RESULT = {
     "attention",
     "budget",
@@ -71,7 +72,7 @@ def test_reports_every_method_at_every_depth(result):
 def test_the_default_says_what_it_chose(tiny_model):
     run = CliRunner().invoke(bench, ["-m", str(tiny_model), "-t", "2", "-n", "2", "--depths", "64"])
     assert run.exit_code == 0, run.output
-    assert f"| auto ({Auto().choose_for(0)}) | 64 |" in run.stdout
+    assert f"| auto ({AUTO.resolve_for(0)}) | 64 |" in run.stdout
 
 
 def test_bytes_are_counted(result):
