@@ -82,13 +82,17 @@ def _entries_of(library: Path) -> Iterator[Entry]:
         unfinished = folder.name.endswith(PARTIAL)
         if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
             continue
-        name, model, made = folder.name.removesuffix(PARTIAL).rpartition("-")[0], f"{library.stem}.gguf", _time(folder)
+        name, model, changed = (
+            folder.name.removesuffix(PARTIAL).rpartition("-")[0],
+            f"{library.stem}.gguf",
+            _time(folder),
+        )
         state, manifest = (UNFINISHED if unfinished else DAMAGED), None
         with suppress(OctavoError):
             manifest = None if unfinished else read_manifest(folder)
         n_bytes = folder_bytes(folder)
         if manifest is None:
-            yield Entry(folder, name, name, model, 0, "", n_bytes, made, made, state)
+            yield Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
             continue
         document, created = manifest["document"], datetime.fromisoformat(manifest["created"])
         used = _time(folder / _USED) if (folder / _USED).exists() else created

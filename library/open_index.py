@@ -249,14 +249,14 @@ def _expected(builder: IndexBuilder) -> str:
     """What an index will take, by the one of the library that is nearest in length; the time only if there is one."""
     n_tokens, row_bytes = len(builder.tokens), builder.llama.context.cache.row_bytes
     n_known = builder.known.n_tokens if builder.known else 0
-    made = [
+    alike = [
         (path, manifest)
         for path, manifest in builder.snapshot.indexes
         if manifest["dtype"] == builder.llama.context.kv_type
     ]
     n_bytes, seconds = _MORE_THAN_ROWS * n_tokens * row_bytes, 0.0
-    if made:
-        path, manifest = min(made, key=lambda index: abs(index[1]["document"]["tokens"] - n_tokens))
+    if alike:
+        path, manifest = min(alike, key=lambda index: abs(index[1]["document"]["tokens"] - n_tokens))
         n_made, n_new = manifest["document"]["tokens"], n_tokens - (1 - _CLUSTERING) * n_known
         n_bytes, seconds = folder_bytes(path) / n_made * n_tokens, manifest.get("seconds", 0) / n_made * n_new
     known = f", {n_known:,} of them known" if n_known else ""

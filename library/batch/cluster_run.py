@@ -163,10 +163,10 @@ class _Documents:
         if "error" in outcome:
             self._finish(number, IndexResult(name, (), outcome["error"]))
             return
-        made = outcome["result"]
-        folders = [Path(folder) for folder in made["folders"]]
-        if "files" in made:
-            folders = self._brought(name, folders, made["files"], outcome["worker"])
+        result = outcome["result"]
+        folders = [Path(folder) for folder in result["folders"]]
+        if "files" in result:
+            folders = self._brought(name, folders, result["files"], outcome["worker"])
         if folders:
             self._finish(number, report(name, folders, self._notice))
         elif self._begun[number] < _ATTEMPTS:
@@ -180,10 +180,10 @@ class _Documents:
         self._results[number] = result
         (self._shown.pop(number, None) or self._progress.document(result.name)).end()
 
-    def _brought(self, name: str, made: list[Path], files: list[dict[str, int] | None], worker: str) -> list[Path]:
+    def _brought(self, name: str, remote: list[Path], files: list[dict[str, int] | None], worker: str) -> list[Path]:
         """Return where a document's indexes are here, after those are fetched that were not; none if one is lost."""
         brought = []
-        for folder, sizes in zip(made, files, strict=True):
+        for folder, sizes in zip(remote, files, strict=True):
             path: Path | None = self._library.folder / folder.name
             if sizes is None:
                 self._notice(f"{name} is indexed already: {path}")
@@ -194,16 +194,16 @@ class _Documents:
             brought.append(path)
         return brought
 
-    def _fetched(self, made: Path, files: dict[str, int], worker: str) -> Path | None:
+    def _fetched(self, remote: Path, files: dict[str, int], worker: str) -> Path | None:
         """Fetch an index from the worker that made it; None if that is gone."""
-        path = self._library.folder / made.name
+        path = self._library.folder / remote.name
         with disk_errors(self._library.folder), _temporary(self._library.folder) as temporary:
-            folder = temporary / made.name
+            folder = temporary / remote.name
             make_private(folder)
             for name, size in files.items():
                 with open(folder / Path(name).name, "wb") as file:
                     for offset in range(0, size, _PIECE):
-                        content = self._piece(worker, made / name, offset, min(_PIECE, size - offset))
+                        content = self._piece(worker, remote / name, offset, min(_PIECE, size - offset))
                         if content is None:
                             return None
                         file.write(content)
@@ -214,7 +214,7 @@ class _Documents:
             shutil.rmtree(path, ignore_errors=True)
             folder.rename(path)
             sync_folder(path.parent)
-        self._workers.call(worker, cluster_index.remove, str(made))
+        self._workers.call(worker, cluster_index.remove, str(remote))
         return path
 
     def _piece(self, worker: str, path: Path, offset: int, size: int) -> Any:

@@ -15,7 +15,8 @@ from ...settings import EXCERPTS
 from ..engine.engine import Engine
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
-from .served_library import ReadDocument, ServedLibrary
+from .served_document import ReadDocument
+from .served_library import ServedLibrary
 
 _Result = TypeVar("_Result")
 

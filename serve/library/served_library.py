@@ -8,13 +8,13 @@ import re
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from ...settings import PREFILLS
 from ..engine.prompt_cache import n_common
 from ..http.api_error import RequestError
 from .open_document import OpenDocument
+from .served_document import ReadDocument
 from .upload import Upload
 
 if TYPE_CHECKING:
@@ -43,55 +44,6 @@ _LONGEST_NAME = 120
 
 #: File beside an upload until it is read: its reading resumes when the server is started again.
 _UNREAD = ".unread"
-
-
-class ReadDocument(NamedTuple):
-    """A document that was read, or a part of one that is longer than the context.
-
-    Parameters
-    ----------
-    id : str
-        What clients call it. All parts of an upload have the same.
-    folder : Path
-        Its index.
-    manifest : dict
-        What the index says.
-    """
-
-    id: str
-    folder: Path
-    manifest: dict[str, Any]
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """Return what the manifest says of the document."""
-        described: dict[str, Any] = self.manifest["document"]
-        return described
-
-    @property
-    def name(self) -> str:
-        """Return its name, such as "long.txt, part 1 of 3"."""
-        return str(self.described["name"])
-
-    @property
-    def file(self) -> str:
-        """Return the name of its file, such as "long.txt"."""
-        is_part = "part" in self.described and "path" in self.described
-        return Path(self.described["path"]).name if is_part else self.name
-
-    def parts(self, documents: Iterable[ReadDocument]) -> list[ReadDocument]:
-        """Return the parts of its file that some documents are, in order; the document alone if it is not a part."""
-        if "part" not in self.described:
-            return [self]
-        n_parts = self.name.rpartition(" of ")[2]  # the file may have been read with another context before
-        parts = {
-            document.name: document
-            for document in documents
-            if "part" in document.described
-            and document.described.get("path") == self.described.get("path")
-            and document.name.rpartition(" of ")[2] == n_parts
-        }
-        return sorted(parts.values(), key=lambda part: part.described["part"])
 
 
 class ServedLibrary:
@@ -118,7 +70,6 @@ class ServedLibrary:
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
         self._lock = threading.Lock()
         self._opened: dict[Path, OpenDocument] = {}
-        self._tokens: dict[Path, np.ndarray] = {}
         self.when_removed: Callable[[str], None] = lambda document_id: None
 
     @property
@@ -228,7 +179,7 @@ class ServedLibrary:
             described = manifest["document"]
             offset = described["part"][0] if "part" in described and self._is_upload(described) else 0
             opened = OpenDocument(document_id, path, index, described, self._n_head, offset)
-            self._opened[path], self._tokens[path] = opened, index.tokens
+            self._opened[path] = opened
             return opened
 
     def open_all(self) -> None:
@@ -323,6 +274,8 @@ class ServedLibrary:
         if self._closing:
             return
         if upload.problem:
+            with suppress(OctavoError):
+                await self._remove_indexes(document_id)  # the first parts of a document whose others failed
             shutil.rmtree(upload.file.parent, ignore_errors=True)
             return
         del self._uploads[document_id]
@@ -381,16 +334,19 @@ class ServedLibrary:
             for partial in self._library.folder.glob(f"{folder_name(upload.file.name)}-*{PARTIAL}"):
                 with suppress(OctavoError):
                     catalogue.remove(partial)
-        folders = [document.folder for document in self._finished() if document.id == document_id]
-        if not folders and upload is None:
+        if not await self._remove_indexes(document_id) and upload is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
+        shutil.rmtree(self._upload_folder / document_id, ignore_errors=True)
+        self.when_removed(document_id)
+
+    async def _remove_indexes(self, document_id: str) -> int:
+        """Remove the indexes of a document or of its parts; returns how many there were."""
+        folders = [document.folder for document in self._indexes() if document.id == document_id]
         for folder in folders:
             await asyncio.to_thread(catalogue.remove, folder)
             with self._lock:
                 self._opened.pop(folder, None)
-                self._tokens.pop(folder, None)
-        shutil.rmtree(self._upload_folder / document_id, ignore_errors=True)
-        self.when_removed(document_id)
+        return len(folders)
 
     async def close(self) -> None:
         """End all readings. They resume where they stopped when the server is started again."""

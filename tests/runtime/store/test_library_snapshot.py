@@ -17,7 +17,7 @@ from octavo.runtime.store import model_library
 from octavo.runtime.store.index_files import read_tokens
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import hash_text
-from octavo.serve.library.served_library import Documents
+from octavo.serve.library.served_library import ServedLibrary
 
 N_DOCUMENTS = 20
 
@@ -58,8 +58,8 @@ def of_each(read):
 
 def test_a_folder_is_opened_with_one_look_at_each_manifest(made, llama, read):
     documents, library = made
-    how = {"model": llama.model_path, "index_dir": library, "n_ctx": 4096, "n_threads": 2}
-    with octavo.open_documents([documents], **how) as collection:
+    settings = octavo.ModelSettings(llama.model_path, n_ctx=4096, n_threads=2, index_dir=library)
+    with octavo.open_documents([documents], settings) as collection:
         assert len(collection.documents) == N_DOCUMENTS
     assert of_each(read)
 
@@ -75,7 +75,7 @@ def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_p
 
 def test_the_server_lists_files_with_one_look_at_each_manifest(made, llama, read):
     _, library = made
-    documents = Documents(llama, library_of(llama, library), {})
+    documents = ServedLibrary(llama, library_of(llama, library), {})
     assert len(documents.list()) == N_DOCUMENTS
     assert of_each(read)
 
