@@ -1,1 +1,1 @@
-"""Attention of one layer, from queries to output."""
+"""Compute the attention of one layer, from queries to output."""

@@ -1,17 +1,17 @@
 """Compute the attention of one new token over spans: flash-decoding.
 
-The rows of all KV heads are laid end to end and cut into one equal share a thread, however uneven the heads are. Each
-thread computes a partial result for every head that its share touches. After a barrier the partial results of a head
-are merged by log-sum-exp.
+The rows of all KV heads, laid end to end, are cut into an equal share for each thread, however uneven the heads are.
+Each thread computes a partial result for every head in its share. After a barrier, the partial results of each head are
+merged by log-sum-exp.
 
-Rows are taken a block at a time, from as many spans as that takes, by lists of their addresses: short spans cost what
-long ones cost. The lists of a block's keys, of its values, and of the next block's keys lie one after another, in the
-order in which the rows are needed, because sums prefetch along their list (see rows.py).
+Rows are taken block by block, by lists of their addresses, from as many spans as a block needs: short spans cost as
+much as long ones. The lists of a block's keys, of its values, and of the next block's keys are contiguous, in the order
+in which the rows are needed, because sums prefetch along their list (see rows.py).
 
-A span may be of some query heads of the group only. The others compute its scores too, and then take them for -inf: a
-row is read once, whoever attends it. Blocks without such spans are not looked at twice.
+A span may belong to some query heads of the group only. The others compute its scores too, and then set them to -inf:
+each row is read once, whichever heads attend it. Blocks without such spans skip this.
 
-The floor is the time to read a key and a value for each selected row.
+The lower bound is the time to read a key and a value for each selected row.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _SPAN_BYTES, _LIST_BYTES, _VECTOR_BYTES, _SCORES_BYTES = SPAN.itemsize, 8 * BLOC
 class _Scratch(NamedTuple):
     """Addresses of the parts of a thread's scratch."""
 
-    running: int  # (group, LANES) f32: sums of weights, still to be added across lanes
+    running: int  # (group, LANES) f32: sums of weights, not yet added across lanes
     scores: int  # (group, BLOCK) f32, then weights
     keys: int  # lists of rows, BLOCK int64 each
     values: int
     next_keys: int
     next_values: int
-    query: int  # what `load_query` converts
+    query: int  # the result of `load_query`
 
 
 @register_jitable
 def _scratch_parts(shape, scratch):
-    """Return where the parts of a thread's scratch lie."""
+    """Return the addresses of the parts of a thread's scratch."""
     scores = scratch + shape.group * _VECTOR_BYTES
     keys = scores + shape.group * _SCORES_BYTES
     values = keys + _LIST_BYTES
@@ -66,7 +66,7 @@ def _scratch_parts(shape, scratch):
 
 
 def decode_scratch_bytes(shape: Shape) -> int:
-    """Return the scratch that a thread needs to decode."""
+    """Return the scratch that a thread needs to decode, in bytes."""
     lists_and_scores: int = _scratch_parts(shape, 0).query
     return lists_and_scores + query_bytes(shape)
 
@@ -83,9 +83,9 @@ def list_rows(shape, spans, at, row, count, keys, values):
     spans : SPAN array
         Spans to take rows from.
     at, row : int64
-        Span to start in, and row inside it.
+        First span, and first row in it.
     count : int64
-        Number of rows to list, at most BLOCK. The spans have as many left.
+        Number of rows to list, at most BLOCK and at most as many as the spans have left.
     keys, values : int64
         Addresses of the lists, BLOCK int64 each.
 
@@ -94,7 +94,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
     at, row : int64
         Span and row after those listed.
     heads : int64
-        Not ALL_HEADS if any of the rows is of some query heads only.
+        ALL_HEADS, unless some of the rows belong to some query heads only.
     """
     row_bytes = shape.row_bytes
     listed_keys = array_at(keys, (BLOCK,), np.int64)
@@ -118,7 +118,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
         row += taken
         if row == span.n_rows:
             at, row = at + 1, 0
-    if 0 < n < BLOCK:  # a full list continues in the next list, which lies behind it
+    if 0 < n < BLOCK:  # a full list continues in the next list, right behind it
         fill_list(values, n, BLOCK)
         copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
     return at, row, heads
@@ -126,15 +126,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
 
 @kernel
 def fill_list(listed, start, stop):
-    """Fill up a list of rows with copies of its last address.
-
-    Parameters
-    ----------
-    listed : int64
-        Address of the list, int64.
-    start, stop : int64
-        First index to fill, at least 1, and the one after the last.
-    """
+    """Fill a list of rows, int64 at an address, from index `start` to `stop` with copies of the last address."""
     addresses = array_at(listed, (stop,), np.int64)
     last = addresses[start - 1]
     for i in range(start, stop):
@@ -143,14 +135,14 @@ def fill_list(listed, start, stop):
 
 @kernel
 def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, scratch, partial):
-    """Add rows of some spans to a partial result, as they are stored: see `add_weighted`.
+    """Add rows of some spans to a partial result, in their stored form: see `add_weighted`.
 
     Parameters
     ----------
     query : int64
         Address of (group, head_dim) f32, scaled.
     first, n_rows : int64
-        First row to add, counted through all spans, and number of rows, at least 1.
+        First row to add, counted through all spans; and number of rows, at least 1.
     softcap : float32
         Soft cap of the scores, 0 for none.
     scratch : int64
@@ -172,7 +164,7 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
     left = n_rows
     n = min(BLOCK, left)
     next_at, next_row, heads = list_rows(shape, spans, at, row, n, room.keys, room.values)
-    copy_bytes(room.next_keys, room.values, _LIST_BYTES)  # a single block prefetches from it: any addresses
+    copy_bytes(room.next_keys, room.values, _LIST_BYTES)  # a single block prefetches from it: any addresses do
     while n > 0:
         left -= n
         n_next = min(BLOCK, left)
@@ -189,9 +181,9 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
 
 @kernel
 def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial):
-    """Add the n listed rows, at most BLOCK, to a partial result, but their weights to the running sums.
+    """Add the n listed rows, at most BLOCK, to a partial result, and their weights to the running sums.
 
-    They are those from a row of a span on. If `heads` is not ALL_HEADS, some are of some query heads only.
+    The rows start at `row` of span `at`. If `heads` is not ALL_HEADS, some belong to some query heads only.
     """
     largest = largest_scores(shape, partial)
     scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
@@ -224,7 +216,7 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial
 
 @kernel
 def _hide_rows(spans, at, row, n, g, scores):
-    """Set query head g's scores of n rows, from a row of a span on, to -inf where it does not attend the span."""
+    """Set query head g's scores to -inf for those of n rows, from a row of a span on, whose span it does not attend."""
     start = 0
     while start < n:
         span = spans[at]
@@ -285,7 +277,7 @@ def attend_share(
                 group_query, end = leading.queries, min(last, leading.n_rows)
             attend_rows(shape, group_query, head_spans, counts[head], first, end - first, softcap, scratch, partial)
             first = end
-        if shape.rotated and first > max(start, 0):  # the sums of rows are rotated; estimates add to sums that are not
+        if shape.rotated and first > max(start, 0):  # sums of rows are rotated, unlike the estimates added to them
             for g in range(shape.group):
                 rotate_row(shape, partial + g * shape.head_dim * 4, partial + g * shape.head_dim * 4)
         start -= all_rows[head]
@@ -298,23 +290,21 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
 
     Parameters
     ----------
-    shape : Shape
-        Sizes of the kernel.
     partials : int64
         Address of (n_threads, n_kv_head) partial results.
     sinks : int64
-        Address of a score for each query head, f32, or 0. It takes part in the softmax, but has no value.
+        Address of a score for each query head, f32, or 0. It takes part in the softmax, without a value.
     out : int64
         Address of the output of the first query head of all, (head_dim,) f32.
     out_stride : int64
-        Bytes from the output of one query head to that of the next.
+        Bytes from one query head's output to the next.
     rest : int64
-        Address of what was estimated, (3, group) f32 (see `rest_of` in scores.py); or 0 if nothing was.
+        Address of the estimated remainder, (3, group) f32 (see `rest_of` in scores.py); 0 without an estimate.
 
     Returns
     -------
     float32
-        Share of the attention that was not estimated, the mean over the query heads.
+        Share of the attention that was computed exactly, averaged over the query heads.
     """
     covered = float32(shape.group)
     for g in range(shape.group):

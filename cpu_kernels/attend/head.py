@@ -1,7 +1,7 @@
-"""What one KV head stores, and where: the HEAD record, and the chunks that its tail lies in.
+"""Define the storage of one KV head: the HEAD record, and the chunks of its tail.
 
-A chunk is one piece of memory that holds CHUNK_ROWS rows: first their keys, then their values, then what the head's
-method keeps of them for selection, its extras. This file owns that layout; a method's file owns its extras'.
+A chunk is one piece of memory with CHUNK_ROWS rows: first their keys, then their values, then the extras, data that the
+head's method needs for selection. This file owns that layout; a method's file owns its extras' layout.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from ..numba_support.compile import Shape, kernel
 from ..numba_support.memory import read_int64
 from ..numba_support.views import record_at
 
-#: Rows of a chunk: what a tail grows by.
+#: Rows of a chunk, by which a tail grows.
 CHUNK_ROWS = 256
 
-#: In place of a position: rows lie in no order, and every token sees all of them.
+#: In place of a position: rows are unordered, and every token sees all of them.
 ANY_ORDER = -1
 
-#: Storage of one KV head of one layer. All methods have it in common; what a method needs besides is in its own record.
+#: Storage of one KV head of one layer, common to all methods. Each method has a record of its own besides.
 HEAD = np.dtype(
     [
         # Hooks of the head's method: addresses of compiled functions, 0 for none (see hooks.py).
@@ -28,23 +28,23 @@ HEAD = np.dtype(
         ("append", "i8"),
         ("after_step", "i8"),
         ("estimate", "i8"),
-        ("state", "i8"),  # address of the method's own record, its STATE; 0 if it has none
-        # The document, if the head reads one where its index maps it.
+        ("state", "i8"),  # address of the method's own record, its STATE; or 0
+        # The document, if the head reads it in place in its index.
         ("document_keys", "i8"),  # address of n_document rows
         ("document_values", "i8"),
         ("n_document", "i8"),
         ("document_position", "i8"),  # position of the first row, or ANY_ORDER
-        ("document_pages", "i8"),  # address of the file's PAGES, if a step asks for what it selects (read_ahead.py)
-        # The tail: rows that came after the document.
-        ("tail_chunks", "i8"),  # address of the chunks' addresses; 0 for a chunk that was dropped
+        ("document_pages", "i8"),  # address of the file's PAGES, if a step asks for its rows (read_ahead.py)
+        # The tail: rows after the document.
+        ("tail_chunks", "i8"),  # address of the chunks' addresses; 0 for a dropped chunk
         ("tail_position", "i8"),  # position of the first row, as if all n_tail rows ended with the newest
-        ("n_tail", "i8"),  # rows, those of this step included
-        ("n_dropped", "i8"),  # rows that were dropped, not counting sinks
-        ("window", "i8"),  # newest rows that a token sees, its own included; 0 for all
-        ("scratch", "i8"),  # memory that selection works in (see scores.py)
-        ("scratch_items", "i8"),  # items that it has room for
-        ("bytes_read", "i8"),  # counter: what selection and attention have read
-        ("n_covered", "i8"),  # counter: steps that say what share of the attention they covered
+        ("n_tail", "i8"),  # rows, including those of this step
+        ("n_dropped", "i8"),  # dropped rows, without sinks
+        ("window", "i8"),  # newest rows that a token sees, including its own; 0 for all
+        ("scratch", "i8"),  # working memory of selection (see scores.py)
+        ("scratch_items", "i8"),  # its capacity in items
+        ("bytes_read", "i8"),  # counter: bytes read by selection and attention
+        ("n_covered", "i8"),  # counter: steps that report the share of attention they covered
         ("covered", "i8"),  # counter: these shares, in millionths
         ("softcap", "f4"),  # of the scores; 0 for none
     ],
@@ -58,7 +58,7 @@ def chunk_bytes(shape: Shape, extras_bytes: int) -> int:
 
 
 def extras_offset(shape: Shape) -> int:
-    """Return where in a chunk its extras begin, in bytes."""
+    """Return the offset of the extras in a chunk, in bytes."""
     return 2 * CHUNK_ROWS * shape.row_bytes
 
 
@@ -106,5 +106,5 @@ def tail_value(shape, head, row):
 
 @kernel
 def count_chunks(head):
-    """Return how many chunks the tail lies in."""
+    """Return the number of chunks of the tail."""
     return -(-head.n_tail // CHUNK_ROWS)

@@ -1,29 +1,28 @@
-"""Hooks: the compiled functions of a method, which the generic kernels call by address.
+"""Define hooks: the compiled functions of a method, which the generic kernels call by address.
 
-A method's file in `methods/` defines up to six of them. The generic kernels know none of them by name: they find the
-addresses in a HEAD record. Each is a kernel whose first argument is the `Shape`, whose other arguments are int64, and
-which returns an int64. `head` is the address of a HEAD record.
+A method's file in `methods/` defines up to six of them. The generic kernels find their addresses in a HEAD record, and
+know none by name. Each is a kernel whose first argument is the `Shape`, whose other arguments are int64, and which
+returns an int64. `head` is the address of a HEAD record.
 
 score(shape, head, query, part, n_parts)
     Score one share of the head's items (pages, rows, clusters) for one token, into the head's scratch. All threads
     score all heads together. `query` is the address of (group, head_dim) f32, scaled.
 select(shape, head, query, n_tokens, spans) -> number of spans
-    Write the SPAN records of what a step of n_tokens tokens attends. One thread serves a head. For one token the scores
-    are there; for more it scores by itself. `query` is the address of (n_tokens, group, head_dim) f32, scaled. One
-    selection serves all tokens of a batch, and all query heads of the group, unless spans name their query heads: then
-    one token's query heads attend to their own rows only. Each needs at least one row. A batch ignores the names.
+    Write the SPAN records that a step of n_tokens tokens attends. One thread serves a head. For one token the scores
+    exist already; for more tokens this hook scores. `query` is the address of (n_tokens, group, head_dim) f32, scaled.
+    One selection serves all tokens of a batch and all query heads of the group, unless spans name query heads: then
+    each query head of one token attends only to its own rows, at least one. A batch ignores these names.
 finish(shape, head, out, out_stride)
     Complete the output of one token. `out` is the address of the first query head's (head_dim,) f32, and `out_stride`
     the bytes to the next query head's.
 append(shape, head, start, stop)
-    Take the stored rows start to stop of the tail into the chunks' extras. The first row of a chunk starts its extras.
+    Add the stored rows start to stop of the tail to the chunks' extras. The first row of a chunk starts its extras.
 after_step(shape, head, n_tokens)
-    Tend what is stored after a step that nothing interrupted: evict rows, or cluster them.
+    Update the stored rows after an uninterrupted step: evict rows, or cluster them.
 estimate(shape, head, partial, part, n_parts)
-    Add one share of the rows that were not selected to a thread's partial result of one token (see decode.py), by what
-    their scores say. The head's scratch is as `select` left it, which says in it how much is left (`rest_of` in
-    scores.py): from that the share of the attention that is not estimated is counted. All threads estimate all heads
-    together.
+    Add one share of the rows that were not selected to a thread's partial result of one token (see decode.py), as
+    estimated from their scores. The head's scratch is as `select` left it, with the size of the remainder (`rest_of`
+    in scores.py), from which the exact share of the attention is counted. All threads estimate all heads together.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SIGNATURE = int64(int64, int64, int64, int64)
 
 
 class Hooks(NamedTuple):
-    """The kernels of a method. All but `select` may be missing."""
+    """The kernels of a method. Only `select` is required."""
 
     select: Any
     score: Any = None
@@ -58,16 +57,16 @@ class Hooks(NamedTuple):
 def native(hook: Any, shape: Shape) -> Any:
     """Compile a hook for one shape as a native function of four int64.
 
-    Numba finds a compiled function in its cache on disk by its file, its name, and what its closure holds. A closure
-    over the hook itself would never be found again, because it holds a compiled function. So the native function is
-    written here as source text, in the name of the hook's file, and finds the hook among the globals of that file.
+    Numba finds a compiled function in its cache on disk by its file, its name, and its closure. A closure over the hook
+    itself would never be found again, because it holds a compiled function. So the native function is written here as
+    source text, in the name of the hook's file, and finds the hook among the globals of that file.
 
     Parameters
     ----------
     hook : kernel
-        A module-level kernel, as this file's head describes it.
+        A module-level kernel, as described at the top of this file.
     shape : Shape
-        Sizes of the kernels that call it; it is compiled for them.
+        Sizes of the calling kernels, for which the hook is compiled.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """Compute one layer's attention, from queries to output: score, select, attend, merge. All threads run it together.
 
-Each part shares the work out anew. Scoring: every thread scores its share of every head's items. Selecting: one thread
-serves a head. Decode: the threads take equal shares of all heads' rows (decode.py). Prefill: threads take tiles of
-queries one by one, the longest first. What is scored and selected is up to the heads' methods (hooks.py).
+Each part divides the work anew. Score: every thread scores its share of every head's items. Select: one thread serves a
+head. Decode: the threads take equal shares of all heads' rows (decode.py). Prefill: threads take tiles of queries one
+by one, the longest first. The heads' methods define scores and selections (hooks.py).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .partials import partial_of
 from .read_ahead import ask_for_rows
 from .spans import SPAN, spans_at
 
-#: What threads share while they attend, layer after layer.
+#: Shared by the threads while they attend, layer after layer.
 WORK = np.dtype(
     [
-        ("arrived", "i8"),  # threads that came to a barrier in this step
-        ("next_tile", "i8"),  # prefill tile that no thread has taken yet
-        ("next_sample", "i8"),  # tile of sampled queries that no thread has taken yet
+        ("arrived", "i8"),  # threads that reached a barrier in this step
+        ("next_tile", "i8"),  # first prefill tile that no thread has taken
+        ("next_sample", "i8"),  # first tile of sampled queries that no thread has taken
         ("queries", "i8"),  # (n_kv_head, n_tokens * group, head_dim) f32, scaled
         ("spans", "i8"),  # (n_kv_head, span_capacity) SPANs
         ("span_capacity", "i8"),
@@ -47,26 +47,26 @@ WORK = np.dtype(
         ("partials", "i8"),  # (n_threads, n_kv_head) partial results
         ("scratch", "i8"),  # (n_threads, scratch_bytes)
         ("scratch_bytes", "i8"),
-        # Of a batch that reads only the blocks of keys that hold most of its attention (sparse_prefill.py).
+        # For a batch that reads only the blocks of keys with most of its attention (sparse_prefill.py).
         ("covers", "f8"),  # share of the attention that they must hold; 0 to read everything
-        ("n_kv_head", "i8"),  # these three are of the layer that chooses
+        ("n_kv_head", "i8"),  # these three describe the layer that chooses
         ("n_tokens", "i8"),
         ("softcap", "f4"),
         ("n_blocks", "i8"),  # (n_kv_head,) int64; 0 for a head that reads everything
-        ("most_blocks", "i8"),  # blocks that there is room for
+        ("most_blocks", "i8"),  # capacity in blocks
         ("samples", "i8"),  # (n_kv_head, sample_bytes)
         ("sample_bytes", "i8"),
         ("chosen", "i8"),  # (n_kv_head, most groups, most_blocks) bytes
-        ("chosen_bytes", "i8"),  # of one head
+        ("chosen_bytes", "i8"),  # bytes of one head
     ],
     align=True,
 )
 
-#: Stored rows of a layer below which a token is left to one thread: barriers cost more than half of the work.
+#: Stored rows of a layer below which one thread attends a token alone: barriers would cost more than half of the work.
 SHORT = 256
 
 _HEAD_BYTES, _SPAN_BYTES = HEAD.itemsize, SPAN.itemsize
-_NEXT_TILE, _NEXT_SAMPLE = 8, 16  # where they lie in WORK
+_NEXT_TILE, _NEXT_SAMPLE = 8, 16  # their offsets in WORK
 
 
 def scratch_bytes(shape: Shape) -> int:
@@ -76,7 +76,7 @@ def scratch_bytes(shape: Shape) -> int:
 
 @kernel
 def threads_for(heads, n_kv_head, n_threads):
-    """Return how many of n_threads threads a token is worth in a layer: one, while little is stored."""
+    """Return how many of n_threads threads should attend a token in a layer: one, while few rows are stored."""
     n_rows = 0
     for i in range(n_kv_head):
         head = head_at(heads + i * _HEAD_BYTES)
@@ -86,7 +86,7 @@ def threads_for(heads, n_kv_head, n_threads):
 
 @kernel
 def _any_scores(heads, n_kv_head):
-    """Return whether the method of any head scores before it selects."""
+    """Return whether any head's method scores before it selects."""
     for i in range(n_kv_head):  # noqa: SIM110, as Numba compiles no generator here
         if head_at(heads + i * _HEAD_BYTES).score != 0:
             return True
@@ -100,16 +100,16 @@ def attend_layer(
     """Compute one thread's part of a layer's attention.
 
     The scaled queries of head i, and its new rows, must be in place when thread i % n_threads calls this. llama.cpp's
-    graph calls `attend_token` or `attend_batch`, which compile apart.
+    graph calls `attend_token` or `attend_batch`, which compile separately.
 
     Parameters
     ----------
     heads : int64
         Address of n_kv_head HEAD records.
     softcap : float32
-        Of the scores; 0 for none.
+        Soft cap of the scores; 0 for none.
     work_address : int64
-        Address of the WORK record that the threads share.
+        Address of the WORK record, shared by the threads.
     sinks : int64
         Address of a score for each query head that takes part in the softmax without a value, or 0.
     out : int64
@@ -150,8 +150,8 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
     Parameters
     ----------
     choose : int64
-        Address of the native `choose_in_layer`, by which the batch reads the blocks of keys that hold most of its
-        attention; or 0 to read everything.
+        Address of the native `choose_in_layer`, which chooses the blocks of keys with most of the batch's attention; or
+        0 to read everything.
     steps : tuple of two int64
         `token_step` and `head_step` of `attend_layer`.
     """
@@ -172,7 +172,7 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
 
 @kernel
 def _select(shape, n_tokens, i, heads, work):
-    """Have a KV head's method select, and count the rows that attention will read."""
+    """Call a KV head's `select` hook, and count the rows that attention will read."""
     head_address = heads + i * _HEAD_BYTES
     head = head_at(head_address)
     query = work.queries + i * n_tokens * shape.group * shape.head_dim * 4
@@ -191,7 +191,7 @@ def _select(shape, n_tokens, i, heads, work):
 
 @kernel
 def _count_blocks(i, work):
-    """Count the blocks that a KV head's batch chooses from; none if it reads everything."""
+    """Count the blocks that a KV head's batch chooses from; 0 if it reads everything."""
     n_spans = read_int64(work.n_spans + i * 8)
     spans = spans_at(work.spans + i * work.span_capacity * _SPAN_BYTES, n_spans)
     n_blocks = count_blocks(spans, n_spans)
@@ -237,7 +237,7 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
 def choose_in_layer(shape, heads, work_address, ith, n_threads):
     """Choose the blocks that a batch reads, in every head that has enough of them. All threads call it together.
 
-    It is called by address, because a document is read for some time before it is needed: it may compile meanwhile.
+    It is called by address, so that it can compile while the first part of a document is read without it.
     """
     work = record_at(work_address, WORK)
     n_kv_head, n_tokens, softcap = work.n_kv_head, work.n_tokens, work.softcap
@@ -330,13 +330,7 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, s
 
 @kernel
 def after_step(heads, n_heads, n_tokens):
-    """Call the `after_step` hooks of n_heads heads after a step of n_tokens tokens.
-
-    Parameters
-    ----------
-    heads : int64
-        Address of n_heads HEAD records.
-    """
+    """Call the `after_step` hooks of n_heads heads, HEAD records at an address, after a step of n_tokens tokens."""
     for i in range(n_heads):
         head_address = heads + i * _HEAD_BYTES
         hook = head_at(head_address).after_step

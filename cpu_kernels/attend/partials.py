@@ -1,7 +1,7 @@
-"""The partial result of one thread: what its rows add to the output of one KV head. This file owns its layout.
+"""Define the partial result of a thread: the contribution of its rows to the output of one KV head.
 
-For each query head it holds the sum of weighted values, the largest score, and the sum of weights, which are relative
-to the largest score.
+This file owns its layout: for each query head the sum of weighted values, the largest score, and the sum of weights,
+which are relative to the largest score.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ LOWEST_SCORE = -1e30
 
 @register_jitable
 def partial_size(shape):
-    """Return the size of a partial result: weighted values, largest score and sum of weights for each query head.
-
-    Returns
-    -------
-    int
-        Number of f32.
-    """
+    """Return the number of f32 in a partial result."""
     return shape.group * (shape.head_dim + 2)
 
 
@@ -57,7 +51,7 @@ def weight_sums(shape, partial):
 
 @kernel
 def clear_partial(shape, partial):
-    """Make a partial result empty: no row attended yet."""
+    """Make a partial result empty: without attended rows."""
     values = array_at(partial, (partial_size(shape),), np.float32)
     for i in range(partial_size(shape)):
         values[i] = float32(0)
@@ -68,18 +62,14 @@ def clear_partial(shape, partial):
 
 @kernel
 def add_to_partial(shape, partial, g, largest, total, values):
-    """Add to query head g of a partial result, by log-sum-exp.
+    """Add weighted values, (head_dim,) f32, to query head g of a partial result, by log-sum-exp.
 
     Parameters
     ----------
-    g : int64
-        Query head of the group.
     largest : float32
-        Score that the weights which are added are relative to.
+        Score that the weights are relative to.
     total : float32
-        Sum of these weights; nothing happens if it is 0.
-    values : f32 array, shape (head_dim,)
-        Sum of weighted values.
+        Sum of the weights; 0 adds nothing.
     """
     if total == 0:
         return

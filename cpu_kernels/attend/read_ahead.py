@@ -1,11 +1,11 @@
 """Ask the system for the rows that a step has selected, before attention reads them.
 
-What a step selects lies all over a document. Where memory does not hold all of it, a thread that touches a page which
-is not there waits for the disk, for one page after another. So as soon as a head has selected, the system is asked for
-all pages of its rows together: it reads them while other heads select.
+A step's rows are scattered over the document. If memory does not hold all of it, a thread that touches a missing page
+waits for the disk, page after page. So as soon as a head has selected, the step asks for all pages of its rows
+together, and the system reads them while other heads select.
 
-To ask costs a call, and most pages are in memory: those that the last steps selected, too. So a page is asked for only
-if no step has selected it lately.
+Asking costs a system call, and most pages are in memory, such as those of recent selections. So a step asks only for
+pages that no recent step has selected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..numba_support.memory import call_native
 from ..numba_support.views import array_at, record_at
 from .spans import spans_at
 
-#: A file that is mapped, and when each of its pages was selected last.
+#: A mapped file, and the step that last selected each of its pages.
 PAGES = np.dtype(
     [
         ("first", "i8"),  # address of the file's first page
@@ -31,7 +31,7 @@ PAGES = np.dtype(
     align=True,
 )
 
-#: Steps after which a page may be gone from memory.
+#: Steps after which memory may have lost a page.
 LATELY = 8
 
 #: MADV_WILLNEED, the same number on Linux and macOS.
@@ -40,12 +40,12 @@ _WILL_NEED = 3
 
 @kernel
 def ask_for_rows(shape, pages_address, spans_address, n_spans):
-    """Ask the system for the pages of the rows in a head's spans, but for those that were selected lately.
+    """Ask the system for the pages of the rows in a head's spans, except those selected recently.
 
     Parameters
     ----------
     pages_address : int64
-        Address of the PAGES record of the file that the document's rows lie in. Rows elsewhere are passed over.
+        Address of the PAGES record of the document's file. Rows elsewhere are skipped.
     """
     pages, spans = record_at(pages_address, PAGES), spans_at(spans_address, n_spans)
     for i in range(n_spans):
@@ -57,7 +57,7 @@ def ask_for_rows(shape, pages_address, spans_address, n_spans):
 
 @kernel
 def _ask(pages, start, n_bytes):
-    """Ask for the pages of some bytes, in one call for each run of pages that were not selected lately."""
+    """Ask for the pages of some bytes, in one call for each run of pages that were not selected recently."""
     page, last = (start - pages.first) >> pages.page_bits, (start + n_bytes - 1 - pages.first) >> pages.page_bits
     if page < 0 or last >= pages.n_pages:
         return

@@ -1,4 +1,4 @@
-"""Spans: the stored rows that a KV head attends. Methods write them, and the attention kernels read them."""
+"""Define spans: the stored rows that a KV head attends. Methods write them, and attention kernels read them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SPAN = np.dtype(
         ("values", "i8"),  # address of the first value
         ("n_rows", "i8"),
         ("position", "i8"),  # of the first row in the sequence, for the causal mask and the window; or ANY_ORDER
-        ("window", "i8"),  # newest rows that a token sees of a span with a position, its own included; 0 for all
-        ("rows", "i8"),  # 0 for a run; else address of n_rows int32: row numbers, counted from `keys` and `values`
+        ("window", "i8"),  # newest rows that a token sees of a span with a position, including its own; 0 for all
+        ("rows", "i8"),  # 0 for a run; else address of n_rows int32: row numbers, relative to `keys` and `values`
         ("heads", "i8"),  # bit g is set if query head g of the group attends the rows; ALL_HEADS for all of them
-        ("queries", "i8"),  # 0, or address of the queries that attend this span in place of the step's, of the same
-        #                     shape. Only the first span of a head may have them
+        ("queries", "i8"),  # 0, or address of the queries for this span that replace the step's, of the same
+        #      shape. Only the first span of a head may have them
     ]
 )
 
 #: In place of a set of query heads: the whole group.
 ALL_HEADS = 0
 
-#: Query heads that a set of them can tell apart: the bits of an int64.
+#: Most query heads in a set: the bits of an int64.
 MOST_HEADS = 64
 
-#: More spans than any head has: a method does not know how many it will write.
+#: More spans than any head has: methods do not know in advance how many they will write.
 _MANY = 1 << 40
 
 
@@ -42,20 +42,20 @@ def spans_at(address, n_spans):
 
 @kernel
 def spans_to_fill(address):
-    """View the SPAN records that a method fills, from an address on."""
+    """View the SPAN records from an address on, for a method to fill."""
     return spans_at(address, _MANY)
 
 
 @kernel
 def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads=ALL_HEADS):
-    """Append a run of rows, or lengthen the last span if the run follows it.
+    """Append a run of rows, or extend the last span if the run follows it.
 
     Parameters
     ----------
     keys, values : int64
         Addresses of the first key and value.
     n_rows : int64
-        Rows of the run; nothing happens if it is not above 0.
+        Rows of the run; nothing happens below 1.
     position, window : int64
         As in SPAN. Only runs in ANY_ORDER are joined.
     spans : SPAN array
@@ -66,7 +66,7 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
     Returns
     -------
     int64
-        Spans that are there now.
+        The new number of spans.
     """
     if n_rows <= 0:
         return n_spans
@@ -90,10 +90,7 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
 
 @kernel
 def add_list(keys, values, n_rows, rows, spans, n_spans, heads=ALL_HEADS):
-    """Append n_rows rows of one chunk that are listed by number; `rows` is the address of their int32.
-
-    Returns the number of spans that are there now.
-    """
+    """Append n_rows rows of one chunk by their numbers, int32 at the address `rows`. Return the new number of spans."""
     spans[n_spans].keys = keys
     spans[n_spans].values = values
     spans[n_spans].n_rows = n_rows
@@ -107,7 +104,7 @@ def add_list(keys, values, n_rows, rows, spans, n_spans, heads=ALL_HEADS):
 
 @kernel
 def add_listed_rows(shape, head, listed, n_rows, spans, n_spans):
-    """Append rows of the tail that are listed in rising order, a list for each chunk. Returns the number of spans.
+    """Append rows of the tail, listed in rising order, one list for each chunk. Return the new number of spans.
 
     `listed` is the address of n_rows int32, which become row numbers within their chunks.
     """
@@ -125,7 +122,7 @@ def add_listed_rows(shape, head, listed, n_rows, spans, n_spans):
 
 @kernel
 def add_tail(shape, head, row, window, spans, n_spans):
-    """Append all rows of the tail from `row` on, with their positions. Returns the number of spans."""
+    """Append all rows of the tail from `row` on, with their positions. Return the new number of spans."""
     while row < head.n_tail:
         stop = min((row // CHUNK_ROWS + 1) * CHUNK_ROWS, head.n_tail)
         n_spans = add_tail_rows(shape, head, row, stop, head.tail_position + row, window, spans, n_spans)
@@ -135,27 +132,22 @@ def add_tail(shape, head, row, window, spans, n_spans):
 
 @kernel
 def add_tail_rows(shape, head, start, stop, position, window, spans, n_spans, heads=ALL_HEADS):
-    """Append the tail's rows start to stop, which lie in one chunk. Returns the number of spans."""
+    """Append the tail's rows start to stop, which must be in one chunk. Return the new number of spans."""
     keys, values = tail_key(shape, head, start), tail_value(shape, head, start)
     return add_run(shape, keys, values, stop - start, position, window, spans, n_spans, heads)
 
 
 @kernel
 def add_document_rows(shape, head, start, stop, position, spans, n_spans, heads=ALL_HEADS):
-    """Append the document's rows start to stop. Returns the number of spans."""
+    """Append the document's rows start to stop. Return the new number of spans."""
     keys, values = head.document_keys + start * shape.row_bytes, head.document_values + start * shape.row_bytes
     return add_run(shape, keys, values, stop - start, position, head.window, spans, n_spans, heads)
 
 
 @kernel
 def first_visible_row(head, n_tokens, window):
-    """Return the oldest row of the tail that the step's first token sees; below 0 for one before the tail.
+    """Return the oldest row of the tail, with this step's rows, in the window of its first token.
 
-    Parameters
-    ----------
-    head : HEAD record
-        The head, this step's rows included.
-    window : int64
-        Newest rows that a token sees; 0 for all.
+    It is negative if the window starts before the tail; a window of 0 shows all rows.
     """
     return head.n_tail - n_tokens - window + 1 if window > 0 else -head.tail_position

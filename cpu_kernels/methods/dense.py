@@ -1,4 +1,4 @@
-"""Dense: attend to everything that the layer's window shows. The reference for every other method."""
+"""Dense: attend to all rows in the layer's window. The reference for every other method."""
 
 from __future__ import annotations
 

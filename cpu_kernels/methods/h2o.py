@@ -1,11 +1,11 @@
-"""H2O: keep the rows that got most attention so far, and the newest (Zhang et al. 2023, algorithm 1).
+"""H2O: keep the rows with most attention so far, and the newest (Zhang et al. 2023, algorithm 1).
 
-A chunk's extras are its rows' positions, (CHUNK_ROWS,) int32, and the attention that they got, (CHUNK_ROWS,) f32: the
-sum over all queries since the row came, and over the query heads of the group. Rows lie in any order, but the rows of
-the current step are the last, in order. A step attends to everything that is kept. Then `evict` forgets what is over
-the number of rows to keep.
+A chunk's extras are its rows' positions, (CHUNK_ROWS,) int32, and their attention, (CHUNK_ROWS,) f32: the sum over all
+queries since the row arrived, and over the query heads of the group. Rows are unordered, except that the current step's
+rows are the last ones, in order. A step attends to all stored rows. Then `evict` forgets those beyond the number to
+keep.
 
-Selection reads the keys of what is kept once more than attention does.
+Selection reads the stored keys once more than attention does.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..rows.rows import load_query
 from ..select.scores import add_attention, fill, importance_address, list_address, score_tail_rows, share_of
 from ..select.top_k import list_top
 
-#: What a head keeps besides its rows and their extras.
+#: Per-head state, besides rows and their extras.
 STATE = np.dtype(
     [
         ("n_rows", "i8"),  # rows to keep
-        ("n_recent", "i8"),  # newest rows that are always among them
+        ("n_recent", "i8"),  # newest rows that are always kept
     ]
 )
 
@@ -65,7 +65,7 @@ def _positions_and_attention(shape, head, number):
 
 @kernel
 def score_kept(shape, head_address, query, part, n_parts):
-    """Score a share of the rows that are kept, for one token: a `score` hook (see hooks.py)."""
+    """Score a share of the stored rows, for one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     start, stop = share_of(head.n_tail, part, n_parts)
     score_tail_rows(shape, head, load_query(shape, query, stack_floats(shape)), start, stop)
@@ -74,7 +74,7 @@ def score_kept(shape, head_address, query, part, n_parts):
 
 @kernel
 def select_kept(shape, head_address, query, n_tokens, spans_address):
-    """Select everything that is kept, and count the attention that each row gets: a `select` hook (see hooks.py)."""
+    """Select all stored rows, and add up the attention that each gets: a `select` hook (see hooks.py)."""
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     first_new = head.n_tail - n_tokens
     fill(importance_address(head), 0, -(-head.n_tail // LANES) * LANES, float32(0))
@@ -98,7 +98,7 @@ def select_kept(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _count_attention(shape, head, first_new):
-    """Note the positions of the step's rows, and add each row's importance to the attention that it got before."""
+    """Set the positions of the step's rows, and add each row's importance to its earlier attention."""
     shares = array_at(importance_address(head), (head.n_tail,), np.float32)
     for start in range(0, head.n_tail, CHUNK_ROWS):
         positions, attention = _positions_and_attention(shape, head, start // CHUNK_ROWS)
@@ -113,9 +113,9 @@ def _count_attention(shape, head, first_new):
 
 @kernel
 def evict(shape, head_address, n_tokens):
-    """Forget all but the rows to keep: the newest, and those with most attention. An `after_step` hook (see hooks.py).
+    """Forget all but the newest rows and those with most attention: an `after_step` hook (see hooks.py).
 
-    Apart from the newest, a row whose attention is not a number counts as most: it stays, so that the NaN
+    A row whose attention is not a number, apart from the newest, counts as having most: it stays, so that the NaN
     reaches the output.
     """
     head = head_at(head_address)
@@ -143,7 +143,7 @@ def evict(shape, head_address, n_tokens):
 
 @kernel
 def _close_gaps(shape, head, rows):
-    """Make these rows, rising, the first ones: those behind take the places that others leave."""
+    """Move these rows, rising, to the front: those behind take the places of the others."""
     n_staying = 0
     while n_staying < len(rows) and rows[n_staying] < len(rows):
         n_staying += 1
@@ -159,7 +159,7 @@ def _close_gaps(shape, head, rows):
 
 @kernel
 def _move(shape, head, source, target):
-    """Store row `source` of the tail as row `target` as well."""
+    """Copy row `source` of the tail to row `target`."""
     copy_bytes(tail_key(shape, head, target), tail_key(shape, head, source), shape.row_bytes)
     copy_bytes(tail_value(shape, head, target), tail_value(shape, head, source), shape.row_bytes)
     positions, attention = _positions_and_attention(shape, head, source // CHUNK_ROWS)

@@ -1,15 +1,15 @@
 """Quest: attend to the pages whose keys could score highest (Tang et al. 2024, section 3.4, algorithm 1).
 
 A page is PAGE_ROWS neighbouring rows. Its bounds are the smallest and the largest element of its keys in each of the
-head_dim columns, the smallest first: (2, head_dim) f16. No key of the page scores above
-sum_i max(q_i * smallest_i, q_i * largest_i). That is the dot product of (min(q, 0), max(q, 0)) with the bounds, and is
-computed as such. The bounds of q8_0 keys are rounded to f16, by less than the keys were.
+head_dim columns, the smallest first: (2, head_dim) f16. No key of the page scores above sum_i max(q_i * smallest_i, q_i
+* largest_i). This is computed as the dot product of (min(q, 0), max(q, 0)) with the bounds. Bounds of q8_0 keys are
+rounded to f16, by less than the keys were.
 
-Pages are pages of the tail: the rows of a document are copied there, in order. A chunk's extras are the bounds of its
-pages.
+Pages are pages of the tail, into which the rows of a document are copied in order. A chunk's extras are the bounds of
+its pages.
 
 The pages with the highest bounds are selected (see select_top.py), by a group of query heads together, or by each query
-head for itself, as in the paper, whose heads share no keys.
+head for itself, as in the paper, whose heads do not share keys.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def page_bounds(shape, head, page):
 
 @intrinsic
 def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any:
-    """Take a stored key into the bounds of its page; the first key of a page sets them."""
+    """Widen a page's bounds by a stored key; the first key of a page sets them."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, key, bounds, is_first = args
@@ -75,7 +75,7 @@ def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any
 
 @kernel
 def append_to_pages(shape, head_address, start, stop):
-    """Take stored keys into the bounds of their pages: an `append` hook (see hooks.py)."""
+    """Add stored keys to the bounds of their pages: an `append` hook (see hooks.py)."""
     head = head_at(head_address)
     for row in range(start, stop):
         _bound(shape, tail_key(shape, head, row), page_bounds(shape, head, row // PAGE_ROWS), row % PAGE_ROWS == 0)

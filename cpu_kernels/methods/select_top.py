@@ -1,12 +1,12 @@
-"""Select the items that score highest: what follows from scores, for methods that only score.
+"""Select the items with the highest scores, for methods that only score.
 
 An item is a row of the tail, or a page: `item_rows` neighbouring rows, a divisor of CHUNK_ROWS. A method's `score` hook
 writes a score of each item for each query head. Each query head's scores become shares by a softmax over all items, and
-the sums of the shares count, so that no head's scale outweighs another's. Or each query head selects items for itself,
-and attends to those.
+the sums of the shares rank the items, so that no head's scale outweighs another's. Alternatively, each query head
+selects and attends to its own items.
 
-Where a query head's softmax is NaN, everything is attended, so that the NaN reaches the output. It is NaN where a score
-is NaN or inf, and where all are -inf.
+If a query head's softmax is NaN, everything is attended, so that the NaN reaches the output. It is NaN if a score is
+NaN or inf, or if all are -inf.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ..select.scores import choices_of, fill, importance_address, list_address, 
 from ..select.top_k import list_top
 from .dense import select_all
 
-#: What `select_top` reads: the first fields of the STATE of a method that has this hook.
+#: The fields that `select_top` reads: the first ones of the STATE of a method with this hook.
 SELECTION = np.dtype(
     [
         ("n_selected", "i8"),  # items to select, for all query heads of the group
         ("n_own", "i8"),  # most items that a query head selects for itself; 0 if the group selects together
-        ("n_recent", "i8"),  # newest items that are always among them
+        ("n_recent", "i8"),  # newest items, always among them
         ("item_rows", "i8"),  # rows of an item
-        ("item_bytes", "i8"),  # bytes that the score of an item reads
+        ("item_bytes", "i8"),  # bytes that scoring an item reads
     ]
 )
 
 
 @kernel
 def select_top(shape, head_address, query, n_tokens, spans_address):
-    """Select the items that score highest: a `select` hook (see hooks.py).
+    """Select the items with the highest scores: a `select` hook (see hooks.py).
 
     A batch of more than one token attends to everything.
     """
@@ -66,9 +66,9 @@ def select_top(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def list_best(shape, head, n_items, n_recent, n_selected):
-    """List the items of most importance, rising: n_selected of them, the n_recent newest among them.
+    """List the most important items in rising order: n_selected of them, including the n_recent newest.
 
-    `sum_attention` has computed the importance. Returns how many items the head's list has.
+    `sum_attention` has computed the importance. Return the number of items in the head's list.
     """
     importance = importance_address(head)
     _take_recent(importance, n_items, n_recent)
@@ -77,7 +77,7 @@ def list_best(shape, head, n_items, n_recent, n_selected):
 
 @kernel
 def choose_best(shape, head, n_items, n_recent, n_own, n_all):
-    """Have each query head choose the items that it scores highest, as `choose_apart`, the newest among them."""
+    """Let each query head choose its highest-scoring items, the newest among them (see `choose_apart`)."""
     for g in range(shape.group):
         _take_recent(scores_address(head, g), n_items, n_recent)
     choose_apart(shape, head, -(-n_items // LANES) * LANES, n_own, n_all)
@@ -85,14 +85,14 @@ def choose_best(shape, head, n_items, n_recent, n_own, n_all):
 
 @kernel
 def _take_recent(numbers, n_items, n_recent):
-    """Make the newest of n_items f32 at an address the largest, and what fills up their last vector the smallest."""
+    """Make the newest of n_items f32 at an address the largest, and the padding of their last vector the smallest."""
     fill(numbers, max(n_items - n_recent, 0), n_items, float32(np.inf))
     fill(numbers, n_items, -(-n_items // LANES) * LANES, float32(-1))
 
 
 @kernel
 def add_choices(shape, head, n_items, item_rows, spans):
-    """Append the items that query heads chose, for these alone. Returns the number of spans."""
+    """Append the items of each query head, for these heads only. Return the new number of spans."""
     choices, n_spans = choices_of(head), 0
     for item in range(n_items):
         if choices[item] != 0:
@@ -104,7 +104,7 @@ def add_choices(shape, head, n_items, item_rows, spans):
 
 @kernel
 def _add_item(shape, head, item, item_rows, spans, n_spans, heads):
-    """Append the rows of an item, for some query heads. Returns the number of spans."""
+    """Append the rows of an item, for some query heads. Return the new number of spans."""
     first = item * item_rows
     last = min(first + item_rows, head.n_tail)
     return add_tail_rows(shape, head, first, last, ANY_ORDER, 0, spans, n_spans, heads)
@@ -112,30 +112,30 @@ def _add_item(shape, head, item, item_rows, spans, n_spans, heads):
 
 @kernel
 def choose_apart(shape, head, n, n_own, n_all):
-    """Have each query head choose the items that it scores highest: n_own of them, or fewer, so that n_all do for all.
+    """Let each query head choose its n_own highest-scoring items, or fewer if their union would exceed n_all.
 
-    If they have to choose fewer, all choose as many, or the first query heads one more. Each chooses one at least.
+    In that case all choose equally many, or the first query heads one more. Each chooses at least one.
 
     Parameters
     ----------
     head : HEAD record
-        The head. Its choices are written, in the place of importance and sizes, and its list.
+        Receives the choices, in place of importance and sizes, and their list.
     n : int64
-        Items, a multiple of LANES. Those that are scored below 0, or NaN, are never chosen.
+        Items, a multiple of LANES. Negative and NaN scores are never chosen.
     n_own : int64
-        Most items that a query head chooses.
+        Most items of a query head.
     n_all : int64
-        Most items that are chosen by any of them.
+        Most items in the union.
 
     Returns
     -------
     int64
-        Items that are chosen by any of them.
+        Number of items in the union.
     """
     count = _choose_top(shape, head, n, n_own)
     if count <= n_all:
         return count
-    low, high = max(n_all // shape.group, 1), n_own  # so many each are not too many, so many are
+    low, high = max(n_all // shape.group, 1), n_own  # `low` items each are never too many, `high` are
     while high - low > 1:
         middle = (low + high) // 2
         if _choose_top(shape, head, n, middle) <= n_all:
@@ -151,7 +151,7 @@ def choose_apart(shape, head, n, n_own, n_all):
 
 @kernel
 def _choose_top(shape, head, n, k):
-    """Have each query head choose the k of n items that it scores highest. Returns how many items are chosen."""
+    """Let each query head choose the k highest-scoring of n items. Return the number of items in the union."""
     choices, count = choices_of(head), 0
     for i in range(n):
         choices[i] = 0
@@ -162,7 +162,7 @@ def _choose_top(shape, head, n, k):
 
 @kernel
 def _add_choices(shape, head, g, n, k):
-    """Have query head g choose the k of n items that it scores highest. Returns how many no other has chosen."""
+    """Add query head g's k highest-scoring of n items to the choices. Return how many are new."""
     listed, choices, n_new = list_address(shape, head), choices_of(head), 0
     n_chosen = list_top(scores_address(head, g), n, k, listed)
     items = array_at(listed, (n_chosen,), np.int32)

@@ -1,20 +1,21 @@
-"""Sketch: every row as a few codes, online. The best rows are attended exactly, and the others by their codes.
+"""Sketch: keep a few codes of every row, online; attend the best rows exactly, and the others by their codes.
 
-Ours, after product quantisation: tail_codes.py keeps the codes. Until there are some, and for the newest rows,
-everything is exact. So what a step of one token reads follows from the sequence alone, however it came about.
+This method is octavo's own, after product quantisation; tail_codes.py keeps the codes. Everything is exact until there
+are codes, and the newest rows always are. So a step of one token reads what the sequence alone determines, independent
+of its history.
 
-Scores of codes, raised to what exp of the true ones is on average, and exact scores of rows that are attended in any
-case, become shares by a softmax. The rows with the largest shares, summed over the group, are attended exactly: a
-number of them, or as many as cover a share of the attention. Each other row has the weight that its code says, not
-raised, because that is nearer to the true output, and the mean value that its value code says: `estimate` adds them to
-a partial result, which log-sum-exp merges with the exact rows.
+A softmax turns scores into shares: scores from codes, raised to the average of exp of the true ones, and exact scores
+of rows that are always attended. The rows with the largest shares, summed over the group, are attended exactly: a fixed
+number of them, or as many as cover a share of the attention. Each other row has the weight of its code, not raised,
+because that is nearer to the true output, and the mean value of its value code. `estimate` adds these rows to a partial
+result, which log-sum-exp merges with the exact rows.
 
-One thread selects for a head, so `score` does what it can before: it leaves exp of the scores, chunk by chunk, relative
-to the chunk's largest score, and a table of these and of the chunks' sums. `select` turns the table into factors of the
-weights, and sets the weights of what is attended exactly to 0.
+One thread selects for a head, so `score` does as much as possible before: it leaves exp of the scores, chunk by chunk,
+relative to the chunk's largest score, and a table of the largest scores and of the chunks' sums. `select` turns the
+table into factors of the weights, and sets the weights of exact rows to 0.
 
-Selection reads (n_codes + 1) / 2 bytes of each row with a code, 2 * head_dim a block, and the codebooks and mean values
-of codes: 8 * CODES * head_dim.
+Selection reads (n_codes + 1) / 2 bytes of each row with a code, 2 * head_dim for each block, and the codebooks and mean
+values of codes: 8 * CODES * head_dim.
 """
 
 from __future__ import annotations
@@ -75,20 +76,20 @@ from .dense import select_all
 #: First rows, attention sinks, which are always attended.
 SINKS = 4
 
-#: By quality, one row of so many is attended at least: where few rows have most of the attention, codes are too coarse
-#: to tell which are next.
+#: By quality, at least one in this many rows is attended: if few rows have most of the attention, codes are too coarse
+#: to rank the next ones.
 FEWEST = 32
 
 #: In place of a number of rows: as many as cover the quality.
 BY_QUALITY = -1
 
-#: What a head keeps besides its rows and their extras.
+#: Per-head state, besides rows and their extras.
 STATE = np.dtype(
     [
         *((name, tail_codes.STATE[name]) for name in tail_codes.STATE.names or ()),
         ("n_rows", "i8"),  # rows with codes to attend exactly, or BY_QUALITY
         ("n_most", "i8"),  # most rows with codes to attend exactly by quality
-        ("quality", "f4"),  # share of the attention that the rows which are attended exactly cover at least
+        ("quality", "f4"),  # least share of the attention that exact rows cover
     ],
     align=True,
 )
@@ -107,16 +108,13 @@ def used_blocks(head, n_tokens):
 
 @kernel
 def by_quality(state):
-    """Return whether a step attends exactly to as many rows as its quality takes."""
+    """Return whether quality determines the number of rows to attend exactly."""
     return state.n_rows == BY_QUALITY
 
 
 @kernel
 def score_codes(shape, head_address, query, part, n_parts):
-    """Score a share of the rows, those with codes by these, for one token: a `score` hook (see hooks.py).
-
-    A share is whole chunks.
-    """
+    """Score a share of the rows, in whole chunks, by their codes if they have any: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
     if n_blocks == 0:
@@ -146,8 +144,8 @@ def score_codes(shape, head_address, query, part, n_parts):
 def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blocks):
     """Score the first n_own blocks of a chunk by their codes.
 
-    `room` is what `_fill_tables` filled, `floats` the address of (group, BLOCKS) f32 to work in. Of the n_blocks blocks
-    with codes, those of the next chunk are prefetched.
+    `room` has the tables of `_fill_tables`, and `floats` is the address of (group, BLOCKS) f32 to work in. If the next
+    chunk has some of the n_blocks blocks with codes, its codes are prefetched.
     """
     first, stride = number * BLOCKS, head.scratch_items
     scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
@@ -159,7 +157,7 @@ def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blo
             offsets[g, i] += factors[1, g]
     for i in range(n_own):
         later = first + i + BLOCKS
-        if later < n_blocks:  # its memory is elsewhere: nothing else announces it
+        if later < n_blocks:  # hardware cannot foresee the address of the next chunk
             prefetch_codes(shape, head, later, state.n_codes)
         codes, block_scores = codes_of(shape, head, first + i, state.n_codes), scores + i * BLOCK_ROWS * 4
         look_up(shape, room, state.n_codes, codes, floats + i * 4, BLOCKS, block_scores, stride)
@@ -167,9 +165,9 @@ def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blo
 
 @kernel
 def _fill_tables(shape, head, state, query, room):
-    """Make a token's tables, and raise what they say to what exp of the true scores is on average.
+    """Make a token's tables, and raise their scores to the logarithm of the average of exp of the true scores.
 
-    That is half of the variance of the scores' errors above exp of what codes say, in logarithms.
+    That adds half of the variance of the scores' errors.
     """
     fill_tables(shape, query, state.n_codes, head.state + ORDER, head.state + CODEBOOKS, room)
     factors, rest = factors_of(shape, room), rest_of(shape, head)
@@ -181,7 +179,7 @@ def _fill_tables(shape, head, state, query, room):
 
 @kernel
 def _sum_chunk(shape, head, number, n_rows):
-    """Turn the scores of a chunk into exp(score - the largest), and sum up, while they are near."""
+    """Turn a chunk's scores into exp(score - the largest), and sum them up, while they are in the cache."""
     sums, scores = chunk_sums_of(shape, head), scores_address(head, 0) + number * CHUNK_ROWS * 4
     for g in range(shape.group):
         own = scores + g * head.scratch_items * 4
@@ -191,7 +189,7 @@ def _sum_chunk(shape, head, number, n_rows):
 
 @kernel
 def select_coded(shape, head_address, query, n_tokens, spans_address):
-    """Select the rows whose codes score highest, and all that have none: a `select` hook (see hooks.py).
+    """Select the rows with the highest scores by codes, and all rows without codes: a `select` hook (see hooks.py).
 
     A batch of more than one token attends to everything.
     """
@@ -215,10 +213,10 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _weigh_chunks(shape, head):
-    """Turn each chunk's largest score and sum into factors of its weights, and sum up all weights, into the rest.
+    """Turn each chunk's largest score and sum into factors of its weights, and sum up all weights in the remainder.
 
-    One makes weights relative to the largest score of all chunks, the other makes them shares of all attention.
-    Returns whether no weight is NaN.
+    One factor makes weights relative to the largest score of all chunks, the other makes them shares of all attention.
+    Return whether all weights are numbers.
     """
     sums, rest, finite = chunk_sums_of(shape, head), rest_of(shape, head), True
     n_chunks = count_chunks(head)
@@ -238,7 +236,7 @@ def _weigh_chunks(shape, head):
 
 @kernel
 def _sum_shares(shape, head):
-    """Sum the rows' shares of the attention over the query heads, into their importance."""
+    """Sum the rows' shares of the attention over the query heads, as their importance."""
     sums, importance, n = chunk_sums_of(shape, head), importance_address(head), head.n_tail
     for number in range(count_chunks(head)):
         start, own = number * CHUNK_ROWS, sums[number, 1]
@@ -251,14 +249,14 @@ def _sum_shares(shape, head):
 
 @kernel
 def _leave_rest(shape, head, end, rows):
-    """Take the weights of what is attended exactly, these rows and all from `end` on, out of the estimate."""
+    """Remove the weights of exact rows, the listed ones and all from `end` on, from the estimate."""
     sums, rest, stride = chunk_sums_of(shape, head), rest_of(shape, head), head.scratch_items
     weights = array_at(scores_address(head, 0), (shape.group * stride,), np.float32)
     exact, own = array_at(stack_floats(shape), (2, shape.group), np.float32), 0
     exact[:] = float32(0)
     for i in range(len(rows)):
         row = int64(rows[i])
-        if row // CHUNK_ROWS != own:  # what was added up is of another chunk
+        if row // CHUNK_ROWS != own:  # the sums so far belong to another chunk
             _add_chunk(exact, sums[own, 0])
             own = row // CHUNK_ROWS
         for g in range(shape.group):
@@ -282,7 +280,7 @@ def _add_chunk(exact, factors):
 
 @kernel
 def _select_all(shape, head_address, query, n_tokens, spans_address):
-    """Select everything, and leave nothing to estimate. Returns the number of spans."""
+    """Select everything, and leave nothing to estimate. Return the number of spans."""
     head = head_at(head_address)
     if n_tokens == 1:
         rest = rest_of(shape, head)
@@ -293,7 +291,7 @@ def _select_all(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _list_best(shape, head, state, end, importance, listed):
-    """List the rows that are attended exactly, rising: the sinks, and those of most importance."""
+    """List the rows to attend exactly, rising: the sinks, and the most important ones."""
     if not by_quality(state):
         fill(importance, 0, SINKS, float32(np.inf))
         return list_top(importance, end, state.n_rows, listed)
@@ -314,7 +312,7 @@ def _list_best(shape, head, state, end, importance, listed):
 
 @kernel
 def estimate_rest(shape, head_address, partial, part, n_parts):
-    """Add a share of the rows that are not attended exactly to a partial result: an `estimate` hook (see hooks.py)."""
+    """Add a share of the rows without exact attention to a partial result: an `estimate` hook (see hooks.py)."""
     head = head_at(head_address)
     state, rest = record_at(head.state, STATE), rest_of(shape, head)
     n_blocks = used_blocks(head, 1)
@@ -343,7 +341,7 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
 def _sum_by_code(shape, head, state, first, stop, room):
     """Sum the weights of the blocks first to stop by the codes of their values, into (group, CODES) f32.
 
-    `room` is the address of them, which `stack_sums` gave.
+    `room` is the address of these sums, from `stack_sums`.
     """
     n_sums, stride, size = shape.group * CODES, head.scratch_items, (state.n_codes + 1) * HALF_BLOCK
     fill(room, 0, n_sums * LANES, float32(0))

@@ -3,22 +3,22 @@
 A chunk's extras are
   moments : the sums of its keys' components and of their squares: (2, head_dim) f32
   value sum : the sum of its values: (head_dim,) f32
-  copy : its keys once more, transposed, so that a component's elements are neighbours (see columns.py); without it
+  copy : a transposed copy of its keys, in which a component's elements are adjacent (see columns.py); without it
       (HOOKS_OF_ONE_COPY) components are read from the rows, by column
 
-The components with the largest spread * |q| score the rows, |q| summed over the group. The spread is the standard
-deviation of a component over keys. The paper takes the largest |q|. Where keys have a large mean, those components may
-be nearly the same in all keys, and then they tell rows apart by nothing. Or each query head of the group has components
-and rows of its own.
+The components with the largest spread * |q|, summed over the group, score the rows. The spread is a component's
+standard deviation over keys. The paper ranks by |q| alone; if keys have a large mean, those components may be nearly
+equal in all keys, and then they do not distinguish rows. Alternatively, each query head of the group has its own
+components and rows.
 
-Scores become shares by a softmax whose temperature makes up for the components that were left out: it gives the scores
-the variance that all components would give them, were they independent. (Where equation 9 has |q|, this has the square
-of |q| times the spread.) The rows with the largest shares, summed over the group, are selected, the newest always
-among them. What the scores give to the other rows can go to the mean of all values (step 3).
+Scores become shares by a softmax whose temperature compensates for the components that were left out: it gives the
+scores the variance that all components, were they independent, would give them. (Where equation 9 has |q|, this has the
+square of |q| times the spread.) The rows with the largest shares, summed over the group, are selected, always including
+the newest. The attention of the other rows, by their scores, can go to the mean of all values (step 3).
 
 Selection reads, for each row, 2 bytes for each component, or with q8_0 and q4_0 1 and 2 for the scale. Without the copy
-it reads the cache lines that hold the components. Each chunk whose spread is measured is another 8 * head_dim, and for
-the mean value each chunk is 4 * head_dim.
+it reads the cache lines that hold the components. Each chunk whose spread is measured adds 8 * head_dim bytes, and each
+chunk of the mean value 4 * head_dim.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ from ..select.scores import choices_of, fill, importance_address, list_address, 
 from .dense import select_all
 from .select_top import add_choices, choose_best, list_best
 
-#: What a head keeps besides its rows and their extras.
+#: Per-head state, besides rows and their extras.
 STATE = np.dtype(
     [
-        ("n_rows", "i8"),  # rows to select; if there are no more, all, without scoring
-        ("n_recent", "i8"),  # newest rows that are always among them
-        ("n_components", "i8"),  # of a query that score rows
+        ("n_rows", "i8"),  # rows to select; all, without scoring, if there are no more
+        ("n_recent", "i8"),  # newest rows, always among them
+        ("n_components", "i8"),  # components of a query that score rows
         ("reallocates", "i8"),  # whether the attention of the other rows goes to the mean value
-        ("by_query", "i8"),  # whether components are chosen by |q| alone
+        ("by_query", "i8"),  # whether |q| alone ranks components
         ("by_coverage", "i8"),  # whether the temperature is that of equation 9
-        ("n_bytes", "i8"),  # bytes of a step, for more rows than n_rows where the scores took less; 0 for no more
+        ("n_bytes", "i8"),  # bytes of a step, for more rows than n_rows if scoring took less; 0 for no more
         ("n_own", "i8"),  # most rows that a query head selects for itself
-        ("n_own_components", "i8"),  # most that score rows for one query head; 0 if the group selects together
+        ("n_own_components", "i8"),  # most components of one query head; 0 if the group selects together
     ]
 )
 
-#: Full chunks, evenly spaced, over which the spread is measured. One is not enough: components that turn slowly with
-#: the position (RoPE) hardly vary inside it. Eight are as good as all.
+#: Full chunks, evenly spaced, over which the spread is measured. One does not suffice: components that RoPE turns
+#: slowly hardly vary inside it. Eight are as good as all.
 MEASURED_CHUNKS = 8
 
 
@@ -110,7 +110,7 @@ def copy_address(shape, chunk):
 
 @kernel
 def append_to_sums(shape, head_address, start, stop):
-    """Take stored rows into the sums of their chunks: an `append` hook (see hooks.py)."""
+    """Add stored rows to the sums of their chunks: an `append` hook (see hooks.py)."""
     head, floats = head_at(head_address), stack_floats(shape)
     row_floats = array_at(floats, (shape.head_dim,), np.float32)
     for row in range(start, stop):
@@ -131,7 +131,7 @@ def append_to_sums(shape, head_address, start, stop):
 
 @kernel
 def append_to_extras(shape, head_address, start, stop):
-    """Take stored rows into the sums and the copies of their chunks: an `append` hook (see hooks.py)."""
+    """Add stored rows to the sums and the copies of their chunks: an `append` hook (see hooks.py)."""
     head = head_at(head_address)
     append_to_sums(shape, head_address, start, stop)
     for row in range(start, stop):
@@ -142,7 +142,7 @@ def append_to_extras(shape, head_address, start, stop):
 
 @kernel
 def measured_chunks(head):
-    """Return over how many chunks the spread is measured, and among how many from the first on: full ones, if any."""
+    """Return how many chunks the spread is measured over, and among how many first ones: full ones, if any."""
     n_chunks = max(head.n_tail // CHUNK_ROWS, 1)
     return min(n_chunks, MEASURED_CHUNKS), n_chunks
 
@@ -151,8 +151,8 @@ def measured_chunks(head):
 def _measure_spread(shape, head, totals, spread):
     """Write the standard deviation of each component over the keys of some chunks: head_dim f32, to an address.
 
-    `totals` is the address of (2, head_dim) f32 to work in. A component that is not finite in all of these keys spreads
-    by NaN.
+    `totals` is the address of (2, head_dim) f32 to work in. The spread is NaN if a component of these keys is not
+    finite.
     """
     head_dim = shape.head_dim
     n_measured, n_chunks = measured_chunks(head)
@@ -168,7 +168,9 @@ def _measure_spread(shape, head, totals, spread):
     for i in range(head_dim):
         mean = total[0, i] * factor
         variance = total[1, i] * factor - mean * mean
-        deviations[i] = math.sqrt(float32(0) if variance < 0 else variance)  # rounding may go below 0; a NaN stays
+        deviations[i] = math.sqrt(
+            float32(0) if variance < 0 else variance
+        )  # rounding may make it negative; a NaN stays
 
 
 @kernel
@@ -181,9 +183,9 @@ def uses_spread(state):
 def _choose_components(shape, head, query, room):
     """Choose the components that score rows, and weigh them for each query head.
 
-    `room` comes from `stack_floats`. Returns the address of the weights, (group, head_dim) f32, of which n columns are
-    used; the address of n int64, the components, rising; and n. If a spread that is used is NaN, all weights are NaN;
-    if a query is, its own are.
+    `room` comes from `stack_floats`. Return the address of the weights, (group, head_dim) f32, with n columns in use;
+    the address of n int64, the components, rising; and n. A NaN in a spread makes all weights NaN, a NaN in a query its
+    own.
     """
     group, head_dim, state = shape.group, shape.head_dim, record_at(head.state, STATE)
     spread = room + group * head_dim * 4
@@ -193,10 +195,10 @@ def _choose_components(shape, head, query, room):
     else:
         fill(spread, 0, head_dim, float32(1))
     deviations = array_at(spread, (head_dim,), np.float32)
-    factors = array_at(listed, (head_dim,), np.float32)  # of |q|, where components are chosen
+    factors = array_at(listed, (head_dim,), np.float32)  # of |q|, while components are chosen
     for i in range(head_dim):
         factors[i] = deviations[i] if state.by_query == 0 else float32(1)
-    weights = array_at(room, (group, head_dim), np.float32)  # at first, which components each query head chose
+    weights = array_at(room, (group, head_dim), np.float32)  # at first, flags of each query head's components
     n_components = min(state.n_components, head_dim)
     if state.n_own_components > 0:
         choose_components_apart(shape, query, factors, state.n_own_components, n_components, weights)
@@ -210,7 +212,7 @@ def _choose_components(shape, head, query, room):
 
 @kernel
 def _selects_all(head):
-    """Return whether all rows are selected, so that none needs a score."""
+    """Return whether all rows are selected, without scoring."""
     state = record_at(head.state, STATE)
     n_rows = state.n_rows if state.n_own_components == 0 else min(state.n_own, state.n_rows)
     return n_rows >= head.n_tail
@@ -238,7 +240,7 @@ def score_rows(shape, head_address, query, part, n_parts):
 
 @kernel
 def score_rows_by_column(shape, head_address, query, part, n_parts):
-    """As `score_rows`, but read the components from the keys' rows: a `score` hook (see hooks.py)."""
+    """Do what `score_rows` does, with components from the keys' rows: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     if _selects_all(head):
         return 0
@@ -253,7 +255,7 @@ def score_rows_by_column(shape, head_address, query, part, n_parts):
 
 @kernel
 def _components_in_rows(shape, head, query, room):
-    """Choose components, as `_choose_components`, and return where in a row they are in their place."""
+    """Choose components as `_choose_components`, but return their offsets in a row."""
     weights, offsets, n = _choose_components(shape, head, query, room)
     components = array_at(offsets, (n,), np.int64)
     for i in range(n):
@@ -263,7 +265,7 @@ def _components_in_rows(shape, head, query, room):
 
 @kernel
 def select_rows(shape, head_address, query, n_tokens, spans_address):
-    """Select the best rows, the newest always among them: a `select` hook (see hooks.py).
+    """Select the best rows, always including the newest: a `select` hook (see hooks.py).
 
     A batch of more than one token attends to everything.
     """
@@ -278,7 +280,7 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def select_rows_by_column(shape, head_address, query, n_tokens, spans_address):
-    """As `select_rows`, for components that are read from the keys' rows: count the cache lines that hold them."""
+    """Do what `select_rows` does, counting the cache lines that hold components in the keys' rows."""
     head, n_bytes = head_at(head_address), int64(0)
     if n_tokens == 1:
         _weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
@@ -299,7 +301,7 @@ def _bytes_of_sums(shape, head):
 
 @kernel
 def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
-    """Select rows by their scores, which took n_bytes bytes. Returns the number of spans."""
+    """Select rows by their scores, which took n_bytes bytes to compute. Return the number of spans."""
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     if n_tokens > 1:
         return select_all(shape, head_address, query, n_tokens, spans_address)
@@ -332,7 +334,7 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
 
 @kernel
 def _select_apart(shape, head, n_rows, n_recent, spans):
-    """Select the best rows of each query head, n_rows for all of them. Returns the number of spans."""
+    """Select the best rows of each query head, with n_rows in their union. Return the number of spans."""
     state, end = record_at(head.state, STATE), head.n_tail
     sums = array_at(stack_floats(shape), (2, shape.group), np.float32)  # of the scores of selected rows, and of all
     for g in range(shape.group):
@@ -353,9 +355,9 @@ def _select_apart(shape, head, n_rows, n_recent, spans):
 
 @kernel
 def _kept_shares(shape, head):
-    """View each query head's share of attention that the selected rows got, (group,) f32.
+    """View the share of each query head's attention in the selected rows, (group,) f32.
 
-    Once rows are selected, the head's importance is not needed any more: this and the mean value lie in its place.
+    After selection the head's importance is no longer needed: these shares and the mean value take its place.
     """
     return array_at(importance_address(head), (shape.group,), np.float32)
 
@@ -368,7 +370,7 @@ def _mean_value(shape, head):
 
 @kernel
 def _keep_everything(shape, head):
-    """Note that all rows are attended: no query head gives anything to the mean value."""
+    """Note that all rows are attended: query heads give no attention to the mean value."""
     shares = _kept_shares(shape, head)
     for g in range(shape.group):
         shares[g] = float32(1)
@@ -376,7 +378,7 @@ def _keep_everything(shape, head):
 
 @kernel
 def _keep_mean(shape, head, sums):
-    """Note each query head's share of the scores that its rows have, of two sums, and the mean of all values."""
+    """Store each query head's share of its scores in the selected rows, from two sums, and the mean of all values."""
     kept, mean = _kept_shares(shape, head), _mean_value(shape, head)
     for g in range(shape.group):
         kept[g] = sums[0, g] / sums[1, g]

@@ -1,34 +1,34 @@
 """Squeezed: attend to the clusters of keys that matter (Squeezed Attention, Hooper et al. 2024, section 3.2).
 
 The importance of cluster i is S_i = exp(q . C_i) / sum_j N_j exp(q . C_j): the share of attention that an average key
-of the cluster would get, where C_i is its centroid and N_j the number of keys in cluster j. Clusters whose S_i is above
-a threshold are attended. Centroids are read once, and exp is kept to compare (appendix D).
+of the cluster would get, where C_i is its centroid and N_j the number of keys in cluster j. Clusters with S_i above a
+threshold are attended. Centroids are read once, and exp is kept for the comparison (appendix D).
 
-Each step finds the threshold with which the head reads what it should: the best clusters, until their rows fill what
-the lookup and the rows in no cluster leave of `n_bytes`. So what a step reads follows from the sequence and the
-settings alone. Where `n_bytes` is -1, the threshold is given, as in the paper.
+Each step finds the threshold by which the head reads its budget: it takes the best clusters until their rows fill the
+part of `n_bytes` that the lookup and the rows outside clusters leave. So the sequence and the settings alone determine
+what a step reads. If `n_bytes` is -1, the threshold is given, as in the paper.
 
 All query heads of a group select together, by the sum of their S_i; or, by the rule BY_HEAD, each by its own S_i. Then
-one token's query heads attend to their own clusters only, and those of a batch to what any of them selects. The
-threshold is one for all: it is found on the largest S_i of each cluster.
+the query heads of one token attend only to their own clusters, and those of a batch to the union. The threshold is
+common: it is found on the largest S_i of each cluster.
 
-A batch attends to everything. Or, by the rule BATCH_UNION, to what any of its tokens selects; or, by BATCH_MEAN, to
-what the mean of their S_i selects (appendix D).
+A batch attends to everything; by the rule BATCH_UNION, to the union of its tokens' selections; by BATCH_MEAN, to the
+selection by the mean of their S_i (appendix D).
 
 A document's clusters are made offline. The tail's are made chunk by chunk as it grows (see tail_clusters.py), and
-looked up with the document's; or, by the rule EXACT_TAIL, all of the tail is attended (appendix F). After a cut there
-may be clustered chunks that are not due yet in a sequence of that length: all of their rows are attended.
+looked up with the document's; or, by the rule EXACT_TAIL, the whole tail is attended (appendix F). After a truncation,
+some clustered chunks may not be due yet in a sequence of that length: all of their rows are attended.
 
-One rule says what the denominator runs over: the keys that the lookup chooses from, those in clusters, wherever they
-lie. Keys that are always attended take no part. So with EXACT_TAIL it runs over the document's clusters alone, as
-in the paper, and a cluster's S_i does not depend on whether it lies in the document or in the tail.
+The denominator always runs over the keys that the lookup chooses from: those in clusters, wherever they are. Keys that
+are always attended take no part. So with EXACT_TAIL it runs over the document's clusters alone, as in the paper, and a
+cluster's S_i is the same in the document and in the tail.
 
 The items of the head's scratch are clusters (see cluster_items.py).
 
-By the rule ESTIMATE, clusters that are not selected are estimated by their mean values (see cluster_means.py), which
-log-sum-exp merges with the rows that are attended.
+By the rule ESTIMATE, the mean values of clusters that are not selected estimate their attention (see cluster_means.py),
+which log-sum-exp merges with the attended rows.
 
-Selection reads 2 * head_dim bytes a centroid, and the estimate head_dim + 4 more, and 4 * head_dim of a spread.
+Selection reads 2 * head_dim bytes for each centroid, and the estimate head_dim + 4 more, and 4 * head_dim for a spread.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from ..select.tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_starts, cluster
 from ..select.top_k import find_least
 from .dense import select_all
 
-#: What a head keeps besides its rows and its tail's clusters.
+#: Per-head state, besides rows and the tail's clusters.
 STATE = cluster_items.STATE
 
 #: A chunk's extras are its clusters.
@@ -112,7 +112,7 @@ def score_clusters(shape, head_address, query, part, n_parts):
 
 @kernel
 def select_clusters(shape, head_address, query, n_tokens, spans_address):
-    """Select the best clusters, and all rows that are in no cluster: a `select` hook (see hooks.py)."""
+    """Select the best clusters, and all rows outside clusters: a `select` hook (see hooks.py)."""
     head = head_at(head_address)
     state = state_of(head)
     if selects_all(state, n_tokens):
@@ -150,7 +150,7 @@ def select_clusters(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _leave_clusters(shape, head, query, n_chunks):
-    """Leave the clusters that one token does not select to the estimate, from their weights on."""
+    """Defer the clusters that one token does not select to the estimate, starting from their weights."""
     state = state_of(head)
     if state.rules & ESTIMATE:
         first_tail = first_tail_item(state.n_clusters)
@@ -162,7 +162,7 @@ def _leave_clusters(shape, head, query, n_chunks):
 
 @kernel
 def least_of(head, values, n, threshold, wanted):
-    """Return the number above which n values select, for items with the head's sizes: `wanted` rows, or `threshold`."""
+    """Return the number above which n values select: `wanted` rows, by the head's sizes, or those above `threshold`."""
     return threshold if state_of(head).n_bytes < 0 else find_least(values, sizes_address(head), n, wanted)
 
 
@@ -178,18 +178,18 @@ def least_of_all(shape, head, n_tokens, n, threshold, wanted):
 
 @kernel
 def take_token(shape, head, n_tokens, n, threshold, wanted):
-    """Take into the importance of n items what one token makes of them, from scores and sizes in the head's scratch.
+    """Add one token to the importance of n items, from the scores and sizes in the head's scratch.
 
-    That is the sum of S_i over the group or, by BY_HEAD, the largest S_i. It is added to the importance; of a batch it
-    takes the place of the first query head's scores before. By BATCH_UNION the importance of a batch becomes infinite
-    where the token selects. Other scores become exp(q . C_i), but for a factor.
+    It adds the sum of S_i over the group or, by BY_HEAD, the largest S_i. In a batch, the first query head's scores are
+    replaced by that. By BATCH_UNION the importance of a batch becomes infinite where the token selects. Other scores
+    become exp(q . C_i), up to a factor.
 
     Parameters
     ----------
     n_tokens, n : int64
-        Tokens of the step, and items, a multiple of LANES.
+        Tokens of the step; and items, a multiple of LANES.
     threshold, wanted : float32
-        Threshold of S_i, averaged over the group, and rows to select in its place (see `least_of`).
+        Threshold of S_i, averaged over the group; and rows to select instead (see `least_of`).
     """
     importance, rules = importance_of(head), state_of(head).rules
     sums = scores_of(head, 0) if n_tokens > 1 else importance
@@ -217,15 +217,15 @@ def take_token(shape, head, n_tokens, n, threshold, wanted):
 
 @kernel
 def larger(x, y):
-    """Return the larger of two f32, or a NaN if one of them is one."""
+    """Return the larger of two f32, or a NaN if either is one."""
     return x if y <= x else y + float32(0) * x
 
 
 @kernel
 def _weigh_items(shape, head, g, n):
-    """Turn query head g's scores of n items into exp(q . C_i), but for a factor; return the one that makes them S_i.
+    """Turn query head g's scores of n items into exp(q . C_i), up to a factor; return the factor that makes them S_i.
 
-    What is left to an estimate begins as nothing, relative to the largest score.
+    The remainder for an estimate starts as empty, relative to the largest score.
     """
     sizes, end, scores, rest = sizes_of(head), -(-n // LANES) * LANES, scores_of(head, g), rest_of(shape, head)
     address = scores_address(head, g)
@@ -242,10 +242,10 @@ def _weigh_items(shape, head, g, n):
 
 @kernel
 def _choose_by_head(shape, head, n, wanted):
-    """Note which query heads select each of n items: those whose own S_i is above the threshold.
+    """Record which query heads select each of n items: those whose own S_i is above the threshold.
 
-    The notes take the place of importance and sizes (see `choices_of`). A NaN selects, so that it reaches the output.
-    Scores become weights, 0 for what a query head selects.
+    The records replace importance and sizes (see `choices_of`). A NaN selects, so that it reaches the output. Scores
+    become weights, 0 where a query head selects.
     """
     importance, sizes, rest = importance_of(head), sizes_of(head), rest_of(shape, head)
     for g in range(shape.group):
@@ -272,7 +272,7 @@ def _choose_by_head(shape, head, n, wanted):
 
 @kernel
 def _sum_by_head(shape, head_address, query, n_tokens, n):
-    """Make the importance of n items the largest sum over the tokens of a query head's S_i. A NaN stays."""
+    """Set the importance of n items to the largest sum over tokens of a query head's S_i. A NaN stays."""
     head = head_at(head_address)
     importance, sums = importance_of(head), array_at(list_address(shape, head), (n,), np.float32)
     for g in range(shape.group):
@@ -289,9 +289,9 @@ def _sum_by_head(shape, head_address, query, n_tokens, n):
 
 @kernel
 def _add_chosen(shape, head, n_chunks, first_tail, spans):
-    """Append the clusters that query heads chose, for these alone, and all rows that are in no cluster.
+    """Append each query head's clusters, for these heads only, and all rows outside clusters.
 
-    Returns the number of spans.
+    Return the number of spans.
     """
     state, choices, n_spans = state_of(head), choices_of(head), 0
     of_document = starts_of(state)
@@ -312,22 +312,22 @@ def _add_chosen(shape, head, n_chunks, first_tail, spans):
 
 @kernel
 def add_cluster(shape, head, starts, cluster, spans, n_spans):
-    """Append the rows of one of the document's clusters. Returns the number of spans."""
+    """Append the rows of one of the document's clusters. Return the new number of spans."""
     start, stop = int64(starts[cluster]), int64(starts[cluster + 1])
     return add_document_rows(shape, head, start, stop, ANY_ORDER, spans, n_spans)
 
 
 @kernel
 def add_exact_rows(shape, head, state, spans, n_spans):
-    """Append the document's rows that are in no cluster. Returns the number of spans."""
+    """Append the document's rows outside clusters. Return the new number of spans."""
     return add_document_rows(shape, head, clustered_rows(state), head.n_document, ANY_ORDER, spans, n_spans)
 
 
 @kernel
 def add_tail_clusters(shape, head, n_chunks, first_tail, least, spans, n_spans):
-    """Append the clusters of the tail's first n_chunks chunks whose importance is above `least`, and all other rows.
+    """Append the clusters of the tail's first n_chunks chunks with importance above `least`, and all other rows.
 
-    Returns the number of spans.
+    Return the new number of spans.
     """
     importance = importance_of(head)
     for chunk in range(n_chunks):
@@ -342,9 +342,9 @@ def add_tail_clusters(shape, head, n_chunks, first_tail, least, spans, n_spans):
 
 @kernel
 def _add_exact_chunks(shape, head, n_chunks, spans, n_spans):
-    """Append the rows of all chunks of the tail but the first n_chunks. Returns the number of spans.
+    """Append the rows of all chunks of the tail after the first n_chunks. Return the new number of spans.
 
-    Rows of a chunk that is clustered, but not due, are not in order.
+    Rows of a chunk that is clustered, but not due yet, are unordered.
     """
     n_clustered = state_of(head).n_clustered_chunks
     for chunk in range(n_chunks, n_clustered):

@@ -1,15 +1,15 @@
 """Squeezed2: `squeezed` with a lookup in two levels (Squeezed Attention, Hooper et al. 2024, section 3.3).
 
-First the coarse clusters of a document's clusters are looked up, and then the clusters in those that were kept. The
-denominator of the second lookup runs over these alone. Coarse clusters are of a document only: the tail's clusters are
+The lookup ranks first the coarse clusters of a document's clusters, and then the clusters inside those that were kept.
+The denominator of the second lookup runs over these alone. Only a document has coarse clusters: the tail's clusters are
 looked up on the second level. A batch selects on both levels by the same rule.
 
-Where a step finds its thresholds, the best coarse clusters are kept, until they hold COARSE_KEPT of the document's rows
-in clusters. What these cost to look up is left out of what the second lookup selects.
+If a step finds its own thresholds, it keeps the best coarse clusters, until they hold COARSE_KEPT of the document's
+clustered rows. The cost of looking up their clusters is subtracted from the second selection.
 
 In the second lookup, the items of the head's scratch are the clusters that were kept, in place of the document's. By
-the rule ESTIMATE, coarse clusters that were not kept are estimated as a whole. They are items after those of the tail;
-until then their scores lie at the end of the scratch.
+the rule ESTIMATE, coarse clusters that were not kept are estimated as a whole. They become items after those of the
+tail; until then their scores are at the end of the scratch.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from .squeezed import (
     take_token,
 )
 
-#: What a head keeps: that of the lookup in one level first, so that both share its kernels.
+#: Per-head state: first that of the lookup in one level, so that both share its kernels.
 STATE = np.dtype(
     [
         *((name, cluster_items.STATE[name]) for name in cluster_items.STATE.names or ()),
@@ -100,9 +100,9 @@ def score_coarse_clusters(shape, head_address, query, part, n_parts):
 
 @kernel
 def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_address):
-    """Select, in the coarse clusters above their threshold, the clusters above theirs, and all rows that are in none.
+    """Select the best clusters in the best coarse clusters, and all rows outside: a `select` hook (see hooks.py).
 
-    All of the tail's clusters take part in the second lookup. A `select` hook (see hooks.py).
+    All of the tail's clusters take part in the second lookup.
     """
     head = head_at(head_address)
     state = state_of(head)
@@ -142,13 +142,13 @@ def select_clusters_of_clusters(shape, head_address, query, n_tokens, spans_addr
 
 @kernel
 def _number_of(shape, state, centroid):
-    """Return the number of the cluster whose centroid lies at an address."""
+    """Return the number of the cluster whose centroid is at an address."""
     return (centroid - state.centroids) // (shape.head_dim * 2)
 
 
 @kernel
 def _leave_kept(shape, head, query, kept, n_kept, n_chunks):
-    """Leave the clusters of the second lookup to the estimate. `kept` becomes the list of their mean values."""
+    """Defer the clusters of the second lookup to the estimate. `kept` becomes the list of their mean values."""
     state, first_tail = state_of(head), first_tail_item(n_kept)
     for i in range(n_kept):
         kept[i] = state.mean_values + _number_of(shape, state, kept[i]) * shape.of_mean_values.row_bytes
@@ -159,7 +159,7 @@ def _leave_kept(shape, head, query, kept, n_kept, n_chunks):
 
 @kernel
 def _leave_coarse(shape, head, query):
-    """Leave the coarse clusters that were not kept to the estimate, as items after all others."""
+    """Defer the coarse clusters that were not kept to the estimate, as items after all others."""
     coarse, state, first = record_at(head.state, STATE), state_of(head), state_of(head).n_estimated
     n_items, saved, rest = first_tail_item(coarse.n_coarse), _saved_item(head), rest_of(shape, head)
     sizes = sizes_of(head)
@@ -180,7 +180,7 @@ def _leave_coarse(shape, head, query):
 
 @kernel
 def _saved_item(head):
-    """Return the first item where coarse clusters' scores and sizes are saved: the last ones of the scratch."""
+    """Return the first item that saves coarse clusters' scores and sizes, at the end of the scratch."""
     return head.scratch_items - first_tail_item(record_at(head.state, STATE).n_coarse)
 
 
@@ -203,7 +203,7 @@ def _save_coarse(shape, head, n_coarse):
 def _keep_clusters(shape, head_address, query, n_tokens):
     """List the addresses of the centroids in the coarse clusters above their threshold.
 
-    Returns how many coarse clusters there are, and how many centroids are listed.
+    Return the number of coarse clusters, and of listed centroids.
     """
     head = head_at(head_address)
     coarse = record_at(head.state, STATE)

@@ -1,8 +1,8 @@
 """Streaming: attend to the sink tokens and to a recent window (StreamingLLM, Xiao et al. 2023, section 3.2).
 
-Stored keys have the positions of the sequence in their rotation (RoPE). The recent rows are as far from a token in the
-cache as they are in the sequence. The sinks are not: in the cache they lie just before the window. So the queries that
-attend the sinks are turned to where they are in the cache, and what is stored never changes.
+Stored keys are rotated by their positions in the sequence (RoPE). Recent rows are as far from a token in the cache as
+in the sequence. Sinks are not: in the cache they come just before the window. So the queries that attend the sinks are
+rotated to the sinks' places in the cache, and stored rows never change.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..attend.spans import add_tail, add_tail_rows, first_visible_row, spans_to_
 from ..numba_support.compile import kernel
 from ..numba_support.views import array_at, record_at
 
-#: What a streaming head keeps besides its rows.
+#: Per-head state, besides rows.
 STATE = np.dtype(
     [
         ("n_sinks", "i8"),  # first rows of the sequence that every token sees, at most a chunk
-        ("n_recent", "i8"),  # newest rows that a token sees, its own included
-        ("n_turned", "i8"),  # tokens of the step whose queries are turned to attend the sinks: all, or none
+        ("n_recent", "i8"),  # newest rows that a token sees, including its own
+        ("n_turned", "i8"),  # tokens of the step whose queries are rotated to attend the sinks: all, or none
         ("origin", "i8"),  # token of the sequence from which the step's positions are counted
-        ("frequencies", "i8"),  # address of n_pairs f64: radians by which RoPE turns a pair for each position
+        ("frequencies", "i8"),  # address of n_pairs f64: radians by which RoPE rotates a pair for each position
         ("n_pairs", "i8"),
         ("interleaved", "i8"),  # whether pair j is the elements 2 j and 2 j + 1; else it is j and n_pairs + j
         ("chunked", "i8"),  # 1: tokens of a batch see all of it that came before them, and n_recent rows before it

@@ -1,1 +1,1 @@
-"""What kernels are made with: the decorators, vectors, views, the cache of compiled kernels."""
+"""Support kernels: decorators, vectors, views, and the cache of compiled kernels."""

@@ -1,7 +1,7 @@
-"""Compile kernels in a process of its own, before they are needed, while a model reads a document.
+"""Compile kernels in a separate process, before they are needed, while a model reads a document.
 
-The process leaves what it compiles in Numba's cache, where this one finds it. Two processes compile at the same time
-what one would compile in turn, because Numba compiles one function at a time.
+The process writes compiled kernels to Numba's cache, where this process finds them. Two processes compile in parallel,
+while Numba compiles one function at a time in each.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _running: list[subprocess.Popen[bytes]] = []
 
 
 def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
-    """Compile functions for shapes, in the background, unless that was done before.
+    """Compile functions for shapes, in the background, unless it was done before.
 
     Parameters
     ----------
     functions : iterable
-        Module-level kernels that are called by address (hooks.py), or functions that compile for a shape: those that
-        are needed first come first.
+        Module-level kernels that are called by address (hooks.py), or functions that compile for a shape, in the order
+        in which they are needed.
     """
     names = list(dict.fromkeys((each.__module__, each.__name__) for each in functions))
     sizes = sorted({(shape.head_dim, shape.group, shape.kv_type) for shape in shapes})
@@ -36,7 +36,7 @@ def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
     done = cache_folder() / f"compiled-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
     if (
         not keeps_kernels() or done.exists() or getattr(sys, "frozen", False)
-    ):  # a frozen application is not an interpreter
+    ):  # a frozen application cannot start an interpreter
         return
     command = [sys.executable, "-P", "-m", __name__, job, str(done)]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
@@ -44,13 +44,13 @@ def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
 
 
 def wait() -> None:
-    """Wait until what compiles in the background is in the cache. What failed there, or was stopped, is not."""
+    """Wait until the background process ends. The cache lacks kernels that failed there, or were stopped."""
     while _running:
         _running.pop().wait()
 
 
 def main(job: str, done: str) -> None:
-    """Compile what `compile_ahead` asked for, and leave a mark."""
+    """Compile the functions of `compile_ahead`, and leave a mark."""
     os.nice(5)  # the model is reading
     names, sizes = json.loads(job)
     for module, name in names:

@@ -24,7 +24,7 @@ _FEATURES = llvmlite.binding.get_host_cpu_features()
 #: f32 in a vector: 16 with AVX-512, else 8 (one AVX2 register, or a pair of NEON registers).
 LANES = 16 if _FEATURES.get("avx512f") else 8
 
-#: Whether the CPU is of x86, and multiplies int16.
+#: Whether this is an x86 CPU that multiplies int16.
 _HAS_AVX2 = bool(_FEATURES.get("avx2"))
 
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
@@ -32,7 +32,7 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 def _may_use_amx() -> bool:
-    """Return whether this CPU multiplies tiles of bf16, and the system lets this process do so."""
+    """Return whether this CPU multiplies tiles of bf16, and the system lets this process use them."""
     if not _FEATURES.get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
@@ -41,7 +41,7 @@ def _may_use_amx() -> bool:
 #: Whether kernels may multiply on Intel's AMX tiles.
 HAS_AMX = _may_use_amx()
 
-#: Elements of a row of bf16 in a tile of AMX.
+#: Elements of a row of bf16 in an AMX tile.
 AMX_DEPTH = 32
 
 #: Sums may be reordered, and multiplications fused into additions. Never "nnan" or "ninf": a NaN in the cache must
@@ -51,19 +51,19 @@ FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
 @cache
 def cache_folder() -> Path:
-    """Return the folder of the kernels that were compiled from exactly these sources, for what this process may use."""
+    """Return the folder of kernels compiled from exactly these sources, for the CPU features of this process."""
     return folder_for(str(HAS_AMX))
 
 
 @cache
 def compiled_before() -> bool:
-    """Return whether there were kernels on disk when this process began."""
+    """Return whether kernels were on disk when this process started."""
     return cache_folder().exists()
 
 
 @cache
 def keeps_kernels() -> bool:
-    """Return whether kernels are kept on disk. Where they cannot be, each process compiles its own."""
+    """Return whether kernels are kept on disk. Otherwise each process compiles its own."""
     compiled_before()
     if not is_usable(cache_folder()):
         return False
@@ -74,22 +74,13 @@ def keeps_kernels() -> bool:
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function of the hot path: without Python objects, without the GIL, cached on disk.
 
-    Parameters
-    ----------
-    function : callable
-        A function in the subset of Python that Numba compiles. It is compiled for each combination of argument types.
+    Numba compiles it, for each combination of argument types.
     """
     return numba.njit(nogil=True, cache=keeps_kernels(), error_model="numpy", fastmath=FAST_MATH)(function)
 
 
 def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function that C code can call.
-
-    Returns
-    -------
-    callable
-        A decorator. The `address` of what it returns is the function pointer.
-    """
+    """Return a decorator that compiles a function for C; the result's `address` is the function pointer."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         options = {"cache": keeps_kernels(), "error_model": "numpy", "fastmath": FAST_MATH}
@@ -98,10 +89,10 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-#: Types of stored keys and values, by llama.cpp's names.
+#: Storage formats of keys and values, by llama.cpp's names.
 F16, Q8_0, Q4_0 = "f16", "q8_0", "q4_0"
 
-#: Elements of a row of 4 bits that share a scale.
+#: Elements of a 4-bit row that share a scale.
 NIBBLES = 32
 
 
@@ -137,12 +128,12 @@ class Shape:
 
     @property
     def on_words(self) -> bool:
-        """Return whether rough products of prefill are of int16."""
+        """Return whether rough products of prefill use int16."""
         return _HAS_AVX2 and not self.on_amx and self.head_dim % LANES == 0
 
     @property
     def of_halves(self) -> Shape:
-        """Return the shape of rows that are f16 whatever the keys and values are, such as centroids."""
+        """Return the shape of rows that are always f16, such as centroids."""
         return Shape(self.head_dim, self.group)
 
     @property
@@ -152,7 +143,7 @@ class Shape:
 
 
 class ShapeType(types.Type):
-    """The Numba type of one `Shape`: its sizes are part of the type, so compiled code holds them as constants."""
+    """The Numba type of one `Shape`: sizes are part of the type, so that compiled code holds them as constants."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

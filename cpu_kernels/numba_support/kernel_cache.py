@@ -1,13 +1,12 @@
-"""Keep compiled kernels in a folder of the user, where nothing that is damaged or another user's is ever run.
+"""Keep compiled kernels in a folder of the user, and never run damaged ones or another user's.
 
 Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
-The name of our folder is therefore a hash of the code of all kernel sources: an edit of code anywhere makes a new
-folder, an edit of a docstring or a comment does not. Numba notices another CPU, but not that the system forbids a part
-of it: the hash therefore covers what this process may use, too.
+So the name of octavo's folder is a hash of the code of all kernel sources: an edit of code anywhere makes a new folder,
+an edit of a docstring or comment does not. Numba notices another CPU, but not that the system forbids a part of it, so
+the hash also covers the features that this process may use.
 
-Numba unpickles what it finds, and runs it. So each file begins with its checksum, and one that is not as it was written
-is as if it were not there. Where the folder cannot be written, or is not the user's alone, kernels are compiled for
-this process only.
+Numba unpickles and runs what it finds. So each file begins with its checksum, and a damaged file counts as missing. If
+the folder is not writable, or not the user's alone, kernels are compiled for this process only.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SOURCES = _PACKAGE / "cpu_kernels", _PACKAGE / "runtime" / "graph"
 
 _CHECKSUM_BYTES = 32
 
-#: Write access of others than the owner.
+#: Write access for others than the owner.
 _OTHERS_WRITE = 0o022
 
 
@@ -45,12 +44,12 @@ def folder_for(feature: str) -> Path:
     Parameters
     ----------
     feature : str
-        What of the CPU this process may use, where it is not what Numba sees.
+        CPU features that this process may use, beyond those that Numba distinguishes.
 
     Returns
     -------
     Path
-        A folder inside the user's cache folder. What is compiled first creates it.
+        A folder in the user's cache folder. The first compilation creates it.
     """
     paths = [path for folder in _SOURCES for path in sorted(folder.rglob("*.py"))]
     code = [f"{path.relative_to(_PACKAGE)}\n{code_of(path.read_text('utf-8'))}\n" for path in paths]
@@ -59,13 +58,7 @@ def folder_for(feature: str) -> Path:
 
 
 def code_of(source: str) -> str:
-    """Return a text that is the same for two sources if they differ only in comments, docstrings and layout.
-
-    Returns
-    -------
-    str
-        The module's syntax tree, without strings that stand alone.
-    """
+    """Return a module's syntax tree without docstrings: equal for sources that differ only in comments and layout."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
@@ -74,13 +67,13 @@ def code_of(source: str) -> str:
 
 
 def _is_string(node: ast.AST) -> bool:
-    """Return whether a statement is a string that stands alone, such as a docstring."""
+    """Return whether a statement is only a string, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 @cache
 def is_usable(folder: Path) -> bool:
-    """Return whether kernels can be kept in a folder, which is created: it is this user's alone, and can be written."""
+    """Create a folder, and return whether it can keep kernels: it is writable, and this user's alone."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -91,24 +84,23 @@ def is_usable(folder: Path) -> bool:
 
 
 class _OurFiles(caching.IndexDataCacheFile):
-    """Numba's files of one function, with checksums. What cannot be read or written is not there."""
+    """Numba's files of one function, with checksums. Unreadable files count as missing."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep what was compiled for a signature, one process after another.
+        """Keep compiled code for a signature, one process after another.
 
         Numba reads the index file of a function, chooses a free name for the code of a signature, and writes both. Two
-        processes that do so at once may choose the same name, and then the index leads to the code of another
-        signature.
+        processes at once might choose the same name, and then the index would lead to the code of another signature.
         """
         folder = Path(self._cache_path)
-        with suppress(OSError):  # of a full disk, or of a folder that is gone: this process has its kernels
+        with suppress(OSError):  # the disk is full, or the folder gone: this process still has its kernels
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (folder / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 super().save(key, data)
 
     def load(self, key: Any) -> Any:
-        """Return what was compiled for a signature; None if there is nothing, or nothing that is whole."""
+        """Return the compiled code for a signature; None if it is missing or damaged."""
         return self._load_data(name) if (name := self._load_index().get(key)) else None
 
     def _load_index(self) -> dict[Any, str]:
@@ -134,7 +126,7 @@ class _OurFiles(caching.IndexDataCacheFile):
 
 
 def _read(path: str) -> Any:
-    """Return what a file of ours holds; None if it is not there, not whole, or not of this user."""
+    """Return the content of a file; None if it is missing, damaged, or another user's."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -146,9 +138,9 @@ def _read(path: str) -> Any:
 
 
 class _OurLocator:
-    """Numba's question where a function is kept, answered for functions of this package.
+    """Tell Numba where to keep functions of this package.
 
-    Numba's own answers try to write in each folder, and fall back to folders beside the sources.
+    Numba's own locators try to write in each folder, and fall back to folders beside the sources.
     """
 
     folder = Path()
@@ -158,7 +150,7 @@ class _OurLocator:
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> _OurLocator | None:
-        """Answer for a function of this package; None for others."""
+        """Return a locator for a function of this package; None for others."""
         return cls(function, Path(path)) if Path(path).is_relative_to(_PACKAGE) and cls.folder != Path() else None
 
     def get_cache_path(self) -> str:
@@ -166,19 +158,19 @@ class _OurLocator:
         return str(self.folder / self._path.parent.relative_to(_PACKAGE))
 
     def ensure_cache_path(self) -> None:
-        """Do nothing: what is kept creates the folder."""
+        """Do nothing: the first write creates the folder."""
 
     def get_source_stamp(self) -> str:
         """Return a constant: the folder's name changes with the code, and two installs share compiled kernels."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """Return what tells functions of one name in one file apart."""
+        """Return a name that distinguishes functions of one name in one file."""
         return str(self._line)
 
 
 def keep_in(folder: Path) -> None:
-    """Have Numba keep the functions of this package in a folder from now on."""
+    """Make Numba keep the functions of this package in a folder from now on."""
     if _OurLocator.folder == Path():
         caching.CompileResultCacheImpl._locator_classes.insert(0, _OurLocator)
         caching.IndexDataCacheFile = _files
@@ -189,6 +181,6 @@ _NumbasFiles = caching.IndexDataCacheFile
 
 
 def _files(cache_path: str, filename_base: str, source_stamp: Any) -> Any:
-    """Return the files of one function: ours in our folder, Numba's elsewhere."""
+    """Return the files of one function: octavo's in its folder, Numba's elsewhere."""
     ours = Path(cache_path).is_relative_to(_OurLocator.folder)
     return (_OurFiles if ours else _NumbasFiles)(cache_path, filename_base, source_stamp)

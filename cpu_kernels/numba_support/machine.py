@@ -1,4 +1,4 @@
-"""Describe this machine: the name of its processor, and its read bandwidth, the floor of every attention kernel."""
+"""Describe this machine: its processor's name, and its read bandwidth, which bounds every attention kernel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .compile import LANES, kernel
 from .memory import barrier
 from .vector import add, load, splat, sum_of
 
-#: Bytes that all threads read together: far more than the caches of a laptop hold.
+#: Bytes that all threads read together: far more than a laptop's caches hold.
 _BYTES = 1 << 30
 
 
 @kernel
 def _sum(address, n_floats):
-    """Sum n_floats f32, a multiple of 8 * LANES, in eight independent chains: one chain waits for its additions."""
+    """Sum n_floats f32, a multiple of 8 * LANES, in eight independent chains: one would wait for its additions."""
     a = b = c = d = e = f = g = h = splat(np.float32(0))
     step = LANES * 4
     for i in range(0, n_floats * 4, 8 * step):
@@ -36,7 +36,7 @@ def _sum(address, n_floats):
 
 @kernel
 def _sum_together(arrived, n_threads, address, n_floats):
-    """Sum as `_sum`, once all threads have arrived. arrived : address of an int64 that is 0."""
+    """Do what `_sum` does, once all threads have arrived. arrived : address of an int64 that is 0."""
     barrier(arrived, n_threads)
     return _sum(address, n_floats)
 
@@ -47,7 +47,7 @@ def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[i
     Parameters
     ----------
     work : callable
-        Called as work(0) to work(n_threads - 1), one call a thread. It starts with a barrier.
+        Called as work(0) to work(n_threads - 1), once in each thread. It starts with a barrier.
 
     Returns
     -------
@@ -73,13 +73,7 @@ class ReadTest:
         self._parts = [np.ones(self._n_floats, np.float32) for _ in range(n_threads)]
 
     def bytes_per_second(self) -> float:
-        """Read everything once.
-
-        Returns
-        -------
-        float
-            Bytes per second, all threads together.
-        """
+        """Read everything once, and return the bytes per second of all threads together."""
         arrived = np.zeros(1, np.int64)
 
         def read(ith: int) -> None:
@@ -95,7 +89,7 @@ def read_bandwidth(n_threads: int, repeats: int = 5) -> float:
     Parameters
     ----------
     repeats : int
-        Passes to take the median of, after one that warms up.
+        Passes to take the median of, after one to warm up.
 
     Returns
     -------
@@ -108,7 +102,7 @@ def read_bandwidth(n_threads: int, repeats: int = 5) -> float:
 
 
 def cpu_name() -> str:
-    """Return the name of this machine's processor, or of its architecture where the system names no processor."""
+    """Return the name of this machine's processor, or its architecture if the system does not name it."""
     facts = Path("/proc/cpuinfo")
     if facts.exists():
         for line in facts.read_text("utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Give kernels plain memory: values at addresses, copies, a barrier between threads, calls by address.
+"""Give kernels plain memory: values at addresses, copies, barriers, calls by address.
 
 An address is an int64. For arrays and records at an address see views.py.
 """
@@ -58,7 +58,7 @@ read_float, write_float = _reader(types.float32), _writer(types.float32)
 
 @intrinsic
 def write_half(typing: Any, address: Any, value: Any) -> Any:
-    """Write an f32 as f16. Returns what was written, f32."""
+    """Write an f32 as f16. Return the rounded value, f32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address, value = args
@@ -99,18 +99,7 @@ def copy_bytes(typing: Any, target: Any, source: Any, n_bytes: Any) -> Any:
 
 @intrinsic
 def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
-    """Add to the int64 at an address, atomically.
-
-    Parameters
-    ----------
-    address : int64
-        Address of an int64, a multiple of 8.
-
-    Returns
-    -------
-    int64
-        The value before.
-    """
+    """Add to the int64 at an address, a multiple of 8, atomically. Return the value before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
@@ -121,7 +110,7 @@ def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
 
 @intrinsic
 def _read_shared(typing: Any, address: Any) -> Any:
-    """Read an int64 that other threads change, and see what they wrote before they changed it."""
+    """Read an int64 that other threads change, and see everything that they wrote before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), "acquire", 8)
@@ -156,9 +145,9 @@ def _yield_core(typing: Any) -> Any:
 
 @kernel
 def barrier(counter, n_threads):
-    """Wait until all threads are here. What each wrote before the barrier, all see after it.
+    """Wait until all threads have arrived. Everything that each wrote before is then visible to all.
 
-    There may be more threads than cores: a thread that waits for long yields its core.
+    There may be more threads than cores: a thread that waits long yields its core.
 
     Parameters
     ----------
@@ -197,12 +186,9 @@ def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> A
 
 @intrinsic
 def stack_floats(typing: Any, shape: Any) -> Any:
-    """Allocate f32 on the stack of the calling function, which last until it returns.
+    """Allocate (2 * group + 4) * head_dim + 32 f32, uninitialised, on the stack of the calling function.
 
-    Returns
-    -------
-    int64
-        Address, a multiple of 64, of (2 * group + 4) * head_dim + 32 f32. They are not initialized.
+    Return the address, a multiple of 64. The memory lasts until the calling function returns.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

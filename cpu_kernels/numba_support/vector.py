@@ -1,10 +1,10 @@
 """Give Numba vectors of f32: LLVM vectors of LANES elements, portable to AVX2, AVX-512 and NEON.
 
-Numba has no float16 on the CPU, and LLVM's loop vectoriser makes little of attention loops. So a kernel states its
+Numba has no float16 on the CPU, and LLVM's loop vectoriser does poorly on attention loops. So kernels state their
 vector operations: `total = add(total, multiply(load(a), load(b)))`. Memory is an address, an int64.
 
-`Emit` writes the same operations into LLVM IR by hand. rows.py, f32_tiles.py and others need that where the number of
-accumulators depends on the `Shape`, and all of them must stay in registers.
+`Emit` writes the same operations as LLVM IR. rows.py, f32_tiles.py and others need it, because their number of
+accumulators depends on the `Shape`, and all of these must stay in registers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HALF, FLOAT = ir.HalfType(), ir.FloatType()
 INT8, INT16 = ir.IntType(8), ir.IntType(16)
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
-#: What memory reads at once, bytes.
+#: Bytes of a cache line.
 CACHE_LINE = 64
 
 #: Accumulators that leave registers for the operands: a CPU has 32 registers with AVX-512, else 16.
@@ -55,7 +55,7 @@ VECTOR = VectorType()
 
 @register_model(VectorType)
 class VectorModel(models.PrimitiveModel):
-    """How Numba holds a vector: as an LLVM vector."""
+    """Numba's model of a vector: an LLVM vector."""
 
     def __init__(self, manager: Any, vector_type: Any) -> None:
         super().__init__(manager, vector_type, ir.VectorType(FLOAT, LANES))
@@ -133,7 +133,7 @@ class Emit:
         return loaded
 
     def prefetch(self, address: Any, n_bytes: int) -> None:
-        """Prefetch bytes into the L2 cache: the L1 cache can wait for a few lines only. Any address is safe."""
+        """Prefetch bytes into the L2 cache: the L1 cache can wait for only a few lines. Any address is safe."""
         signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32])
         function = cgutils.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0i8")
         read, to_l2, data = (ir.Constant(INT32, value) for value in (0, 2, 1))
@@ -168,7 +168,7 @@ class Emit:
         return self.builder.call(function, [x])
 
     def maximum_lane(self, x: Any) -> Any:
-        """Return the largest lane that is a number, by halves: LLVM compares lanes one after another."""
+        """Return the largest lane that is a number, by halves: LLVM would compare lanes one after another."""
         step = self.lanes // 2
         while step:
             x = self.call("maxnum", x, self.shuffle(x, x, [(lane + step) % self.lanes for lane in range(self.lanes)]))
@@ -195,7 +195,7 @@ class Emit:
             function = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(self.vector, types_), "llvm.x86.avx512.mask.scalef.ps.512"
             )
-            # A lane that underflows would take a hundred times as long: it is left out.
+            # A lane that underflows would take a hundred times as long, so it is masked.
             lanes, rounding = builder.bitcast(normal, ir.IntType(16)), ir.Constant(INT32, 4)  # as the CPU is set
             return builder.call(function, [y, n, self.constant(0.0), lanes, rounding])
         exponent = builder.add(builder.fptosi(n, self.integers), ir.Constant(self.integers, [127] * self.lanes))
@@ -242,7 +242,7 @@ def store(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def prefetch_line(typing: Any, address: Any) -> Any:
-    """Prefetch the cache line at an address, which is read soon; any address is safe."""
+    """Prefetch the cache line at an address for a read soon; any address is safe."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         Emit(builder).prefetch(args[0], CACHE_LINE)
@@ -277,7 +277,7 @@ def multiply(typing: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def maximum(typing: Any, x: Any, y: Any) -> Any:
-    """Return the larger of x and y, lane by lane; x where y is a NaN. It is one instruction, llvm.maxnum three."""
+    """Return the larger of x and y, lane by lane; x if y is NaN. This is one instruction, llvm.maxnum is three."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, y = args
@@ -288,13 +288,13 @@ def maximum(typing: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def exp_difference(typing: Any, x: Any, y: Any) -> Any:
-    """Return exp(x - y) for x up to y + 88, to about 1e-7 * (2 + y - x) of it: 0 far below, NaN for NaN."""
+    """Return exp(x - y) for x up to y + 88, with relative error 1e-7 * (2 + y - x): 0 far below, NaN for NaN."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).exp_difference(*args)
 
 
 @intrinsic
 def exp_roughly(typing: Any, x: Any, y: Any) -> Any:
-    """Return what `exp_difference` does, to about 1e-4 of it."""
+    """Return the result of `exp_difference` with relative error 1e-4."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, y = args
@@ -305,12 +305,12 @@ def exp_roughly(typing: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def keep_at_most(typing: Any, x: Any, index: Any, limit: Any) -> Any:
-    """Mask a vector: keep the lanes of x where limit >= index, and make the others -inf.
+    """Mask a vector of one key's scores: keep the lanes of x with limit >= index, and set the others to -inf.
 
     Parameters
     ----------
     index : float32
-        Position of the key of all these scores.
+        Position of the key.
     limit : vector
         Newest position that the query of each lane sees.
     """

@@ -1,4 +1,4 @@
-"""View memory at an address as an array or a record: kernels get addresses, and work on what lies there."""
+"""View memory at an address as an array or a record."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def array_at(address, shape, dtype):
     Returns
     -------
     array
-        A view: what is written to it is written to the memory.
+        A view: writing to it writes to the memory.
     """
     return carray(pointer(address), shape, dtype)
 
 
 @kernel
 def record_at(address, dtype):
-    """View the memory at an address as one record, whose fields can be read and written.
+    """View the memory at an address as one record with readable and writable fields.
 
     Parameters
     ----------

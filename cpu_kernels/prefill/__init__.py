@@ -1,1 +1,1 @@
-"""Attention of a batch of tokens."""
+"""Compute the attention of a batch of tokens."""

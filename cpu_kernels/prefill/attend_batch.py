@@ -1,11 +1,11 @@
 """Compute the attention of a batch of tokens over spans: blocked, causal, with an optional window.
 
-A tile is some query rows (tokens times group) of one KV head. Keys and values are widened a block at a time, for all
-queries of the tile. These are multiplied with them strip by strip (strips.py). Rows of q4_0 stay rotated: the queries
-of the tile are rotated before, and its output afterwards.
+A tile is a number of query rows (tokens times group) of one KV head. Keys and values are widened block by block, for
+all queries of the tile, which multiply them strip by strip (strips.py). Rows of q4_0 stay rotated: the queries of the
+tile are rotated before, and its output is rotated back.
 
-The floor is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX each takes
-three products of bf16, or one where blocks of keys are left out anyway; and exp takes as long as either of these.
+The lower bound is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX each
+operation takes three products of bf16, or one if blocks of keys are left out anyway; exp takes as long as either.
 """
 
 from __future__ import annotations
@@ -38,13 +38,7 @@ from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
 
 
 def tile_scratch_size(shape: Shape) -> int:
-    """Return the scratch that a thread needs for a tile.
-
-    Returns
-    -------
-    int
-        Number of f32.
-    """
+    """Return the scratch that a thread needs for a tile, in f32."""
     n_bytes: int = scratch_parts(shape, 0).end
     return n_bytes // 4
 
@@ -73,28 +67,27 @@ def attend_tile(
     Parameters
     ----------
     first_row, n_rows : int64
-        The tile's first query, and how many it has: at most `most_queries` (strips.py). It begins with a strip.
+        The tile's first query, which begins a strip, and its number of queries, at most `most_queries` (strips.py).
     query : int64
-        Address of (n_tokens * group, head_dim) f32, scaled. Rows of a token lie together.
+        Address of (n_tokens * group, head_dim) f32, scaled. Rows of a token are adjacent.
     position : int64
         Position of the first token of the batch.
     spans : SPAN array
-        What the KV head attends. Spans with positions are sorted by position.
+        Spans of the KV head. Spans with positions are sorted by position.
     chosen : int64
-        Address of n_blocks bytes for each group of tokens: whether it reads a block (sparse_prefill.py). 0 if all are
-        read.
+        Address of n_blocks bytes for each group of tokens: whether it reads a block (sparse_prefill.py). 0 to read all.
     n_blocks : int64
-        Number of blocks of all spans, where `chosen` is not 0.
+        Number of blocks of all spans, if `chosen` is not 0.
     softcap : float32
         Soft cap of the scores, 0 for none.
     sinks : int64
-        Address of a score for each query head of the group, f32, or 0. It takes part in the softmax, but has no value.
+        Address of a score for each query head of the group, f32, or 0. It takes part in the softmax, without a value.
     scratch : int64
         Address of `tile_scratch_size` f32.
     out : int64
         Address of the output of the group's first query head for the first token, (head_dim,) f32.
     token_step, head_step : int64
-        Bytes from there to the output for the next token, and of the next query head.
+        Bytes from there to the next token's output, and to the next query head's.
     """
     room, size = scratch_parts(shape, scratch), most_queries(shape)
     head_dim, group = shape.head_dim, shape.group
@@ -156,7 +149,7 @@ def attend_tile(
 
 @kernel
 def _normaliser(largest, total, sinks, g):
-    """Return one over the sum of the weights, the sink of the query head included."""
+    """Return the inverse of the sum of the weights, including the query head's sink."""
     if sinks == 0:
         return float32(1) / total
     sink = read_float(sinks + g * 4)

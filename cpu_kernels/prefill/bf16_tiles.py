@@ -1,15 +1,15 @@
 """Multiply the matrices of prefill on Intel's AMX tiles, at the accuracy of f32.
 
 AMX multiplies bf16 and sums in f32. A bf16 has 8 of the 24 bits of an f32. So each number is split into two: `high`,
-its upper half, and `low`, what is left of it. Three products of halves make one product of numbers; the fourth, of both
-lows, is too small to count. Where attention is approximate anyway, that of both highs is enough: there `rough` is true.
+its upper half, and `low`, the rest. Three products of halves make one product of numbers; the fourth, of both lows, is
+negligible. If attention is approximate anyway, the product of both highs suffices: then `rough` is true.
 
-A tile is 16 rows of 64 bytes. It adds left . right, where `left` is (16, 32) bf16, and `right` is (32, 16) bf16 with
-pairs of rows interleaved: (16, 16, 2). Queries are columns: a strip of STRIP queries is as wide as a tile, and as a
-vector of f32. Values must be transposed for that; keys lie as they need to.
+A tile is 16 rows of 64 bytes. It adds left . right: `left` is (16, 32) bf16, and `right` is (32, 16) bf16 with pairs of
+rows interleaved: (16, 16, 2). Queries are columns: a strip of STRIP queries is as wide as a tile, and as a vector of
+f32. Values must be transposed for that; keys need not be.
 
-ggml uses the same tile registers, and configures them once for each thread. `enter_tiles` saves this configuration,
-and `leave_tiles` restores it.
+ggml uses the same tile registers, and configures them once for each thread. `enter_tiles` saves this configuration, and
+`leave_tiles` restores it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STRIP = 16
 #: Bytes of a row of a tile, and of the configuration of all tiles.
 _ROW_BYTES, CONFIGURATION_BYTES = 64, 64
 
-#: Tiles for sums; those for the operands of one product, of which two take turns on the left.
+#: Tiles for sums; and tiles for the operands of one product, of which two alternate on the left.
 _SUMS, _LEFT, _RIGHT = 4, (4, 5), (6, 7)
 
 
 def _if_amx(write: Callable[..., None]) -> Callable[..., Any]:
-    """Return the generator of an intrinsic: `write` takes the builder and the arguments.
+    """Return the generator of an intrinsic from `write`, which takes the builder and the arguments.
 
-    Where there is no AMX it writes nothing, so that kernels which would never call it compile.
+    Without AMX it writes nothing, so that kernels which never call it still compile.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -64,21 +64,21 @@ def _place(builder: Any, address: Any, offset: int | Any = 0) -> Any:
 
 
 def _load(builder: Any, tile: int, address: Any, offset: int, step: int = _ROW_BYTES) -> None:
-    """Load a tile, whose rows lie `step` bytes apart."""
+    """Load a tile whose rows are `step` bytes apart."""
     _call(builder, "tileloadd64", tile, _place(builder, address, offset), constant(step))
 
 
 def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right: list[Any], depth: int) -> None:
-    """Add to n sums the products of n tiles on the left with one on the right, all of them as halves, or only as highs.
+    """Add to n sums the products of n tiles on the left with one on the right: all of their halves, or only the highs.
 
-    Sums take turns, so that no product waits for the one before.
+    Sums alternate, so that no product waits for the one before.
 
     Parameters
     ----------
     n : int
         Sums, at most _SUMS.
     left : list of (LLVM int64, int, int)
-        Address of the matrix of highs, and of that of lows; bytes from a row to the next, and to the next tile's rows.
+        Address of the matrix of highs, and of that of lows; bytes to the next row; bytes to the next tile's rows.
     right : list of LLVM int64
         Address of the tile of highs, and of that of lows.
     depth : int
@@ -96,7 +96,7 @@ def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right:
 
 
 def _halves(builder: Any, rough: Any) -> Iterator[int]:
-    """Branch on whether the product is rough; yield how many halves each branch multiplies."""
+    """Branch on whether the product is rough; yield the number of halves that each branch multiplies."""
     with builder.if_else(rough) as (then, otherwise):
         with then:
             yield 1
@@ -106,11 +106,11 @@ def _halves(builder: Any, rough: Any) -> Iterator[int]:
 
 @intrinsic
 def enter_tiles(typing: Any, saved: Any) -> Any:
-    """Configure the tiles of this thread, and save what was before: CONFIGURATION_BYTES at an address."""
+    """Configure the tiles of this thread, and save their configuration: CONFIGURATION_BYTES at an address."""
 
     def write(builder: Any, saved: Any) -> None:
         settings = np.zeros(CONFIGURATION_BYTES, np.uint8)
-        settings[0] = 1  # the only palette there is
+        settings[0] = 1  # the only palette
         settings[16:32].view(np.uint16)[:] = _ROW_BYTES
         settings[48:56] = STRIP
         array = ir.Constant(ir.ArrayType(INT8, len(settings)), bytearray(settings.tobytes()))
@@ -123,7 +123,7 @@ def enter_tiles(typing: Any, saved: Any) -> Any:
 
 @intrinsic
 def leave_tiles(typing: Any, saved: Any) -> Any:
-    """Configure the tiles of this thread as they were before `enter_tiles`."""
+    """Restore the tiles' configuration of before `enter_tiles`."""
 
     def write(builder: Any, saved: Any) -> None:
         _call(builder, "ldtilecfg", _place(builder, saved))
@@ -207,9 +207,9 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
 
 
 def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
-    """Split a vector of f32 into what bf16 can hold, and what is left. The upper halves of both count. A NaN stays."""
+    """Split a vector of f32 into its bf16 part and the rest. The upper halves of both count. A NaN stays."""
     builder, bits = emit.builder, emit.builder.bitcast(x, emit.integers)
-    half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)  # rounds; it may make a number of a NaN
+    half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)  # rounds, but may turn a NaN into a number
     rounded = builder.select(builder.fcmp_unordered("uno", x, x), bits, builder.add(bits, half))
     upper = builder.and_(rounded, ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes))
     high = builder.bitcast(upper, emit.vector)
@@ -264,7 +264,7 @@ def split_pairs(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
 
 @intrinsic
 def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
-    """Split weights as `split_pairs` does, but cut off what does not fit: a sum of weights cannot hide a NaN."""
+    """Split weights as in `split_pairs`, but truncate them: a sum of weights cannot hide a NaN."""
 
     def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
@@ -307,7 +307,7 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
     n_steps : int64
         Steps of DEPTH rows.
     rough : bool
-        Whether only the highs are needed.
+        Whether to write highs only.
     """
 
     def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> None:
@@ -324,7 +324,7 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
 
 
 def _split_square(emit: Emit, head_dim: int, source: Any, target: Any, n_halves: int) -> None:
-    """Transpose DEPTH rows of LANES f32, of rows of head_dim, and split them into one or two halves."""
+    """Transpose DEPTH rows of LANES f32, from rows of head_dim, and split them into one or two halves."""
     split = [_split(emit, emit.load_float(source, row * head_dim)) for row in range(DEPTH)]
     for half in range(n_halves):
         pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
@@ -333,7 +333,7 @@ def _split_square(emit: Emit, head_dim: int, source: Any, target: Any, n_halves:
 
 
 def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
-    """Transpose as many vectors as they have lanes: each step swaps the halves of blocks that are half as wide."""
+    """Transpose as many vectors as they have lanes: each step swaps the halves of blocks of half the width."""
     n, width = len(vectors), len(vectors)
     while width > 1:
         half, swapped = width // 2, list(vectors)

@@ -13,7 +13,7 @@ from ..numba_support.compile import LANES
 from ..numba_support.vector import Emit, accumulators, constant, parts
 from ..rows.rotation import width
 
-#: Query rows (tokens times group) of a prefill tile, and rows of the block of keys that it widens at a time.
+#: Query rows (tokens times group) of a prefill tile, and rows in the block of keys that is widened at a time.
 TILE = 64
 
 #: Rows that one call of `score_tile` or `value_tile` computes.
@@ -46,7 +46,7 @@ def products(
     columns : int
         Length of the rows of `right`.
     multiply : callable
-        Takes a writer, two vectors and a sum; returns the sum with their products. All are vectors of f32 to LLVM.
+        Takes a writer, two vectors and a sum; returns the sum with their products. LLVM sees all as vectors of f32.
 
     Yields
     ------

@@ -1,10 +1,10 @@
-"""Multiply the matrices of rough prefill in int16, where an x86 CPU has no AMX.
+"""Multiply the matrices of rough prefill in int16, on x86 CPUs without AMX.
 
 A register holds twice as many int16 as f32, and one instruction multiplies them and adds neighbouring products. So
-numbers are rounded, to 12 or 13 bits, that no sum overflows: queries and keys by a scale for each row, values by one
-for each column of a block, and weights relative to the largest of a query in the block.
+numbers are rounded, to 12 or 13 bits, so that no sum overflows: queries and keys with a scale for each row, values with
+one for each column of a block, and weights relative to a query's largest in the block.
 
-Two neighbours of a sum make a pair, an int32: of columns of queries and keys, of rows of weights and values.
+Two neighbours of a sum form a pair, an int32: of columns of queries and keys, of rows of weights and values.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from .f32_tiles import TILE, products
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 _HAS_VNNI = bool(_FEATURES.get("avx512vnni" if LANES == 16 else "avxvnni"))
 
-#: The largest whole numbers that weights and values become: 64 of their products fit in 31 bits.
+#: The largest integers for weights and values: 64 of their products fit in 31 bits.
 LARGEST_WEIGHT, LARGEST_VALUE = 8191, 4095
 
-#: Added to a number up to 2^15, it leaves the nearest whole number in the lowest 16 bits of the sum.
+#: Added to a number up to 2^15, it leaves the nearest integer in the lowest 16 bits of the sum.
 _ROUNDING = 1.5 * 2**23
 
-#: Below it a largest number counts as 0.
+#: A smaller largest number counts as 0.
 _TINY = float32(np.finfo(np.float32).tiny)
 
-#: `shape.largest_word`: what elements of queries and keys are at most: head_dim products fit in 31 bits.
+#: `shape.largest_word`: the largest elements of queries and keys: head_dim products fit in 31 bits.
 constant_attribute("largest_word", lambda shape: math.isqrt((2**31 - 1) // shape.head_dim))
 
 
 def _as_words(emit: Emit, x: Any, scale: Any) -> Any:
-    """Return x * scale as whole numbers, in the lowest 16 bits of int32; what is above them does not count."""
+    """Return x * scale as integers, in the lowest 16 bits of int32; ignore the higher bits."""
     return emit.builder.bitcast(emit.fma(x, scale, emit.constant(_ROUNDING)), emit.integers)
 
 
@@ -104,7 +104,7 @@ def _add_pairs(emit: Emit, left: Any, right: Any, total: Any) -> Any:
 
 
 def _scaled(emit: Emit, total: Any, left_scale: Any, right_scale: Any) -> Any:
-    """Return sums of products of whole numbers as f32, times the scale of the row on the left and those of columns."""
+    """Return integer sums of products as f32, times the scale of the row on the left and those of the columns."""
     builder = emit.builder
     floats = builder.sitofp(builder.bitcast(total, emit.integers), emit.vector)
     return builder.fmul(builder.fmul(floats, emit.splat(left_scale)), right_scale)
@@ -177,7 +177,7 @@ def value_words(
 
 @kernel
 def round_keys(shape, floats, n_rows, words, scales):
-    """Round rows of keys: n_rows of head_dim f32, to int16 and a scale for each row, all at addresses."""
+    """Round n_rows keys of head_dim f32 to int16 and a scale for each row, all at addresses."""
     own, zero = array_at(scales, (n_rows,), np.float32), splat(float32(0))
     for r in range(n_rows):
         first, largest, nothing = floats + r * shape.head_dim * 4, zero, zero
@@ -185,7 +185,7 @@ def round_keys(shape, floats, n_rows, words, scales):
             x = load(first + i * 4)
             largest, nothing = maximum(largest, _absolute(x)), add(nothing, multiply(x, zero))
         most = max_of(largest)
-        own[r] = most / float32(shape.largest_word) + sum_of(nothing)  # 0, or a NaN that must not be hidden
+        own[r] = most / float32(shape.largest_word) + sum_of(nothing)  # 0, or NaN, which must stay visible
         factor = splat(float32(shape.largest_word) / max(most, _TINY))
         for i in range(0, shape.head_dim, LANES):
             store_words(load(first + i * 4), factor, words + (r * shape.head_dim + i) * 2)
@@ -193,7 +193,7 @@ def round_keys(shape, floats, n_rows, words, scales):
 
 @kernel
 def round_columns(floats, n_rows, n_columns, largest_word, words, scales, room):
-    """Round a matrix: n_rows of n_columns f32, to pairs of rows of int16 and a scale for each column, all at addresses.
+    """Round a matrix, n_rows of n_columns f32, to pairs of rows of int16 and a scale for each column, at addresses.
 
     n_rows is even. `room` is the address of n_columns f32.
     """

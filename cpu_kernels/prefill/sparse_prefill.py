@@ -1,21 +1,21 @@
-"""Choose the blocks of keys that a batch reads: those that hold most of its attention, as a sample of it says.
+"""Choose the blocks of keys that a batch reads: those with most of its attention, according to a sample.
 
-The tokens of a batch lie in groups of QUERY_TOKENS. Every SAMPLE_STEP-th of them is scored with all keys, exactly. The
-sampled tokens take turns in two halves, and each half chooses for the other: a block is read if it has at least a
-certain share of the attention of either half, and that share is the largest with which the blocks that one half chose
-hold the share that is asked for of the other half's attention. So where tokens attend to places of their own, which no
-sample foresees, the halves disagree, and the group reads more, if need be everything. The first block, which holds the
-sink tokens, and those nearest to a group are always read.
+The tokens of a batch are in groups of QUERY_TOKENS. Every SAMPLE_STEP-th token is scored with all keys, exactly. The
+sampled tokens alternate between two halves, and each half chooses for the other: a block is read if it has at least a
+certain share of the attention of either half; that share is the largest with which the blocks that one half chose hold
+the required share of the other half's attention. So if each token attends to different places, which no sample can
+predict, the halves disagree, and the group reads more, if necessary everything. The first block, which holds the sink
+tokens, and those nearest to a group are always read.
 
-MInference (Jiang et al. 2024, arXiv 2407.02490) and XAttention (Xu et al. 2025, arXiv 2503.16428) choose blocks by a
-sample of the scores, too: of the last queries for all others, and of scores along antidiagonals. That the choice is
-checked on queries that did not choose is ours.
+MInference (Jiang et al. 2024, arXiv 2407.02490) and XAttention (Xu et al. 2025, arXiv 2503.16428) also choose blocks by
+a sample of the scores: of the last queries for all others, and of scores along antidiagonals. Checking the choice on
+queries that did not choose is octavo's own.
 
-Sampled scores choose, and blocks are left out: so both take less exact arithmetic where the CPU has it (bf16_tiles.py),
-which changes the output by a tenth of what leaving blocks out does.
+Sampled scores only choose, and blocks are left out, so both use less exact arithmetic if the CPU has it
+(bf16_tiles.py), which changes the output by a tenth of what leaving blocks out does.
 
-Groups begin at multiples of QUERY_TOKENS in the sequence. So what a token reads does not depend on its batch, if
-batches begin there. In other batches a strip of queries may lie in two groups, and reads the blocks of both.
+Groups begin at multiples of QUERY_TOKENS in the sequence. So the blocks that a token reads do not depend on its batch,
+if batches begin there. In other batches a strip of queries may be in two groups, and reads the blocks of both.
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ from .bf16_tiles import enter_tiles, leave_tiles
 from .strips import load_keys, load_queries, mask_strip, score_strip_of, sum_strip
 from .tile_scratch import BLOCK, scratch_parts, strip_queries
 
-#: Tokens of a group, which reads the same blocks; tokens from one sampled token to the next; and sampled tokens.
+#: Tokens of a group, which reads the same blocks; distance of sampled tokens; and number of sampled tokens.
 QUERY_TOKENS, SAMPLE_STEP = 64, 8
 _SAMPLES = QUERY_TOKENS // SAMPLE_STEP
 
 #: Blocks of keys before a group below which it reads all of them: a sample would cost more than it saves.
 FEWEST_BLOCKS = 64
 
-#: Halvings of the interval in which the least share of a chosen block is searched.
+#: Steps of the bisection for the least share of a chosen block.
 _HALVINGS = 30
 
 
 def most_groups(n_tokens: int) -> int:
-    """Return the most groups that a batch of n_tokens tokens may lie in."""
+    """Return the most groups that a batch of n_tokens tokens can overlap."""
     return (n_tokens - 2) // QUERY_TOKENS + 2 if n_tokens > 1 else 1
 
 
 def sample_bytes(shape: Shape, n_tokens: int, n_blocks: int) -> int:
-    """Return the memory of the sample of a KV head."""
+    """Return the memory of a KV head's sample, in bytes."""
     return 2 * 4 * n_blocks * int(sample_width(shape, most_groups(n_tokens)))
 
 
 @register_jitable
 def group_of(position, token):
-    """Return the group of a token of a batch that begins at a position, counted from the batch's first."""
+    """Return the group of a token, relative to the batch's first group, in a batch that begins at a position."""
     return (position + token) // QUERY_TOKENS - position // QUERY_TOKENS
 
 
 @register_jitable
 def reads_all(position, group):
-    """Return whether a group of a batch that begins at a position lies so early that it reads all blocks."""
+    """Return whether a group of a batch that begins at a position is so early that it reads all blocks."""
     return (position // QUERY_TOKENS + group) * QUERY_TOKENS < FEWEST_BLOCKS * BLOCK
 
 
 @kernel
 def count_groups(position, n_tokens):
-    """Return how many groups a batch of n_tokens tokens lies in that begins at a position."""
+    """Return how many groups a batch of n_tokens tokens from a position on overlaps."""
     return group_of(position, n_tokens - 1) + 1
 
 
 @kernel
 def count_blocks(spans, n_spans):
-    """Return how many blocks of keys some spans have, each beginning a new one."""
+    """Return how many blocks of keys some spans have; each span begins a new block."""
     n_blocks = 0
     for i in range(n_spans):
         n_blocks += -(-spans[i].n_rows // BLOCK)
@@ -85,19 +85,19 @@ def count_blocks(spans, n_spans):
 
 @register_jitable
 def count_samples(shape, n_groups):
-    """Return how many queries the sample of n_groups groups has."""
+    """Return the number of queries in the sample of n_groups groups."""
     return n_groups * _SAMPLES * shape.group
 
 
 @register_jitable
 def sample_width(shape, n_groups):
-    """Return how many queries the sample has room for: whole strips."""
+    """Return the sample's capacity in queries: whole strips."""
     return -(-count_samples(shape, n_groups) // strip_queries(shape)) * strip_queries(shape)
 
 
 @register_jitable
 def _sampled_token(position, n_tokens, number):
-    """Return a sampled token of a batch: counted back from the last one of its group, and none before its first."""
+    """Return a sampled token of a batch, counted back from its group's last token, within its group."""
     group, back = number // _SAMPLES, number % _SAMPLES
     start = (position // QUERY_TOKENS + group) * QUERY_TOKENS - position
     stop = min(start + QUERY_TOKENS, n_tokens)
@@ -113,7 +113,7 @@ def sample_tile(
     Parameters
     ----------
     first_row, n_rows : int64
-        The tile's first query among those sampled, and how many it has: at most `most_queries`. It begins with a strip.
+        The tile's first query among the sampled ones, which begins a strip, and its number, at most `most_queries`.
     sample : int64
         Address of (2, n_blocks, `sample_width`) f32. Receives the shares in its first half.
     """
@@ -162,7 +162,7 @@ def sample_tile(
 
 @kernel
 def _normalise(sums, half, step, n_blocks, totals):
-    """Turn sums of exp(score - largest) of blocks into shares, for LANES queries; `totals` is an address to work at."""
+    """Turn blocks' sums of exp(score - largest) into shares, for LANES queries; `totals` is an address to work at."""
     highest = splat(float32(LOWEST_SCORE))
     for i in range(n_blocks):
         highest = maximum(highest, load(sums + half + i * step))
@@ -183,16 +183,16 @@ def _normalise(sums, half, step, n_blocks, totals):
 
 @kernel
 def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, covers, sample, n_blocks, chosen_address):
-    """Choose the blocks that a group of tokens reads (see this file's head).
+    """Choose the blocks that a group of tokens reads (see the top of this file).
 
     Parameters
     ----------
     group_number : int64
-        Which group of the batch.
+        Number of the group in the batch.
     covers : float64
         Share of the sampled attention that the blocks must hold.
     chosen_address : int64
-        Address of n_blocks bytes, which become 1 for a block that is read and 0 for another.
+        Address of n_blocks bytes, which become 1 for a block to read, and 0 for others.
     """
     n_rows, width = _SAMPLES * shape.group, sample_width(shape, count_groups(position, n_tokens))
     start = (position // QUERY_TOKENS + group_number) * QUERY_TOKENS
@@ -200,7 +200,7 @@ def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, cover
     if reads_all(position, group_number):
         chosen[:] = 1
         return
-    # The largest scores are not needed any more: the columns of the group's first two queries get the shares.
+    # The largest scores are no longer needed: the columns of the group's first two queries get the shares.
     shares = array_at(sample + n_blocks * width * 4, (n_blocks, width), np.float32)[:, group_number * n_rows :]
     number, covered = 0, float32(0)
     for i in range(n_spans):
@@ -236,13 +236,13 @@ def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, cover
         else:
             high = middle
     for i in range(n_blocks):
-        if not (shares[i, 0] < low and shares[i, 1] < low):  # a NaN, too, must reach the output
+        if not (shares[i, 0] < low and shares[i, 1] < low):  # a NaN must reach the output, too
             chosen[i] = 1
 
 
 @register_jitable
 def any_chosen(chosen, n_blocks, first_group, last_group, number):
-    """Return whether any group of some reads a block; all do if `chosen` is 0."""
+    """Return whether any of some groups reads a block; all do if `chosen` is 0."""
     if chosen == 0:
         return True
     bits = array_at(chosen, (last_group + 1, n_blocks), np.uint8)

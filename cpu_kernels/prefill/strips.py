@@ -1,9 +1,9 @@
-"""Do the parts of prefill for a strip of queries, and for the block of keys and values that it sees.
+"""Compute the parts of prefill for a strip of queries and a block of keys and values.
 
 A row of scores holds one key's scores with all queries of a strip, so that the softmax needs no sums across lanes. Both
-matrix products run on register tiles: of f32 (f32_tiles.py), or of bf16 where the CPU has AMX (bf16_tiles.py). Where
-attention is approximate anyway, they are `rough`: of one bf16 in place of two, or of int16 (int16_tiles.py). What lies
-where in a thread's scratch (tile_scratch.py) depends on that, and only this file knows it.
+matrix products run on register tiles: of f32 (f32_tiles.py), or of bf16 if the CPU has AMX (bf16_tiles.py). If
+attention is approximate anyway, they are `rough`: of one bf16 instead of two, or of int16 (int16_tiles.py). The layout
+of a thread's scratch (tile_scratch.py) depends on that; only this file knows it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .tile_scratch import BLOCK, most_queries, strip_queries
 
 @kernel
 def load_queries(shape, query, n_rows, rough, room):
-    """Transpose the queries of each strip, rotated as the keys are. Those that the last one lacks are 0."""
+    """Transpose the queries of each strip, rotated as the keys are. The last strip is padded with 0."""
     width, head_dim = strip_queries(shape), shape.head_dim
     in_words = shape.on_words and rough
     for strip in range(0, n_rows, width):
@@ -67,7 +67,7 @@ def load_queries(shape, query, n_rows, rough, room):
 
 @kernel
 def start_softmax(shape, first_row, n_rows, position, room):
-    """Set the position of each query's token, and start with no row attended."""
+    """Set the position of each query's token, and start the softmax without attended rows."""
     size = most_queries(shape)
     largest = array_at(room.largest, (size,), np.float32)
     totals = array_at(room.totals, (size,), np.float32)
@@ -101,7 +101,7 @@ def load_keys(shape, base, listed, row, n, rough, room):
         return
     _widen_rows(shape, base, listed, row, n, room.widened)
     lows = room.keys + BLOCK * shape.head_dim * 2
-    for r in range(n):  # scores of the rows after them are computed, too, and not read
+    for r in range(n):  # scores of the rows after them are computed, but not read
         offset = r * shape.head_dim * 2
         split_keys(shape, room.widened + 2 * offset, room.keys + offset, lows + offset, rough)
 
@@ -126,7 +126,7 @@ def load_values(shape, base, listed, row, n, rough, room):
 
 @kernel
 def score_strip_of(shape, strip, n, rough, room):
-    """Compute scores[r] = keys[r] . queries for n rows of keys; it may compute some rows more, which are not read."""
+    """Compute scores[r] = keys[r] . queries for n rows of keys, and perhaps some more, which are not read."""
     if shape.on_words and rough:
         for row in range(0, n, TILE_ROWS):
             keys, scores = room.keys + row * shape.head_dim * 2, room.scores + row * TILE * 4
@@ -140,7 +140,7 @@ def score_strip_of(shape, strip, n, rough, room):
 def score_block(shape, keys, queries, n, rough, scores):
     """Compute scores[r] = keys[r] . queries for n rows of keys and the queries of a strip, all at addresses.
 
-    It may compute some rows more, which are not read.
+    It may compute some more rows, which are not read.
     """
     if shape.on_amx:
         score_strip(shape, keys, queries, scores, rough)
@@ -172,7 +172,7 @@ def mask_strip(shape, strip, n, position, window, room):
 def weigh_strip(shape, strip, n, rough, room):
     """Turn scores into weights relative to the largest score so far. Return whether any largest score rose.
 
-    With AMX the weights are split at once, up to a step of AMX's depth, with 0 for rows that there are not.
+    With AMX the weights are split at once, padded with 0 to AMX's depth.
     """
     if shape.on_amx:
         return _weigh_on_amx(shape, strip, n, rough, room)
@@ -231,7 +231,7 @@ def _weigh_in_words(shape, strip, n, room):
 
 @kernel
 def _weigh_on_amx(shape, strip, n, rough, room):
-    """Do what `weigh_strip` does with AMX, with several sums and maxima, so that none waits for the one before."""
+    """Do what `weigh_strip` does for AMX, with several sums and maxima, so that none waits for the one before."""
     stop, step = -(-n // AMX_DEPTH) * AMX_DEPTH, STRIP * 4
     fill(room.scores, n * STRIP, stop * STRIP, float32(-np.inf))
     highest, totals, lows = room.largest + strip * 4, room.totals + strip * 4, room.weights + BLOCK * STRIP * 2

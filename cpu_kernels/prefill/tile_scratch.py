@@ -1,4 +1,4 @@
-"""Say how many queries a tile of prefill has, and where the parts of a thread's scratch lie."""
+"""Determine the number of queries in a prefill tile, and the layout of a thread's scratch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .f32_tiles import TILE
 #: Rows of a block of keys.
 BLOCK = TILE
 
-#: Most queries of a tile with AMX, which makes products so cheap that widening counts: more queries share it. Widening
-#: a block takes as long as attending with it for so many queries.
+#: Most queries of a tile with AMX, whose fast products make widening count: more queries share it. Widening a block
+#: takes as long as attending with it for this many queries.
 _AMX_TILE, _WIDENING = 512, 64
 
-#: Most queries of a tile where rough products are of int16, as keys and values are rounded for each tile.
+#: Most queries of a tile with rough int16 products, because keys and values are rounded for each tile.
 _WORD_TILE = 256
 
 
@@ -32,7 +32,7 @@ def most_queries(shape):
 
 @kernel
 def tile_queries(shape, n_rows, n_kv_head, n_threads):
-    """Return how many queries a tile has, so that threads that take tiles in turn end soonest."""
+    """Return the queries of a tile, such that threads that take tiles in turn end soonest."""
     width = strip_queries(shape)
     n_strips, most = -(-n_rows // width), most_queries(shape) // width
     best, least = most, np.iinfo(np.int64).max
@@ -52,7 +52,7 @@ def strip_queries(shape):
 
 
 class _Scratch(NamedTuple):
-    """Addresses of the parts of a thread's scratch. Of f32; with AMX queries, keys, values and weights are bf16."""
+    """Addresses of the parts of a thread's scratch: f32, but with AMX queries, keys, values and weights are bf16."""
 
     queries: int  # strip by strip (head_dim, strip); with AMX see `split_pairs`, rough ones `round_columns`
     keys: int  # (BLOCK, head_dim); with AMX see `split_keys`, rough ones `round_keys`
@@ -69,14 +69,14 @@ class _Scratch(NamedTuple):
     totals: int  # (tile,): its sum of weights
     newest: int  # (tile,): the position of its token, the newest that it sees
     shrinks: int  # (strip,): factors that scale sums to a new largest score
-    row: int  # (head_dim,): sums of one query; (strip,): room to round in
-    configuration: int  # of AMX, as it was before
+    row: int  # (head_dim,): sums of one query; (strip,): memory to round in
+    configuration: int  # AMX's earlier configuration
     end: int
 
 
 @register_jitable
 def scratch_parts(shape, scratch):
-    """Return where the parts of a thread's scratch lie."""
+    """Return the addresses of the parts of a thread's scratch."""
     matrix_bytes, block_bytes = most_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4
     row_bytes, strip_bytes = most_queries(shape) * 4, BLOCK * strip_queries(shape) * 4
     keys = scratch + matrix_bytes

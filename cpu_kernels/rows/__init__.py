@@ -1,1 +1,1 @@
-"""Stored rows of keys and values, and products with them."""
+"""Store rows of keys and values, and compute products with them."""

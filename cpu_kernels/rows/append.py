@@ -1,4 +1,4 @@
-"""Append to the cache: store new keys and values, and have the head's method take them into the chunks' extras."""
+"""Append to the cache: store new keys and values, and let the head's method add them to the chunks' extras."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .rows import quantise_halves
 
 @kernel
 def append_rows(shape, head_address, keys, key_stride, values, value_stride, n_tokens):
-    """Store a head's newest rows, for which the cache has made room and which `n_tail` counts already.
+    """Store a head's newest rows, for which the cache has allocated memory and which `n_tail` counts already.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Read keys by component: products of some components of a query with those of all keys of a chunk.
+"""Read keys by component: multiply some components of a query by those of all keys of a chunk.
 
-Two layouts. In a copy of the keys that is transposed, a component's elements are neighbours. A chunk's copy is
+There are two layouts. In a transposed copy of the keys, a component's elements are adjacent. A chunk's copy is
   scales : of the rows of q8_0 and q4_0, (CHUNK_ROWS,) f16; none for f16
-  columns : (head_dim, CHUNK_ROWS), f16 or int8. Of q4_0 they are int8, and those of the keys before they were rotated
-In the rows themselves they lie row_bytes apart: that takes no memory, but reads a cache line for each element. Rows of
-q4_0 have no such columns: they are rotated.
+  columns : (head_dim, CHUNK_ROWS), f16 or int8. For q4_0 they are int8, of the keys before rotation
+In the rows themselves they are row_bytes apart: that takes no extra memory, but reads a cache line for each element.
+Rows of q4_0 lack such columns, because they are rotated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def element_bytes(shape: Shape) -> int:
 
 
 def scale_bytes(shape: Shape) -> int:
-    """Return what a copy stores for each row besides its elements."""
+    """Return the bytes that a copy stores for each row besides its elements."""
     return 0 if shape.kv_type == F16 else 2
 
 
@@ -61,19 +61,19 @@ constant_attribute("scale_bytes", scale_bytes)
 
 @kernel
 def offset_in_copy(shape, component):
-    """Return where in a chunk's transposed copy a component's column is, in bytes."""
+    """Return the offset of a component's column in a chunk's transposed copy, in bytes."""
     return CHUNK_ROWS * (shape.scale_bytes + component * shape.element_bytes)
 
 
 @kernel
 def offset_in_row(shape, component):
-    """Return where in a stored key a component is, in bytes."""
+    """Return the offset of a component in a stored key, in bytes."""
     return component * shape.element_bytes
 
 
 @kernel
 def transpose_key(shape, key, copy, within):
-    """Take a stored key into its chunk's transposed copy, as row number `within`."""
+    """Add a stored key to its chunk's transposed copy, as row number `within`."""
     if shape.quantised:
         scale = float32(0)
         if shape.rotated:
@@ -94,7 +94,7 @@ def transpose_key(shape, key, copy, within):
 
 @intrinsic
 def _transpose_halves(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
-    """Write the elements of a key of f16 CHUNK_ROWS elements apart."""
+    """Write the elements of an f16 key, CHUNK_ROWS elements apart."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, key, columns = args
@@ -109,12 +109,12 @@ def _transpose_halves(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
     return types.void(shape, types.int64, types.int64), generate
 
 
-#: Loads the elements of LANES rows, f32: of (emit, address of the chunk's keys or copy, offset, first row).
+#: Loads the elements of LANES rows as f32: takes (emit, address of the chunk's keys or copy, offset, first row).
 _Load = Callable[[Emit, Any, Any, int], Any]
 
 
 def _load_neighbours(shape: Shape) -> _Load:
-    """Return how elements of a transposed copy are loaded."""
+    """Return a loader of elements in a transposed copy."""
 
     def load(emit: Emit, copy: Any, offset: Any, row: int) -> Any:
         column = emit.builder.add(copy, offset)
@@ -124,7 +124,7 @@ def _load_neighbours(shape: Shape) -> _Load:
 
 
 def _load_strided(shape: Shape) -> _Load:
-    """Return how elements of rows are loaded."""
+    """Return a loader of elements in rows."""
     element = INT16 if shape.kv_type == F16 else INT8
 
     def load(emit: Emit, keys: Any, offset: Any, row: int) -> Any:
@@ -191,14 +191,14 @@ def _dot(
 def dot_columns(
     typing: Any, shape: Any, query: Any, offsets: Any, n: Any, copy: Any, wanted: Any, scores: Any, stride: Any
 ) -> Any:
-    """scores[g * stride + r] = sum over i < n of query[g, i] * component i of key r, for CHUNK_ROWS keys.
+    """Compute scores[g * stride + r] = sum over i < n of query[g, i] * component i of key r, for CHUNK_ROWS keys.
 
     Parameters
     ----------
     query : int64
         Address of (group, head_dim) f32, whose first n columns are used.
     offsets : int64
-        Address of n int64: where in a chunk's copy each component's column is.
+        Address of n int64: offset of each component's column in a chunk's copy.
     copy, wanted : int64
         Addresses of a chunk's transposed copy, and of one to prefetch meanwhile.
     scores : int64
@@ -220,7 +220,7 @@ def dot_columns(
 def dot_rows_by_column(
     typing: Any, shape: Any, query: Any, offsets: Any, n: Any, keys: Any, scores: Any, stride: Any
 ) -> Any:
-    """As `dot_columns`, but reads the keys' rows: offsets are those of the components in a row."""
+    """Do what `dot_columns` does with the keys' rows: offsets are those of components in a row."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def load_scales(emit: Emit, keys: Any, row: int) -> Any:
@@ -232,7 +232,7 @@ def dot_rows_by_column(
     return types.void(shape, *[types.int64] * 6), generate
 
 
-#: Rows after which rows begin on a cache line again.
+#: Number of rows after which rows begin on a cache line again.
 constant_attribute("line_period", lambda shape: CACHE_LINE // math.gcd(shape.row_bytes, CACHE_LINE))
 
 
@@ -243,7 +243,7 @@ def count_lines(shape, offsets, n, n_rows):
     Parameters
     ----------
     offsets : int64
-        Address of n int64, rising: where in a row each component is.
+        Address of n int64, rising: offset of each component in a row.
     n, n_rows : int64
         Numbers of components and of rows. The first row begins on a line.
     """

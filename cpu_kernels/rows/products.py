@@ -15,15 +15,15 @@ from ..numba_support.vector import ACCUMULATORS, FLOAT, INT32, Emit, constant, p
 from .q4_0 import blocks_at_once, load_codes, load_scales, multiply_codes, nibble_query
 from .q8_0 import add_products, byte_blocks, load_scale, scores_of_products
 
-#: Vectors of keys that can stay in registers, widened to f32, while each query head is multiplied by them.
+#: Vectors of keys, widened to f32, that can stay in registers while each query head is multiplied by them.
 _WIDENED = 16 if LANES == 16 else 4
 
 
 def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:
     """Sum the lanes of each of 4 or 8 vectors, at most as many as they have lanes; return the sums as one vector.
 
-    Each step adds pairs of lanes and merges two vectors into one, whose lanes alternate between sums of the first
-    and of the second. That takes fewer shuffles than summing each vector alone.
+    Each step adds pairs of lanes and merges two vectors into one, whose lanes alternate between sums of the first and
+    of the second. That takes fewer shuffles than summing each vector alone.
     """
     lanes, step = vectors[0].type.count, 1
     while len(vectors) > 1:
@@ -41,7 +41,7 @@ def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:
 
 
 def _dot_halves(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """Yield, for each query head, its products with f16 rows: a vector a row, whose lanes are still to be added."""
+    """Yield, for each query head, its products with f16 rows: a vector for each row, with lanes still to be added."""
     columns = range(0, shape.head_dim, emit.lanes)
     heads_at_once, widened = max(1, ACCUMULATORS // len(rows)), {}
     if heads_at_once < shape.group and len(rows) * len(columns) <= _WIDENED:
@@ -63,7 +63,7 @@ def _dot_halves(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterat
 
 
 def _dot_bytes(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """Yield, for each query head, its products with q8_0 rows: an int32 vector a row, lanes still to be added."""
+    """Yield, for each query head, its products with q8_0 rows: an int32 vector for each row, to be added up later."""
     blocks = byte_blocks(shape.head_dim)
     for heads in parts(shape.group, max(1, ACCUMULATORS // len(rows))):
         totals: dict[tuple[int, int], Any] = {}
@@ -78,7 +78,7 @@ def _dot_bytes(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterato
 
 
 def _sum_blocks(emit: Emit, vectors: list[Any], steps: list[int]) -> Any:
-    """Sum those lanes of each of 1, 4 or 8 int32 vectors that differ in these bits of their numbers.
+    """Sum the lanes of each of 1, 4 or 8 int32 vectors whose numbers differ in these bits.
 
     The sums of vector r are in the lanes whose number has the bits of r, the lowest one in place of the first step.
     """
@@ -99,11 +99,11 @@ def _sum_blocks(emit: Emit, vectors: list[Any], steps: list[int]) -> Any:
 def _score_nibbles(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: Any, stride: Any) -> None:
     """Write the scores of q4_0 rows, as `score_rows` does.
 
-    Each block has a scale of its own. So the integers of one block are summed first, for all rows at once, and then its
+    Each block has its own scale. So the integers of one block are summed first, for all rows at once, and then its
     scales make them floats.
     """
     builder, head_dim, n_blocks = emit.builder, shape.head_dim, blocks_at_once(shape.head_dim)
-    length = NIBBLES * n_blocks  # of the query's elements, and of four times the sums
+    length = NIBBLES * n_blocks  # elements of the query; a quarter as many sums
     n_elements, of_sums = -(-head_dim // length) * length, Emit(builder, length // 4)
     starts_place = builder.add(query, constant(nibble_query(shape, 0).starts))
     block_bit = NIBBLES // 8 if n_blocks == 2 else 0

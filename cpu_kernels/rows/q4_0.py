@@ -1,15 +1,16 @@
-"""Rows of 4 bits: how f32 become such rows, and their products with a quantised query.
+"""Convert f32 to rows of 4 bits, and multiply these by a quantised query.
 
 A row is rotated (rotation.py) and cut into blocks of NIBBLES elements; the last may be shorter. The row is
   codes : for each block of n elements n / 2 bytes: the low 4 bits of byte i are element i, the high ones n / 2 + i
   scales : one f16 for each block
-An element is its code less 8, times the scale of its block. This is llama.cpp's q4_0, but that the scales come last,
-and that they are chosen with care (see `pack_row`).
+An element is its code minus 8, times the scale of its block. This is llama.cpp's q4_0, except that the scales come last
+and are chosen with care (see `pack_row`).
 
-The query becomes int8 (q8_0.py). One or two blocks are multiplied at once. The query's elements lie as the codes
-do then: first those of the low bits of all these blocks, then those of the high bits; 0 where a short block has none.
-Codes are read as they are, from 0 to 15: what the 8 adds to each sum of products is computed once, and the sums start
-with its negative. Values become f32: with AVX-512 their codes are looked up in a table of 16, times the scale.
+The query becomes int8 (q8_0.py). One or two blocks are multiplied at once. The query's elements are then in the order
+of the codes: first those for the low bits of all these blocks, then those for the high bits; 0 where a short block has
+none. Codes are read directly, from 0 to 15: the contribution of the 8 to each sum of products is computed once, and the
+sums start with its negative. Values become f32: with AVX-512 their codes are looked up in a table of 16, times the
+scale.
 """
 
 from __future__ import annotations
@@ -30,31 +31,20 @@ from ..numba_support.views import array_at
 from .q8_0 import VNNI_BYTES, quantise
 from .rotation import rotate_row
 
-#: What else than -8, as in llama.cpp, a block's largest element may be divided by to get its scale: a smaller step is
-#: finer but cuts the largest elements off, and a larger one has room on both sides of 0.
+#: Divisors of a block's largest element, besides llama.cpp's -8, that may give its scale: a smaller step is finer but
+#: clips the largest elements, and a larger one has room on both sides of 0.
 DIVISORS = (-7.0, -7.5, -8.5, -9.0)
 
 _AVX2, _AVX512 = (bool(llvmlite.binding.get_host_cpu_features().get(name)) for name in ("avx2", "avx512f"))
 
 
 def nibble_blocks(head_dim: int) -> list[tuple[int, int]]:
-    """Return the first column and the length of each block of a row.
-
-    Parameters
-    ----------
-    head_dim : int
-        Elements of the row, a multiple of 8.
-
-    Returns
-    -------
-    list of (int, int)
-        NIBBLES long, but the last.
-    """
+    """Return the first column and the length of each block of a row: NIBBLES, and the rest for the last block."""
     return [(column, min(NIBBLES, head_dim - column)) for column in range(0, head_dim, NIBBLES)]
 
 
 def blocks_at_once(head_dim: int) -> int:
-    """Return how many blocks of a row are multiplied at once: two where they fill a register."""
+    """Return how many blocks of a row are multiplied at once: two if they fill a register."""
     return 2 if VNNI_BYTES == 2 * NIBBLES and head_dim % (2 * NIBBLES) == 0 else 1
 
 
@@ -66,7 +56,7 @@ def _low_and_high(emit: Emit, row: Any, column: int, length: int) -> tuple[Any, 
 
 
 def load_codes(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
-    """Load the codes of the blocks that are multiplied at once, as the query's elements lie.
+    """Load the codes of blocks that are multiplied at once, in the order of the query's elements.
 
     Parameters
     ----------
@@ -76,7 +66,7 @@ def load_codes(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
     Returns
     -------
     LLVM int8 vector
-        The codes. Where a short block has none, any of its codes.
+        The codes. A short block's missing codes are replaced by any others.
     """
     room, builder = NIBBLES * blocks_at_once(shape.head_dim) // 2, emit.builder
     half = min(room, (shape.head_dim - column) // 2)
@@ -91,14 +81,14 @@ def load_codes(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
 
 
 def load_scales(emit: Emit, shape: Shape, rows: list[Any], column: int, lanes: list[int]) -> Any:
-    """Load the scales of the blocks that are multiplied at once, of some rows.
+    """Load the scales of blocks that are multiplied at once, for some rows.
 
     Parameters
     ----------
     column : int
         First column of these blocks.
     lanes : list of int
-        For each lane of the result, which scale it gets: that of block b of row r is number r * blocks + b.
+        The number of the scale in each lane of the result: that of block b of row r is r * blocks + b.
     """
     builder, n_blocks = emit.builder, blocks_at_once(shape.head_dim)
     element = INT32 if n_blocks == 2 else INT16
@@ -123,7 +113,7 @@ def _row_scales(emit: Emit, shape: Shape, row: Any) -> list[Any]:
 
 
 def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict[int, Any]:
-    """Load vectors of a row of 4 bits, as f32, rotated as it is stored.
+    """Load vectors of a 4-bit row as f32, still rotated.
 
     Parameters
     ----------
@@ -152,9 +142,9 @@ def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict
 
 
 def _look_up(emit: Emit, row: Any, first: int, columns: list[int], scale: Any) -> dict[int, Any]:
-    """Load vectors of a block of two vectors, from a table of what the 16 codes stand for.
+    """Load vectors of a block of two vectors from a table with the values of the 16 codes.
 
-    The instruction takes the low 4 bits of each index.
+    The instruction uses the low 4 bits of each index.
     """
     builder = emit.builder
     table = builder.fmul(ir.Constant(emit.vector, [float(code - 8) for code in range(16)]), scale)
@@ -168,7 +158,7 @@ def _look_up(emit: Emit, row: Any, first: int, columns: list[int], scale: Any) -
 
 
 def _call(emit: Emit, name: str, result: Any, *arguments: Any) -> Any:
-    """Call an instruction of the CPU, by LLVM's name."""
+    """Call a CPU instruction by LLVM's name."""
     function_type = ir.FunctionType(result, [argument.type for argument in arguments])
     return emit.builder.call(cgutils.get_or_insert_function(emit.builder.module, function_type, name), arguments)
 
@@ -181,7 +171,7 @@ def multiply_codes(emit: Emit, codes: Any, query: Any, start: Any) -> Any:
     codes, query : LLVM int8 vectors
         Codes from 0 to 15, and the query's elements.
     start : LLVM int32 vector
-        What is added, for each four elements.
+        Added to the sum of each four elements.
 
     Returns
     -------
@@ -217,7 +207,7 @@ class NibbleQuery(NamedTuple):
 
 @register_jitable
 def nibble_query(shape, address):
-    """Return where the parts of a group's query lie."""
+    """Return the addresses of the parts of a group's query."""
     n_elements = -(-shape.head_dim // NIBBLES) * NIBBLES
     starts = address + shape.group * n_elements
     scales = starts + shape.group * n_elements
@@ -236,7 +226,7 @@ def load_nibble_query(shape, query, room):
     query : int64
         Address of (group, head_dim) f32.
     room : int64
-        Address that receives the parts that `nibble_query` names.
+        Address that receives the parts of `nibble_query`.
     """
     head_dim, group, parts = shape.head_dim, shape.group, nibble_query(shape, room)
     n_elements, at_once, floats = -(-head_dim // NIBBLES) * NIBBLES, shape.blocks_at_once, stack_floats(shape)
@@ -262,10 +252,11 @@ def load_nibble_query(shape, query, room):
 
 @kernel
 def pack_row(shape, floats, row):
-    """Convert a row to 4 bits. It is rotated in place first.
+    """Convert a row to 4 bits, after rotating it in place.
 
-    The scale of a block is its largest element in size, over one of the DIVISORS: that with the least squared error. It
-    is NaN if an element of the block is not finite, and infinite if f16 cannot hold it: either way scores show it.
+    The scale of a block is its element of largest magnitude, divided by the one of the DIVISORS with the least squared
+    error. It is NaN if an element of the block is not finite, and infinite if f16 cannot hold it: either way it shows
+    in the scores.
 
     Parameters
     ----------
@@ -309,7 +300,7 @@ def _inverse(scale):
 
 @kernel
 def _step(multiple):
-    """Return the code of a multiple of the scale, less 8, as f32; 0 if it is NaN."""
+    """Return the code of a multiple of the scale, minus 8, as f32; 0 for NaN."""
     step = min(max(np.rint(multiple), float32(-8)), float32(7))
     return step if multiple == multiple else float32(0)
 

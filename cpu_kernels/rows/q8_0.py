@@ -1,8 +1,8 @@
-"""Multiply int8 rows: the products of a quantised query with q8_0 keys, and how f32 become int8.
+"""Multiply int8 rows: compute the products of a quantised query with q8_0 keys, and convert f32 to int8.
 
-A product of two int8 rows is one of integers, for which CPUs have an instruction. Afterwards it is multiplied by the
-scales of both rows. VNNI takes one of its two sides unsigned: keys are then read as 128 more than they are, and
-128 times the sum of the query's elements, computed once, is subtracted from each score.
+A product of two int8 rows is an integer product, for which CPUs have an instruction; it is then multiplied by the
+scales of both rows. VNNI takes one of its two sides unsigned: keys are then read as 128 more than they are, and 128
+times the sum of the query's elements, computed once, is subtracted from each score.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..numba_support.views import array_at
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 
 #: Bytes in a register of the instruction that multiplies int8 and adds the products in fours: AVX-512 VNNI, AVX-VNNI,
-#: or 0 where the CPU has neither.
+#: or 0 if the CPU has neither.
 VNNI_BYTES = 64 if _FEATURES.get("avx512vnni") else 32 if _FEATURES.get("avxvnni") else 0
 _AVX2 = bool(_FEATURES.get("avx2"))
 
@@ -32,36 +32,25 @@ class QuantisedQuery(NamedTuple):
     """Addresses of the parts of a group's quantised query, which begins with (group, head_dim) int8."""
 
     scales: int  # (group,) f32
-    offsets: int  # (group,) int32, what flipped signs add to a product
+    offsets: int  # (group,) int32, added to a product by flipped signs
     end: int
 
 
 @register_jitable
 def quantised_query(shape, address):
-    """Return where the parts of a group's quantised query lie."""
+    """Return the addresses of the parts of a group's quantised query."""
     scales = address + shape.group * shape.head_dim
     offsets = scales + 4 * shape.group
     return QuantisedQuery(scales, offsets, offsets + 4 * shape.group)
 
 
 def load_scale(emit: Emit, shape: Shape, row: Any) -> Any:
-    """Load the scale of a q8_0 row, which lies after its int8."""
+    """Load the scale of a q8_0 row, which follows its int8."""
     return emit.load_scalar(emit.builder.add(row, constant(shape.head_dim)))
 
 
 def byte_blocks(head_dim: int) -> list[tuple[int, int]]:
-    """Cut an int8 row into the blocks that it is multiplied in.
-
-    Parameters
-    ----------
-    head_dim : int
-        Elements of the row, a multiple of 8.
-
-    Returns
-    -------
-    list of (int, int)
-        First column and length of each block. No block is longer than those before it.
-    """
+    """Cut an int8 row into the blocks that it is multiplied in: first column and length of each, the longest first."""
     widest = VNNI_BYTES or 2 * LANES
     blocks, column = [], 0
     while column < head_dim:
@@ -84,7 +73,7 @@ def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:
     key, query : LLVM int8 vectors
         The blocks, of one length.
     total : LLVM int32 vector or None
-        Sums of the blocks before, or None for the first block.
+        Sums of the previous blocks, or None for the first block.
 
     Returns
     -------
@@ -101,7 +90,7 @@ def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:
 
 
 def _multiply_bytes(emit: Emit, key: Any, query: Any, total: Any) -> Any:
-    """Return total + key * query: products are added in fours with VNNI, else in pairs."""
+    """Return total + key * query: VNNI adds products in fours, other instructions in pairs."""
     builder, length = emit.builder, key.type.count
     if _flips_signs(length):
         integers = ir.VectorType(INT32, length // 4)
@@ -154,7 +143,7 @@ def _repeat(emit: Emit, value: Any, count: int) -> Any:
 
 @intrinsic
 def _flipped_columns(typing: Any, shape: Any) -> Any:
-    """Return how many columns of a q8_0 row, the first ones, are read as unsigned."""
+    """Return how many first columns of a q8_0 row are read as unsigned."""
     flipped = sum(length for _, length in byte_blocks(shape.shape.head_dim) if _flips_signs(length))
     return types.int64(shape), lambda context, builder, signature, args: constant(flipped)
 
@@ -173,7 +162,7 @@ def quantise(shape, floats, target):
     Returns
     -------
     float32
-        The scale: an element is its int8 times the scale. NaN if an element is not finite, so that scores show it.
+        The scale: an element is its int8 times the scale. NaN if an element is not finite, so that it shows in scores.
     """
     source = array_at(floats, (shape.head_dim,), np.float32)
     elements = array_at(target, (shape.head_dim,), np.int8)
@@ -189,14 +178,14 @@ def quantise(shape, floats, target):
 
 @kernel
 def quantise_query(shape, query, room):
-    """Convert a group's query to int8, and compute what flipped signs add to its products.
+    """Convert a group's query to int8, and compute the effect of flipped signs on its products.
 
     Parameters
     ----------
     query : int64
         Address of (group, head_dim) f32.
     room : int64
-        Address that receives the parts that `quantised_query` names.
+        Address that receives the parts of `quantised_query`.
     """
     parts = quantised_query(shape, room)
     scales = array_at(parts.scales, (shape.group,), np.float32)

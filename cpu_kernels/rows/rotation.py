@@ -1,8 +1,8 @@
-"""Rotate rows by a Hadamard matrix: an element much larger than the others is spread over many of them.
+"""Rotate rows by a Hadamard matrix, which spreads an element much larger than the others over many of them.
 
 A block of n elements x becomes H x / sqrt(n), with n a power of two and H the n x n matrix of 1 and -1 (Sylvester's).
-This matrix is symmetric and orthonormal. So the product of two rotated rows is that of the rows, and a row that is
-rotated twice is itself again. A block is the largest power of two that divides head_dim: 64 of 64, but 16 of 80.
+This matrix is symmetric and orthonormal, so the product of two rotated rows equals that of the rows, and a second
+rotation restores a row. A block is the largest power of two that divides head_dim: 64 for 64, but 16 for 80.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ def rotation_block(head_dim: int) -> int:
 
 
 def width(shape: Shape) -> int:
-    """Return the number of f32 in the widest vector that divides a row.
-
-    Returns
-    -------
-    int
-        LANES, or 8.
-    """
+    """Return the number of f32 in the widest vector that divides a row: LANES, or 8."""
     return LANES if shape.head_dim % LANES == 0 else 8
 
 
@@ -62,13 +56,7 @@ def rotate_vectors(emit: Emit, head_dim: int, vectors: list[Any]) -> list[Any]:
 
 @intrinsic
 def rotate_row(typing: Any, shape: Any, source: Any, target: Any) -> Any:
-    """Rotate a row of f32.
-
-    Parameters
-    ----------
-    source, target : int64
-        Addresses of head_dim f32. They may be the same.
-    """
+    """Rotate head_dim f32 from one address to another, perhaps the same."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, source, target = args

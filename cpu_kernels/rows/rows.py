@@ -1,21 +1,21 @@
-"""Read stored rows of keys and values, and compute the two sums over rows that attention is made of: q . k and w v.
+"""Read stored rows of keys and values, and compute the two sums of attention over rows: q . k and w v.
 
 Rows have one of three formats:
   f16 : head_dim f16
   q8_0 : head_dim int8, then one f32, the scale of the row: an element is its int8 times the scale. (llama.cpp's q8_0
-      has a scale for each 32 elements. One for a row is enough where whole rows are multiplied.)
+      has a scale for each 32 elements. One for each row suffices if whole rows are multiplied.)
   q4_0 : head_dim numbers of 4 bits, then an f16 for each 32 of them, their scale (see q4_0.py). The row is rotated
       before it is rounded (see rotation.py).
-A row may lie at any address. Queries of q8_0 and q4_0 keys become int8, too (see q8_0.py).
+A row may have any address. Queries of q8_0 and q4_0 keys also become int8 (see q8_0.py).
 
-Rotation ends in this file: `load_query` rotates queries, and whoever widens a row gets the row itself. Only sums that
-are made of stored rows are rotated, and say so: `add_weighted` and `widen_stored_row`.
+Only this file sees rotation: `load_query` rotates queries, and widening a row restores it. Sums of stored rows stay
+rotated: those of `add_weighted` and `widen_stored_row`.
 
 The sums are written in vector IR and unrolled over `Shape`, so that accumulators stay in registers.
 
-A list of rows is an array of their addresses, so that scattered rows cost what neighbours cost. While a sum computes,
+A list of rows is an array of their addresses, so that scattered rows cost as much as neighbours. While a sum computes,
 it prefetches the rows that come AHEAD bytes later in its list: a core that requests only what it needs next waits for
-memory most of the time (see README.md). A list therefore continues, after the rows to sum, with rows needed after them.
+memory most of the time (see README.md). So a list continues, after the rows to sum, with rows that are needed later.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .q4_0 import load_nibble_query, load_nibbles, nibble_query, pack_row
 from .q8_0 import load_scale, quantise, quantise_query, quantised_query
 from .rotation import rotate_vectors, width
 
-#: Bytes by which prefetching runs ahead of computing.
+#: Distance in bytes of prefetching from computing.
 AHEAD = 3072
 
 
 def load_row(emit: Emit, shape: Shape, row: Any) -> dict[int, Any]:
-    """Load a row that was stored, as f32.
+    """Load a stored row as f32.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def load_row(emit: Emit, shape: Shape, row: Any) -> dict[int, Any]:
 
 
 def load_stored_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict[int, Any]:
-    """Load vectors of a row, as f32, as they are stored: those of q4_0 are rotated.
+    """Load vectors of a row as f32, in stored form: q4_0 stays rotated.
 
     Returns
     -------
@@ -73,25 +73,13 @@ def load_stored_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) 
 
 
 def rows_at_once(shape: Shape) -> int:
-    """Return how many rows `dot_listed` takes at once. A list must be filled up to a multiple of that.
-
-    Returns
-    -------
-    int
-        4 or 8.
-    """
+    """Return how many rows, 4 or 8, `dot_listed` takes at once. Lists are padded to a multiple of that."""
     return 8 if shape.group * 8 <= ACCUMULATORS else 4
 
 
 def rows_ahead(shape: Shape) -> int:
-    """Return for how many rows a list must go on after those that are summed: they are prefetched.
-
-    Returns
-    -------
-    int
-        8 to 32, or 64 of q4_0.
-    """
-    most = 64 if shape.kv_type == Q4_0 else 32  # of short rows 32 are too few bytes
+    """Return how many rows a list must have after the summed ones, for prefetching: 8 to 32, or 64 for q4_0."""
+    most = 64 if shape.kv_type == Q4_0 else 32  # 32 short rows are too few bytes
     return min(most, max(8, AHEAD // shape.row_bytes))
 
 
@@ -122,7 +110,8 @@ def _dot_listed(typing: Any, shape: Any, query: Any, listed: Any, scores: Any, s
 def dot_listed(shape, query, listed, n_rows, scores, stride):
     """Score listed rows: scores[g * stride + r] = query[g] . key r for each query head of the group.
 
-    Works on `rows_at_once` rows at a time: the list must name rows, and the scores have room, up to a multiple of that.
+    It takes `rows_at_once` rows at a time: the list must name rows, and the scores have space, up to a multiple of
+    that.
 
     Parameters
     ----------
@@ -193,9 +182,9 @@ def dot(shape, query, rows, n_rows, scores, stride):
 
 @intrinsic
 def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any, n_rows: Any, out: Any) -> Any:
-    """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r, the value as it is stored.
+    """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r, in stored form.
 
-    The sums of q4_0 rows are rotated: `rotate_row` makes them sums of the values.
+    The sums of q4_0 rows are rotated: `rotate_row` turns them into sums of the values.
 
     Parameters
     ----------
@@ -261,7 +250,7 @@ def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
 
 @intrinsic
 def widen_stored_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
-    """Convert a row to f32 as it is stored: one of q4_0 stays rotated. The parameters are those of `widen_row`."""
+    """Convert a row to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _shape, row, floats = args
@@ -299,13 +288,7 @@ def narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
 
 
 def query_bytes(shape: Shape) -> int:
-    """Return the bytes of room that `load_query` needs.
-
-    Returns
-    -------
-    int
-        Bytes, 0 for f16 keys.
-    """
+    """Return the bytes that `load_query` needs to work in; 0 for f16 keys."""
     if shape.kv_type == F16:
         return 0
     size: int = (quantised_query if shape.kv_type == Q8_0 else nibble_query)(shape, 0).end
@@ -314,7 +297,7 @@ def query_bytes(shape: Shape) -> int:
 
 @kernel
 def load_query(shape, query, room):
-    """Convert a group's query to what `dot` and `dot_listed` multiply the keys by.
+    """Convert a group's query for multiplication by `dot` and `dot_listed`.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Choose the rows that a step attends."""
+"""Select the rows that a step attends."""

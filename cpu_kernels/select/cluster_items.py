@@ -1,8 +1,8 @@
-"""What lookups in clusters share, in one level and in two: a head's state, its items, what it leaves to an estimate.
+"""Share code between lookups in clusters, in one level and in two: a head's state, items, and deferral to an estimate.
 
-The items of the head's scratch are the document's clusters, up to a multiple of ITEMS_STEP, and then ITEMS_STEP items
-for each clustered chunk of the tail. Items that are not clusters have no keys, and take no part. methods/squeezed.py
-says what is selected.
+The items of the head's scratch are the document's clusters, padded to a multiple of ITEMS_STEP, and then ITEMS_STEP
+items for each clustered chunk of the tail. Items that are not clusters have no keys, and take no part.
+methods/squeezed.py describes the selection.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from .cluster_means import add_items, leave_items
 from .scores import ITEMS_STEP, importance_of, scores_address, scores_of, sizes_of
 from .tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_centroids, chunk_mean_values, chunk_spread, chunk_starts
 
-#: What a head keeps besides its rows and its tail's clusters.
+#: Per-head state, besides rows and the tail's clusters.
 STATE = np.dtype(
     [
         ("centroids", "i8"),  # address of the document's centroids, (n_clusters, head_dim) f16
         ("cluster_starts", "i8"),  # address of (n_clusters + 1,) int32: rows of the document, sorted by cluster
         ("n_clusters", "i8"),
-        ("n_clustered_chunks", "i8"),  # chunks of the tail, from the first on, that are clustered
-        ("n_bytes", "i8"),  # bytes that a step reads, the lookup included; -1: what `threshold` selects
+        ("n_clustered_chunks", "i8"),  # clustered chunks of the tail, from the first on
+        ("n_bytes", "i8"),  # bytes that a step reads, including the lookup; -1 to select by `threshold`
         ("threshold", "f4"),  # of S_i, averaged over the group
-        ("least_share", "f4"),  # share of the rows in clusters that is selected at least, whatever n_bytes leaves
+        ("least_share", "f4"),  # least share of the clustered rows to select, whatever n_bytes leaves
         ("rules", "i4"),  # a sum of the rules below
         ("mean_values", "i8"),  # address of the clusters' mean values, n_clusters q8_0 rows, for ESTIMATE
         ("spread", "i8"),  # address of the variance of keys within clusters, (head_dim,) f32
-        ("n_estimated", "i8"),  # items that this step leaves to the estimate
+        ("n_estimated", "i8"),  # items that this step defers to the estimate
     ],
     align=True,
 )
 
 #: Rules of a head: a batch selects by the mean of its tokens' S_i; the tail is never clustered; each query head of the
-#: group selects by itself; the lookup does not count among n_bytes; a batch attends to what any of its tokens selects;
-#: what one token does not select is estimated.
+#: group selects by itself; n_bytes does not include the lookup; a batch attends to the union of its tokens' selections;
+#: clusters that one token does not select are estimated.
 BATCH_MEAN, EXACT_TAIL, BY_HEAD, LOOKUP_APART, BATCH_UNION, ESTIMATE = 1, 2, 4, 8, 16, 32
 
 
@@ -50,7 +50,7 @@ def state_of(head):
 
 @kernel
 def starts_of(state):
-    """View where the document's clusters start and stop, (n_clusters + 1,) int32."""
+    """View the starts and stops of the document's clusters, (n_clusters + 1,) int32."""
     return array_at(state.cluster_starts, (state.n_clusters + 1,), np.int32)
 
 
@@ -68,7 +68,7 @@ def used_chunks(head, n_tokens):
 
 @kernel
 def score_centroids(shape, head, query, centroids, start, stop):
-    """Compute the scores of the items start to stop, whose centroids lie one after another from item 0 on."""
+    """Compute the scores of the items start to stop, whose centroids are adjacent from item 0 on."""
     if start < stop:
         first = centroids + start * shape.head_dim * 2
         dot(shape.of_halves, query, first, stop - start, scores_address(head, 0) + start * 4, head.scratch_items)
@@ -84,7 +84,7 @@ def score_tail(shape, head, query, first_tail, start, stop):
 
 @kernel
 def lookup_bytes(shape, head, n_centroids, n_spreads, n_chunks, n_tokens):
-    """Return what a step reads of so many centroids of a document, of n_chunks chunks' centroids, and of spreads."""
+    """Return the bytes that a step reads of a document's centroids, of n_chunks chunks' centroids, and of spreads."""
     n_centroids += n_chunks * CHUNK_CLUSTERS
     n_bytes = n_centroids * shape.head_dim * 2
     if n_tokens == 1 and state_of(head).rules & ESTIMATE:
@@ -135,7 +135,7 @@ def wanted_rows(shape, head, n_chunks, lookup_bytes):
 
 @kernel
 def weigh_rest(shape, head, n, least):
-    """Turn what one token's scores became into weights: those of n items times sizes, 0 for those that are selected."""
+    """Turn one token's scores of n items into weights, times sizes; 0 for selected items."""
     if state_of(head).rules & ESTIMATE == 0:
         return
     importance, sizes = importance_of(head), sizes_of(head)
@@ -147,7 +147,7 @@ def weigh_rest(shape, head, n, least):
 
 @kernel
 def leave_tail(shape, head, query, first_tail, n_chunks):
-    """Leave clusters of the tail to the estimate, and say how many items that makes with those before `first_tail`."""
+    """Defer clusters of the tail to the estimate, and count its items, including those before `first_tail`."""
     for chunk in range(n_chunks):
         first, values = first_tail + chunk * ITEMS_STEP, chunk_mean_values(shape, head, chunk)
         leave_items(shape, head, query, first, CHUNK_CLUSTERS, ITEMS_STEP, values, chunk_spread(shape, head, chunk))

@@ -1,13 +1,13 @@
 """Estimate the clusters that a step does not select, by their centroids and the mean values of their rows.
 
-A cluster of N rows whose mean key is C is expected to weigh N exp(q . C) (1 + v / 2), where v is the variance of q . k
-among them. A centroid's score alone says too little, because the mean of exp is above exp of the mean. 1 + v / 2 is the
-mean of exp(q . (k - C)) to second order; exp(v / 2), the mean if scores were normal, is far too much where v is large.
-The output takes half of the correction, 1 + v / 4: more of a mean value gains nothing where few of its rows matter. v
-is a sum over columns, of q^2 times the variance of keys within clusters: one spread for all clusters of a document, of
-its coarse level, or of a chunk. To know each cluster's own makes no difference (docs/methods.md).
+The expected weight of a cluster of N rows with mean key C is N exp(q . C) (1 + v / 2), where v is the variance of q . k
+among them. A centroid's score alone gives too little, because the mean of exp exceeds exp of the mean. 1 + v / 2 is the
+mean of exp(q . (k - C)) to second order; exp(v / 2), the mean for normally distributed scores, is far too much for
+large v. The output takes half of the correction, 1 + v / 4: more weight for a mean value gains nothing if few of its
+rows matter. v is a sum over columns, of q^2 times the variance of keys within clusters: one spread for all clusters of
+a document, of its coarse level, or of a chunk. A spread for each cluster makes no difference (docs/methods.md).
 
-Mean values are q8_0 rows (see rows.py), whatever the stored values are, and spreads f32.
+Mean values are q8_0 rows (see rows.py), whatever the format of the stored values, and spreads f32.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ constant_attribute("of_mean_values", lambda shape: Shape(shape.head_dim, shape.g
 
 
 def mean_value_bytes(head_dim: _Sizes) -> _Sizes:
-    """Return the bytes of one mean value, of one head_dim or of many."""
+    """Return the bytes of one mean value, for one head_dim or for many."""
     return head_dim + _SCALE_BYTES
 
 
 @kernel
 def leave_items(shape, head, query, first, n_own, n, values, spread):
-    """Leave the items from `first` on to the estimate: list their mean values, and complete their weights.
+    """Defer the items from `first` on to the estimate: list their mean values, and complete their weights.
+
+    Until `end_items`, `rest_of` holds a sum of expected weights in place of its logarithm.
 
     Parameters
     ----------
     head : HEAD record
-        The head. Its scores are the weights without the variance, relative to the largest score in `rest_of`; 0 for an
-        item that is attended exactly. Its list receives an address for each item.
+        Its scores are the weights without the variance, relative to the largest score in `rest_of`; 0 for an item that
+        is attended exactly. Its list receives an address for each item.
     query : int64
         Address of (group, head_dim) f32, scaled.
     first, n_own, n : int64
-        First item, items that have a mean value, at least 1, and items.
+        First item; items with a mean value, at least 1; and items.
     values : int64
         Address of the first item's mean value; 0 if the list has the addresses already.
     spread : int64
         Address of the variance of each column of the keys within clusters, (head_dim,) f32.
-
-    What is left in `rest_of` is a sum of what is expected, in place of its logarithm, until `end_items`.
     """
     listed = list_address(shape, head) + first * 8
     if values != 0:
@@ -81,19 +81,19 @@ def leave_items(shape, head, query, first, n_own, n, values, spread):
 
 @kernel
 def expected_weight(variance):
-    """Return what a cluster is expected to weigh, for a weight of 1 without the variance of its scores."""
+    """Return the expected weight of a cluster, for a weight of 1 without the variance of its scores."""
     return float32(1) + float32(0.5) * variance
 
 
 @kernel
 def weight_in_output(variance):
-    """Return what a cluster weighs in the output, for a weight of 1 without the variance of its scores."""
+    """Return the weight of a cluster in the output, for a weight of 1 without the variance of its scores."""
     return float32(1) + float32(0.25) * variance
 
 
 @kernel
 def variance_of_scores(shape, query, g, variances):
-    """Return the variance of query head g's scores of keys of which each column has one of its own.
+    """Return the variance of query head g's scores of keys whose columns have the given variances.
 
     `query` is the address of (group, head_dim) f32, and `variances` that of (head_dim,) f32.
     """
@@ -107,7 +107,7 @@ def variance_of_scores(shape, query, g, variances):
 
 @kernel
 def end_items(shape, head, n):
-    """Complete what n items leave: a list that can be read ahead, and how far the true sum is expected above theirs."""
+    """Complete the remainder of n items: pad their list for prefetching, and set the logarithm of expected over sum."""
     if n > 0:
         fill_list(list_address(shape, head), n, n + LIST_ROOM)
     rest = rest_of(shape, head)
@@ -117,7 +117,7 @@ def end_items(shape, head, n):
 
 @kernel
 def raise_largest(shape, head, g, n, largest):
-    """Make the weights of query head g's first n items relative to `largest`, if that is above the largest score."""
+    """Make the weights of query head g's first n items relative to `largest`, if that exceeds the largest score."""
     rest = rest_of(shape, head)
     if largest > rest[0, g]:
         factor, weights = float32(math.exp(rest[0, g] - largest)), scores_of(head, g)
@@ -177,7 +177,7 @@ def write_mean_values(shape, rows, starts, n_clusters, values, room):
 
 @kernel
 def write_spread(shape, rows, starts, n_clusters, centroids, spread, room):
-    """Write the variance of each column of the keys within clusters, the mean over all their rows.
+    """Write the variance of each column of the keys within clusters, averaged over all their rows.
 
     Parameters
     ----------

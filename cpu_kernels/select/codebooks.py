@@ -1,6 +1,6 @@
 """Find codebooks: deal columns into parts, and cluster the points of a part by Lloyd's algorithm.
 
-What they are for, and their layout, is in product_quantisation.py.
+product_quantisation.py describes their use and layout.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from ..numba_support.vector import (
 from ..numba_support.views import array_at
 from .product_quantisation import CODES
 
-#: Rounds of Lloyd's algorithm. More hardly change what is found.
+#: Rounds of Lloyd's algorithm. More hardly change the result.
 _ROUNDS = 8
 
 
 @kernel
 def deal_columns(n_columns, n_parts, variances, order):
-    """Deal columns into parts, so that the products of variances are about equal: there and back, the largest first.
+    """Deal columns into parts with nearly equal products of variances: there and back, the largest first.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def deal_columns(n_columns, n_parts, variances, order):
 
 @kernel
 def nearest(point, size, weights, codebook):
-    """Return the number of the centroid that is nearest to a point: 0 if a NaN is in the point.
+    """Return the number of the centroid nearest to a point: 0 if the point has a NaN.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _stack_distances(typing: Any) -> Any:
 def nearest_of_many(
     typing: Any, points: Any, stride: Any, n: Any, size: Any, weights: Any, book: Any, found: Any
 ) -> Any:
-    """Write the number that `nearest` returns for each of n points: a lane is a point.
+    """Write the number of the nearest centroid for each of n points, a lane for each point; see `nearest`.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ def nearest_of_many(
 
 @kernel
 def train(points, n, size, weights, codebook, room):
-    """Find centroids: Lloyd's algorithm, from evenly spaced points. A centroid that loses all points stays.
+    """Find centroids by Lloyd's algorithm, from evenly spaced points. A centroid that loses all points stays.
 
     Parameters
     ----------
     points : int64
-        Address of (size, n) f32, a column of all points after another.
+        Address of (size, n) f32, column by column.
     n, size : int64
         Number of points, a multiple of LANES and at least CODES, and of their columns.
     weights : int64

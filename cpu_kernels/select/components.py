@@ -1,4 +1,4 @@
-"""Choose the components of a query that score rows: those whose magnitude is largest.
+"""Choose the components of a query that score rows: those with the largest magnitude.
 
 A magnitude is |q|, times a weight of the component. Kernels here write flags, (group, head_dim) f32: 1 for a component
 that scores rows for a query head, else 0.
@@ -19,16 +19,16 @@ from .top_k import list_top
 
 @kernel
 def choose_together(shape, query, weights, n, room, flags):
-    """Choose the n components whose magnitudes, summed over the group, are largest: of equal ones the first.
+    """Choose the n components with the largest magnitudes, summed over the group: the first of equal ones.
 
     Parameters
     ----------
     query : int64
         Address of (group, head_dim) f32.
     weights : float32 array, shape (head_dim,)
-        By which |q| is multiplied.
+        Factors of |q|.
     room : int64
-        Address of twice head_dim f32, each up to a multiple of LANES.
+        Address of twice head_dim f32, each padded to a multiple of LANES.
     flags : float32 array, shape (group, head_dim)
         Receives 1 or 0. A NaN counts as the largest magnitude.
     """
@@ -54,14 +54,14 @@ def choose_together(shape, query, weights, n, room, flags):
 
 @kernel
 def choose_apart(shape, query, weights, n_own, n_all, flags):
-    """Choose the n_own largest components of each query head, or fewer, so that n_all do for all of them.
+    """Choose the n_own largest components of each query head, or fewer if their union would exceed n_all.
 
     Query heads choose in turn, each its next largest, until one needs a component more than n_all.
 
     Parameters
     ----------
     n_own, n_all : int64
-        Most components that a query head chooses, and that are chosen by any.
+        Most components of a query head, and of the union.
     """
     queries = array_at(query, (shape.group, shape.head_dim), np.float32)
     flags[:] = float32(0)
@@ -71,7 +71,7 @@ def choose_apart(shape, query, weights, n_own, n_all, flags):
             best, largest = 0, float32(-1)
             for i in range(shape.head_dim):
                 magnitude = abs(queries[g, i]) * weights[i]
-                if flags[g, i] == 0 and not magnitude <= largest:  # a NaN is taken, and shows
+                if flags[g, i] == 0 and not magnitude <= largest:  # a NaN is chosen, so that it shows
                     best, largest = i, magnitude
             if not _is_chosen(shape, flags, best):
                 if n_chosen == n_all:
@@ -82,7 +82,7 @@ def choose_apart(shape, query, weights, n_own, n_all, flags):
 
 @kernel
 def list_chosen(shape, flags, components):
-    """Write the components that any query head chose, rising; return how many."""
+    """Write the components that any query head chose, rising; return their number."""
     n = 0
     for i in range(shape.head_dim):
         if _is_chosen(shape, flags, i):
@@ -102,7 +102,7 @@ def _is_chosen(shape, flags, component):
 
 @kernel
 def weigh(shape, query, deviations, by_coverage, components, n, weights):
-    """Multiply each query head's chosen elements by what makes up for those that it did not choose.
+    """Multiply each query head's chosen elements by a factor that compensates for the other elements.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def weigh(shape, query, deviations, by_coverage, components, n, weights):
     deviations : float32 array, shape (head_dim,)
         Spread of each component.
     by_coverage : bool
-        Whether the factor is of |q|, as in equation 9 of SparQ; else of the squares of |q| times the spread.
+        Whether the factor depends on |q|, as in equation 9 of SparQ; else on the squares of |q| times the spread.
     components : int64 array
         The n components that any query head chose, rising.
     weights : float32 array, shape (group, head_dim)
@@ -127,6 +127,6 @@ def weigh(shape, query, deviations, by_coverage, components, n, weights):
             if weights[g, i] != 0:
                 part += own
         factor = float32(1) if part == 0 else float32(math.sqrt(whole / part))
-        for i in range(n):  # a component is not before its place in the list
+        for i in range(n):  # a component's place in the list is never after the component
             chosen = components[i]
             weights[g, i] = queries[g, chosen] * factor if weights[g, chosen] != 0 else float32(0)

@@ -1,8 +1,8 @@
 """Improve the centroids of K-means by Lloyd's iterations, on the register tiles of prefill.
 
-Rows are assigned to the centroid c of the largest x . c - c . c / 2, strip by strip, as prefill scores keys
-(strips.py): centroids take the place of keys, and rows that of queries. With AMX both are rounded to bf16, as what
-follows from an assignment that is nearly a tie matters little.
+Rows are assigned to the centroid c with the largest x . c - c . c / 2, strip by strip, as prefill scores keys
+(strips.py): centroids take the place of keys, and rows that of queries. With AMX both are rounded to bf16, because the
+effect of near ties matters little.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ..prefill.bf16_tiles import CONFIGURATION_BYTES, enter_tiles, leave_tiles, 
 from ..prefill.strips import score_block
 from ..prefill.tile_scratch import BLOCK, strip_queries
 
-#: A score below all that a finite row can have.
+#: A score below those of all finite rows.
 _LOWEST = float32(-3e38)
 
 
 def improve_centroids(rows: np.ndarray, centroids: np.ndarray, n_iterations: int) -> None:
-    """Move centroids to the means of the rows that are nearest to them, some times over.
+    """Move centroids to the means of their nearest rows, repeatedly.
 
     Parameters
     ----------
     rows : float32 array, shape (n_rows, head_dim)
-        What is clustered. Its mean should be near 0: rounding costs least there.
+        Rows to cluster. Their mean should be near 0, where rounding costs least.
     centroids : float32 array, shape (n_clusters, head_dim)
-        Where the centroids begin, and end. One that no row is nearest to stays where it is.
+        Initial centroids, replaced by the final ones. A centroid without nearest rows stays.
     """
     n_rows, head_dim = rows.shape
     shape = Shape(head_dim, 1)
@@ -52,7 +52,7 @@ def compile_for(shape: Shape) -> None:
 
 @kernel
 def _improve(shape, rows, centroids, n_clusters, n_iterations, scratch):
-    """Do what `improve_centroids` does, with centroids for whole blocks, and with scratch at an address."""
+    """Do what `improve_centroids` does, with centroids padded to whole blocks, and with scratch at an address."""
     n_rows, head_dim = rows.shape
     width = strip_queries(shape)
     n_padded = -(-n_rows // width) * width
@@ -76,7 +76,7 @@ def _improve(shape, rows, centroids, n_clusters, n_iterations, scratch):
 
 @kernel
 def _load_rows(shape, rows, queries, floats):
-    """Transpose the rows strip by strip, to bf16 with AMX; rows that the last strip lacks are 0. `floats` is room."""
+    """Transpose the rows strip by strip, to bf16 with AMX; pad the last strip with 0. `floats` is working memory."""
     n_rows, head_dim = rows.shape
     width = strip_queries(shape)
     for first in range(0, n_rows, width):
@@ -126,7 +126,7 @@ def _assign(shape, centroids, n_clusters, n_padded, queries, keys, biases, score
 
 @kernel
 def _move(rows, labels, centroids, n_clusters, sizes):
-    """Make each centroid the mean of its rows, if it has some. `sizes` is room."""
+    """Make each centroid the mean of its rows, if it has any. `sizes` is working memory."""
     n_rows, head_dim = rows.shape
     sizes[:n_clusters] = 0
     for r in range(n_rows):

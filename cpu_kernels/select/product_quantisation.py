@@ -1,4 +1,4 @@
-"""Product quantisation: rows as short codes, from which products with a query are looked up.
+"""Quantise rows by products: short codes, from which products with a query are looked up.
 
 The columns of a row are dealt into n_codes parts of equal size. Each part has CODES centroids, its codebook, and a row
 keeps the number of the nearest one of each part: 4 bits (Jegou et al. 2011, "Product quantization for nearest neighbor
@@ -6,9 +6,9 @@ search"). The product of a query with a row is then a sum of n_codes numbers, on
 are int8, and so small that they stay in registers: one shuffle looks up the codes of 32 rows (Andre et al. 2015, "Cache
 locality is not enough: high-performance nearest neighbor search with product quantization fast scan").
 
-Layout. A codebook is (columns, CODES) f32, so that the distances to all centroids are vectors; those of the parts lie
-one after another. Codes lie in blocks of BLOCK_ROWS rows: HALF_BLOCK bytes for each code, the first half of the rows in
-the low 4 bits.
+Layout: a codebook is (columns, CODES) f32, so that the distances to all centroids are vectors; the parts' codebooks are
+contiguous. Codes are in blocks of BLOCK_ROWS rows: HALF_BLOCK bytes for each code, the first half of the rows in the
+low 4 bits.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from ..numba_support.vector import (
 )
 from ..numba_support.views import array_at
 
-#: Centroids of a part: what 4 bits tell apart.
+#: Centroids of a part: as many as 4 bits distinguish.
 CODES = 16
 
-#: Rows of a block, and bytes that one code of each of them takes.
+#: Rows of a block, and bytes of one code of all of them.
 BLOCK_ROWS, HALF_BLOCK = 64, 32
 
 #: Largest number in a table: the sums of 256 parts fit int16.
@@ -60,7 +60,7 @@ _ON_ARM = _TRIPLE.startswith(("aarch64", "arm64"))
 
 
 def block_bytes(n_codes: int) -> int:
-    """Return the bytes of the codes of a block, n_codes a row."""
+    """Return the bytes of the codes of a block, n_codes for each row."""
     return n_codes * HALF_BLOCK
 
 
@@ -77,7 +77,7 @@ def write_codes(codes, number, found):
 
 @kernel
 def fill_tables(shape, query, n_codes, order, codebooks, room):
-    """Make the tables of a token's query heads: what each centroid adds to a product, as int8.
+    """Make the tables of a token's query heads: the contribution of each centroid to a product, as int8.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
     codebooks : int64
         Address of the parts' codebooks.
     room : int64
-        What `stack_tables` returned, which receives the tables and their factors.
+        The result of `stack_tables`, which receives the tables and their factors.
     """
     group, head_dim, size = shape.group, shape.head_dim, shape.head_dim // n_codes
     queries = array_at(query, (group, head_dim), np.float32)
@@ -114,7 +114,7 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
             widest = max(widest, high - middle)
             for code in range(CODES):
                 products[part, code] -= middle
-        if math.isnan(sum_of(every)):  # the largest lane is that of the numbers: the NaN has to reach the scores
+        if math.isnan(sum_of(every)):  # the largest lane ignores NaN, which must reach the scores
             offset = float32(np.nan)
         unit = widest / float32(_LARGEST)
         inverse = float32(1) / unit if unit > 0 else float32(0)
@@ -126,7 +126,7 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
 
 @kernel
 def factors_of(shape, room):
-    """View what the sums of table entries of each query head are multiplied by, and what is added: (2, group) f32."""
+    """View the factors and summands for the sums of each query head's table entries, (2, group) f32."""
     return array_at(room + shape.factors_in_tables, (2, shape.group), np.float32)
 
 
@@ -158,13 +158,13 @@ def look_up(
     Parameters
     ----------
     room : int64
-        What `fill_tables` filled.
+        Working memory, filled by `fill_tables`.
     codes : int64
         Address of the block's codes.
     offsets : int64
-        Address of what is added to the scores of the first query head, f32.
+        Address of a summand for the scores of the first query head, f32.
     step : int64
-        Floats from there to that of the next query head.
+        Floats from there to the next query head's.
     scores : int64
         Address of the first query head's scores, BLOCK_ROWS f32.
     stride : int64
@@ -209,9 +209,9 @@ def look_up(
 def add_by_code(
     typing: Any, shape: Any, weights: Any, stride: Any, factors: Any, codes: Any, step: Any, n_blocks: Any, sums: Any
 ) -> Any:
-    """Add up the weights of the rows of each code: sums[g, code] += factors[g] * the weights of its rows.
+    """Add the weights of the rows of each code: sums[g, code] += factors[g] * the weights of its rows.
 
-    A sum is a vector, whose lanes are still to be added. A row's code is compared with each number there is, for all
+    A sum is a vector, whose lanes are still to be added. A row's code is compared with each possible number, for all
     query heads at once, so that no addition waits for the one before.
 
     Parameters
@@ -268,7 +268,7 @@ def add_by_code(
 
 @intrinsic
 def stack_sums(typing: Any, shape: Any) -> Any:
-    """Allocate room for the sums of `add_by_code` on the stack of the calling function; its address."""
+    """Allocate the sums of `add_by_code` on the stack of the calling function, and return their address."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         room = cgutils.alloca_once(builder, FLOAT, shape.shape.group * CODES * LANES)
@@ -280,12 +280,9 @@ def stack_sums(typing: Any, shape: Any) -> Any:
 
 @intrinsic
 def stack_tables(typing: Any, shape: Any) -> Any:
-    """Allocate room for `fill_tables` on the stack of the calling function.
+    """Allocate the tables of `fill_tables` on the stack of the calling function.
 
-    Returns
-    -------
-    int64
-        Address, a multiple of 64, of the tables, (group, n_codes, CODES) int8; then come the factors.
+    Return the address, a multiple of 64: the tables, (group, n_codes, CODES) int8, and then the factors.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -297,7 +294,7 @@ def stack_tables(typing: Any, shape: Any) -> Any:
 
 
 def table_sizes(shape: Shape) -> tuple[int, int, int]:
-    """Return where the factors, and the room to work in, begin in what `stack_tables` allocates; and its size."""
+    """Return the offsets of the factors and of the working memory in the allocation of `stack_tables`, and its size."""
     most_codes = shape.head_dim // 2
     factors = most_codes * shape.group * CODES
     room = factors + -(-8 * shape.group // 64) * 64

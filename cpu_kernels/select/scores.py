@@ -1,8 +1,8 @@
-"""What methods share that score items (pages, rows or clusters) and then select the best.
+"""Share scratch and scores between methods that score items (pages, rows or clusters) and then select the best.
 
 A head's scratch holds, for `scratch_items` items: their importance and their sizes, f32; a score for each query head,
-(group, scratch_items) f32; a list, 8 bytes an item and LIST_ROOM more; and for each query head what it leaves to an
-estimate, (3, group) f32. This file owns that layout.
+(group, scratch_items) f32; a list, 8 bytes for each item and LIST_ROOM more; and for each query head the remainder for
+an estimate, (3, group) f32. This file owns that layout.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ..numba_support.vector import add, exp_difference, load, max_of, maximum, m
 from ..numba_support.views import array_at
 from ..rows.rows import dot
 
-#: Addresses that a list of rows may go on for after its end (see rows.py): 32 ahead, up to a multiple of 8.
+#: Addresses by which a list of rows may extend beyond its end (see rows.py): 32 ahead, padded to a multiple of 8.
 LIST_ROOM = 40
 
-#: Share of the clustered keys that the coarse level of a lookup in two levels keeps; the default of the authors' code
-#: of Squeezed Attention. To keep less costs quality where the budget would allow more; to keep more, a larger lookup.
+#: Share of the clustered keys that the coarse level of a lookup in two levels keeps; the default of Squeezed
+#: Attention's code. Less costs quality even if the budget would allow more; more makes the lookup larger.
 COARSE_KEPT = 0.5
 
 #: Scores that `exp_rows` takes at once.
 EXP_STEP = 4 * LANES
 
-#: The items that a thread scores are a multiple of this.
+#: A thread scores a multiple of this many items.
 ITEMS_STEP = 16
 
 
 def padded(n_items: int) -> int:
-    """Return the items to have room for, as scores are computed ITEMS_STEP at a time."""
+    """Return the capacity for n_items, as scores are computed ITEMS_STEP at a time."""
     return -(-n_items // ITEMS_STEP) * ITEMS_STEP
 
 
@@ -41,7 +41,7 @@ def selection_scratch_bytes(group: int, n_items: int) -> int:
 
 
 def items_holding(group: int, n_floats: int) -> int:
-    """Return for how many items the scratch of a head with `group` query heads has room for n_floats f32."""
+    """Return the number of items for which the scratch of a head with `group` query heads holds n_floats f32."""
     return -(-4 * n_floats // (8 + 4 * group + 8))
 
 
@@ -71,15 +71,15 @@ def sizes_of(head):
 
 @kernel
 def chunk_sums_address(shape, head, number):
-    """Return the address of the numbers of one chunk in `chunk_sums_of`."""
+    """Return the address of a chunk's numbers in `chunk_sums_of`."""
     return sizes_address(head) + number * 2 * shape.group * 4
 
 
 @kernel
 def chunk_sums_of(shape, head):
-    """View what two numbers sum up the scores of each chunk of rows, (chunks, 2, group) f32.
+    """View the two numbers that summarise the scores of each chunk of rows, (chunks, 2, group) f32.
 
-    They take the place of sizes, which have room for a group of 128.
+    They replace the sizes, which have space for a group of 128.
     """
     return array_at(sizes_address(head), (head.scratch_items // CHUNK_ROWS, 2, shape.group), np.float32)
 
@@ -88,7 +88,7 @@ def chunk_sums_of(shape, head):
 def choices_of(head):
     """View which query heads chose each item, (scratch_items,) int64: 0 for none, else as in SPAN's `heads`.
 
-    They take the place of importance and sizes.
+    They replace importance and sizes.
     """
     return array_at(head.scratch, (head.scratch_items,), np.int64)
 
@@ -113,25 +113,25 @@ def list_address(shape, head):
 
 @kernel
 def rest_of(shape, head):
-    """View what a step leaves to an `estimate` hook, (3, group) f32.
+    """View the remainder that a step leaves to an `estimate` hook, (3, group) f32.
 
-    That is the largest score; the sum of weights, relative to it, or 0 for a step that attends to everything exactly;
-    and the logarithm of what the true sum is expected to be above it.
+    It has the largest score; the sum of weights, relative to it, or 0 for a step that attends to everything exactly;
+    and the logarithm of the expected ratio of the true sum to it.
     """
     return array_at(rest_address(shape, head), (3, shape.group), np.float32)
 
 
 @kernel
 def rest_address(shape, head):
-    """Return the address of what a step leaves to an `estimate` hook: see `rest_of`."""
+    """Return the address of the remainder for an `estimate` hook: see `rest_of`."""
     return list_address(shape, head) + 8 * (head.scratch_items + LIST_ROOM)
 
 
 @kernel
 def score_tail_rows(shape, head, query, start, stop):
-    """Write q . k of the rows start to stop of the tail as the scores of items of these numbers.
+    """Write q . k of the rows start to stop of the tail as the scores of the items of the same numbers.
 
-    `query` is what `load_query` gave.
+    `query` is the result of `load_query`.
     """
     row = start
     while row < stop:
@@ -143,7 +143,7 @@ def score_tail_rows(shape, head, query, start, stop):
 
 @kernel
 def share_of(n_items, part, n_parts):
-    """Return where the share of thread `part` of n_parts starts and stops: inside, multiples of ITEMS_STEP."""
+    """Return start and stop of the share of thread `part` of n_parts; inner bounds are multiples of ITEMS_STEP."""
     steps = -(-n_items // ITEMS_STEP)
     return steps * part // n_parts * ITEMS_STEP, min(steps * (part + 1) // n_parts * ITEMS_STEP, n_items)
 
@@ -162,7 +162,7 @@ def cap_scores(scores, n, softcap):
 def exp_scores(scores, n):
     """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, a multiple of LANES, -inf where unused.
 
-    Returns the largest.
+    Return the largest.
     """
     largest = splat(float32(-1e30))
     for i in range(0, n, LANES):
@@ -178,7 +178,7 @@ def exp_scores(scores, n):
 def exp_rows(scores, n):
     """Set scores[i] = exp(scores[i] - the largest) for n f32 at an address, and 0 after them up to EXP_STEP of them.
 
-    Four vectors at a time, so that no sum waits for the one before. Returns the largest and the sum.
+    It takes four vectors at a time, so that no sum waits for the one before. Return the largest and the sum.
     """
     stop = -(-n // EXP_STEP) * EXP_STEP
     fill(scores, n, stop, float32(-np.inf))
@@ -221,15 +221,15 @@ def add_shares(scores, n, importance):
 
 @kernel
 def sum_attention(shape, head, n):
-    """Turn the scores of n items into attention, and sum it over the query heads, into the items' importance.
+    """Turn the scores of n items into attention, and sum it over the query heads, as the items' importance.
 
     Each query head's scores become a softmax over the items, so that no head's scale outweighs another's. The softmax's
-    numerators stay in the place of the scores. A NaN among a query head's scores makes every item's importance NaN.
+    numerators replace the scores. A NaN among a query head's scores makes every item's importance NaN.
 
     Returns
     -------
     int64
-        Items of which importance was written: n, up to a multiple of LANES.
+        Number of items with importance: n, padded to a multiple of LANES.
     """
     stop = -(-n // LANES) * LANES
     fill(importance_address(head), 0, stop, float32(0))
@@ -240,7 +240,7 @@ def sum_attention(shape, head, n):
 
 @kernel
 def add_attention(head, g, n):
-    """Add query head g's softmax over the scores of n items to the items' importance. Returns the largest score."""
+    """Add query head g's softmax over the scores of n items to their importance. Return the largest score."""
     stop, scores = -(-n // LANES) * LANES, scores_address(head, g)
     cap_scores(scores, n, head.softcap)
     fill(scores, n, stop, float32(-np.inf))

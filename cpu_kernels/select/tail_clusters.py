@@ -1,12 +1,12 @@
-"""Cluster the chunks of a tail, each once it is full and RECENT rows came after it.
+"""Cluster the chunks of a tail, each once it is full and RECENT rows have followed it.
 
-K-means runs over the directions of a chunk's keys, from evenly spaced keys and for a few rounds: a chunk takes less
-time than a token. Its keys and values are then sorted by cluster, in place. A clustered chunk's extras are
+K-means runs over the directions of a chunk's keys, from evenly spaced keys and for a few rounds, in less time than a
+token takes. The chunk's keys and values are then sorted by cluster, in place. A clustered chunk's extras are
   centroids : the mean key of each cluster, 0 for an empty one: (CHUNK_CLUSTERS, head_dim) f16
-  starts : rows of the chunk where clusters start and stop: (CHUNK_CLUSTERS + 1,) int32. Rows before the first are in
-      no cluster
-  order : where each row was before it was sorted: (CHUNK_ROWS,) uint8
-and, where clusters that are not selected are estimated (see cluster_means.py),
+  starts : rows of the chunk where clusters start and stop: (CHUNK_CLUSTERS + 1,) int32. Rows before the first are
+      outside clusters
+  order : the original number of each row in the chunk: (CHUNK_ROWS,) uint8
+and, if clusters that are not selected are estimated (see cluster_means.py),
   mean values : of each cluster, 0 for an empty one: CHUNK_CLUSTERS q8_0 rows
   spread : the variance of each column of the keys within clusters: (head_dim,) f32
 """
@@ -28,16 +28,16 @@ from ..numba_support.views import array_at
 from ..rows.rows import dot, narrow_row, widen_row
 from .cluster_means import mean_value_bytes, write_mean_values, write_spread
 
-#: Clusters of a chunk: 5 % of its rows, as of a document's.
+#: Clusters of a chunk: 5 % of its rows, as in a document.
 CHUNK_CLUSTERS = 13
 
-#: Newest rows of the tail that are in no cluster, and oldest rows of a sequence that are in none: attention sinks.
+#: Newest rows of the tail outside clusters, and oldest rows of a sequence outside clusters: attention sinks.
 RECENT, SINKS = 128, 4
 
-#: Rounds of Lloyd's algorithm, at most. More hardly change what is found.
+#: Most rounds of Lloyd's algorithm. More hardly change the result.
 _ROUNDS = 8
 
-#: The square of the shortest key that has a direction: the inverse of less may not be a number.
+#: The square of the shortest key with a direction: the inverse of less may overflow.
 _SHORTEST = float32(1e-30)
 
 #: `shape.of_tail_clusters`: the Shape of a product of f16 rows with a chunk's centroids.
@@ -50,18 +50,12 @@ def lookup_extras_bytes(shape: Shape) -> int:
 
 
 def extras_bytes(shape: Shape) -> int:
-    """Return the size of a chunk's extras, mean values and spread included."""
+    """Return the size of a chunk's extras, including mean values and spread."""
     return lookup_extras_bytes(shape) + CHUNK_CLUSTERS * mean_value_bytes(shape.head_dim) + 4 * shape.head_dim
 
 
 def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
-    """View where a clustered chunk's rows were before.
-
-    Returns
-    -------
-    uint8 array, shape (CHUNK_ROWS,)
-        For each row its number before the chunk was sorted.
-    """
+    """View the original number of each row of a clustered chunk, (CHUNK_ROWS,) uint8."""
     end = extras_offset(shape) + lookup_extras_bytes(shape)
     return chunk[end - CHUNK_ROWS : end]
 
@@ -74,14 +68,14 @@ def chunk_centroids(shape, head, number):
 
 @kernel
 def chunk_starts(shape, head, number):
-    """View where the clusters of a clustered chunk start and stop, (CHUNK_CLUSTERS + 1,) int32."""
+    """View the starts and stops of a clustered chunk's clusters, (CHUNK_CLUSTERS + 1,) int32."""
     starts = chunk_centroids(shape, head, number) + CHUNK_CLUSTERS * shape.head_dim * 2
     return array_at(starts, (CHUNK_CLUSTERS + 1,), np.int32)
 
 
 @kernel
 def _chunk_order(shape, head, number):
-    """View where each row of a clustered chunk was before, (CHUNK_ROWS,) uint8."""
+    """View the original number of each row of a clustered chunk, (CHUNK_ROWS,) uint8."""
     order = chunk_centroids(shape, head, number) + CHUNK_CLUSTERS * shape.head_dim * 2 + (CHUNK_CLUSTERS + 1) * 4
     return array_at(order, (CHUNK_ROWS,), np.uint8)
 
@@ -101,7 +95,7 @@ def chunk_spread(shape, head, number):
 
 @intrinsic
 def _stack_room(typing: Any, shape: Any) -> Any:
-    """Return the address of room for a chunk's f16 rows, and for `_find_clusters`, on the caller's stack."""
+    """Allocate memory for a chunk's f16 rows, and for `_find_clusters`, on the caller's stack; return its address."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         head_dim = shape.shape.head_dim
@@ -142,7 +136,7 @@ def cluster_chunk(shape, head, number, with_means):
 
 @kernel
 def _normalise(shape, keys, directions, room):
-    """Write a chunk's keys at length 1, f16. A key that is almost 0, or not finite, becomes 0.
+    """Write a chunk's keys, normalised to length 1, as f16. A key that is almost 0, or not finite, becomes 0.
 
     `room` is the address of head_dim f32 to work in.
     """
@@ -165,7 +159,7 @@ def _normalise(shape, keys, directions, room):
 def _find_clusters(of_centroids, directions, first, room):
     """Find the cluster of each row from `first` on, int32, by Lloyd's algorithm.
 
-    `directions` is the address of (CHUNK_ROWS, head_dim) f16, and `room` that of f32 to work in (see `_stack_room`).
+    `directions` is the address of (CHUNK_ROWS, head_dim) f16, and `room` that of working memory (see `_stack_room`).
     """
     head_dim, n_rows = of_centroids.head_dim, CHUNK_ROWS - first
     sums = room + CHUNK_CLUSTERS * head_dim * 4
@@ -192,7 +186,7 @@ def _find_clusters(of_centroids, directions, first, room):
 
 @kernel
 def _assign(of_centroids, centroids, products, best, nearest):
-    """Find the nearest centroid to each row: the one with the largest x . c - |c|^2 / 2, the first of equals.
+    """Find the centroid nearest to each row: the one with the largest x . c - |c|^2 / 2, the first of equals.
 
     `products` is the address of the x . c, (CHUNK_CLUSTERS, CHUNK_ROWS) f32, and `best` that of CHUNK_ROWS f32 to work
     in.
@@ -239,7 +233,7 @@ def _move_centroids(of_centroids, centroids, directions, first, labels, room):
 
 @kernel
 def _sort(labels, first, starts, order):
-    """Write where clusters start and stop once rows are sorted by cluster, and where each row comes from."""
+    """Write the starts and stops of clusters after rows are sorted by cluster, and the source of each row."""
     for row in range(first):
         order[row] = row
     n = first

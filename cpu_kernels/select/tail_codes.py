@@ -1,18 +1,18 @@
-"""Keep a code of each row of a tail, online: product quantisation of keys, and the nearest of a few mean values.
+"""Code each row of a tail online: product quantisation of keys, and the nearest of a few mean values.
 
-Blocks of BLOCK_ROWS rows get their codes once they are full and RECENT rows came after them. A chunk's extras are, for
-each block,
-  mean : of the block's keys, (head_dim,) f16. Codes stand for what is left of a key without it
+Blocks of BLOCK_ROWS rows get their codes once they are full and RECENT rows have followed them. A chunk's extras are,
+for each block,
+  mean : of the block's keys, (head_dim,) f16. Codes represent the difference of a key from it
   codes : n_codes for each row's key, and one for its value, the number of the nearest of CODES mean values
 all means first, then all codes.
 
 The codebooks and the mean values of codes belong to the head. They are found once TRAINED rows are stored, on these
-rows, and anew each time that the sequence is twice as long. So they follow from the rows alone, however the rows came
-about.
+rows, and again each time the sequence has doubled. So they depend on the rows alone, and not on the history of the
+cache.
 
-What makes the error of a score is the error of a column times the query there. Queries are large where the mean of the
-keys is, because it is by this mean that they turn to the first token or away from it: so a column counts by the square
-of the mean, and by no less than a share of the squares of all columns. That needs nothing but the rows.
+The error of a score is the errors of the columns times the query there. Queries are large where the mean of the keys
+is, because this mean turns them towards the first token or away from it. So a column is weighted by the square of the
+mean, and at least by a share of the squares of all columns. That needs nothing but the rows.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, wr
 #: Blocks of a chunk.
 BLOCKS = CHUNK_ROWS // BLOCK_ROWS
 
-#: Rows at which codebooks are found first, and newest rows, which have no codes yet.
+#: Rows at which codebooks are first found, and newest rows, which have no codes yet.
 TRAINED, RECENT = 512, 32
 
-#: What a column of a key counts at least, as a share of the mean over all columns.
+#: Least weight of a key's column, as a share of the mean over all columns.
 _LEAST_WEIGHT = 0.1
 
-#: Rows that codebooks are found on, and rows that mean values are found on: evenly spaced, this many at most.
+#: Most rows, evenly spaced, to find codebooks on, and to find mean values on.
 KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
 
-#: Rows that the errors of codes are measured on: evenly spaced, this many at most.
+#: Most rows, evenly spaced, to measure the errors of codes on.
 ERROR_SAMPLE = 256
 
 #: The longest head_dim, and the most columns of a part.
 LONGEST, MOST_COLUMNS = 512, 8
 
-#: What a head keeps besides its rows and their extras. The record of a method that uses it begins with these fields.
+#: Per-head state, besides rows and their extras. The record of a method that uses it begins with these fields.
 STATE = np.dtype(
     [
         ("n_codes", "i8"),  # codes of a key
@@ -59,7 +59,7 @@ STATE = np.dtype(
         ("trained", "i8"),  # rows that the codebooks were found on; 0 for none
         ("order", "i4", (LONGEST,)),  # columns of the parts
         ("weights", "f4", (LONGEST,)),  # of the columns, in this order
-        ("errors", "f4", (LONGEST,)),  # mean square of what codes miss, of each column
+        ("errors", "f4", (LONGEST,)),  # mean squared error of the codes in each column
         ("codebooks", "f4", (CODES * LONGEST,)),
         ("values", "f4", (CODES * LONGEST,)),  # mean values, (head_dim, CODES)
     ],
@@ -67,7 +67,7 @@ STATE = np.dtype(
 )
 _OFFSETS = {name: place[1] for name, place in (STATE.fields or {}).items()}
 
-#: Where arrays of the record lie in it.
+#: Offsets of arrays in the record.
 ORDER, WEIGHTS, ERRORS = (_OFFSETS[name] for name in ("order", "weights", "errors"))
 CODEBOOKS, VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
 
@@ -79,7 +79,7 @@ def extras_bytes(shape: Shape, n_codes: int) -> int:
 
 @kernel
 def mean_of(shape, head, block):
-    """Return the address of the mean key of a block, (head_dim,) f16. Those of a chunk lie one after another."""
+    """Return the address of the mean key of a block, (head_dim,) f16. Those of a chunk are adjacent."""
     return chunk_extras(shape, chunk_at(head, block // BLOCKS)) + block % BLOCKS * 2 * shape.head_dim
 
 
@@ -100,13 +100,13 @@ def prefetch_codes(shape, head, block, n_codes):
 
 @kernel
 def ready_blocks(n_rows):
-    """Return how many blocks of n_rows rows are full, and none of them of the newest rows."""
+    """Return how many blocks of n_rows rows are full and have none of the newest rows."""
     return max(n_rows - RECENT, 0) // BLOCK_ROWS
 
 
 @kernel
 def tend_codes(shape, head_address, n_tokens, _unused):
-    """Find codebooks where they are due, and write the codes of blocks: an `after_step` hook (see hooks.py)."""
+    """Find codebooks if they are due, and write the codes of blocks: an `after_step` hook (see hooks.py)."""
     head = head_at(head_address)
     state, n_ready = record_at(head.state, STATE), ready_blocks(head.n_tail)
     due, rows = 0, TRAINED
@@ -140,7 +140,7 @@ def _find_mean(shape, head, block, floats):
 
 @kernel
 def _dealt_key(shape, head, row, floats):
-    """Write what is left of a key without its block's mean, columns in the order of the parts.
+    """Write the difference of a key from its block's mean, with columns in the order of the parts.
 
     `floats` is the address of head_dim f32, and of 2 * head_dim more to work in.
     """
@@ -149,9 +149,9 @@ def _dealt_key(shape, head, row, floats):
 
 @kernel
 def _deal_key(shape, head, row, first, n_columns, floats, out, stride):
-    """Write some columns of what is left of a key, `stride` f32 apart.
+    """Write some columns of the difference of a key from its block's mean, `stride` f32 apart.
 
-    `first` and the others count in the order of the parts. `floats` is the address of 3 * head_dim f32, the last two
+    `first` and n_columns count in the order of the parts. `floats` is the address of 3 * head_dim f32, the last two
     thirds to work in.
     """
     head_dim, block = shape.head_dim, row // BLOCK_ROWS
@@ -232,7 +232,7 @@ def _find_codebooks(shape, head, n_rows):
 
 @kernel
 def _measure_errors(shape, head, n_rows, n_codes, floats):
-    """Measure the mean square of what codes miss of each column, in the first n_rows rows."""
+    """Measure the mean squared error of the codes in each column, over the first n_rows rows."""
     errors, size = array_at(head.state + ERRORS, (shape.head_dim,), np.float32), shape.head_dim // n_codes
     codebooks = array_at(head.state + CODEBOOKS, (n_codes, size, CODES), np.float32)
     order = array_at(head.state + ORDER, (shape.head_dim,), np.int32)
@@ -254,7 +254,7 @@ def _measure_errors(shape, head, n_rows, n_codes, floats):
 
 @intrinsic
 def _stack_samples(typing: Any, shape: Any) -> Any:
-    """Allocate room to find codebooks in, on the stack of the calling function."""
+    """Allocate working memory to find codebooks, on the stack of the calling function."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         head_dim = shape.shape.head_dim

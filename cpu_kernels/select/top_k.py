@@ -1,10 +1,10 @@
 """List the k largest of many numbers without sorting them: find the k-th largest by counting, then list all from it up.
 
-Or find the number from which on all have to be taken, so that their sizes add up to what is wanted.
+It can also find the number above which all must be taken for their sizes to add up to a wanted sum.
 
-The numbers are f32 of at least 0, and such floats have the same order as their bits read as integers. A bisection over
-the bits therefore ends after at most 31 counts, each a vector at a time: the first 8 read all numbers, the others those
-that are still in question.
+The numbers are f32 of at least 0, and such floats have the same order as their bits read as integers. So a bisection
+over the bits ends after at most 31 counts, each vector by vector: the first 8 counts read all numbers, the others only
+those still undecided.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..numba_support.views import array_at
 
 _INFINITY_BITS = 0x7F800000
 
-#: Bits that span a factor of 2. So few numbers are between these that they are copied, to go on among them.
+#: Bits that span a factor of 2. The few numbers between these are copied, and the bisection continues among them.
 _NARROW = 1 << 23
 
 _WITHOUT_SIGN = 0x7FFFFFFF  # 0.0 and -0.0 count as equal
@@ -49,9 +49,9 @@ def _count_at_least(typing: Any, values: Any, n: Any, bits: Any) -> Any:
 
 
 def _compress(emit: Emit, n: Any, kept: Any, vector_at: Callable[[Any], tuple[Any, Any]]) -> Any:
-    """Write the 4-byte lanes that are wanted of n of them, side by side; return how many.
+    """Write the wanted ones of n 4-byte lanes, side by side; return their number.
 
-    `vector_at` gives the vector that begins at an index, and which of its lanes are wanted.
+    `vector_at` returns the vector that begins at an index, and which of its lanes are wanted.
     """
     builder, flags, mask_bits = emit.builder, ir.VectorType(ir.IntType(1), LANES), ir.IntType(LANES)
     signature = ir.FunctionType(ir.VoidType(), [emit.integers, INT32.as_pointer(), flags])
@@ -69,7 +69,7 @@ def _compress(emit: Emit, n: Any, kept: Any, vector_at: Callable[[Any], tuple[An
 
 @intrinsic
 def _list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> Any:
-    """Write the indices, int32, rising, of those that `_count_at_least` counts; return how many."""
+    """Write the indices, int32, rising, of the numbers that `_count_at_least` counts; return their number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values, n, bits, listed = args
@@ -92,7 +92,7 @@ def _list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> 
 
 @intrinsic
 def _copy_between(typing: Any, values: Any, n: Any, low: Any, high: Any, kept: Any) -> Any:
-    """Copy those that are at least the number with the bits `low`, not that with the bits `high`; return how many."""
+    """Copy the numbers of at least the bits `low` and less than the bits `high`; return their number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values, n, low, high, kept = args
@@ -101,7 +101,7 @@ def _copy_between(typing: Any, values: Any, n: Any, low: Any, high: Any, kept: A
 
         def numbers_at(first: Any) -> tuple[Any, Any]:
             numbers = emit.load_float(values, first)
-            below = builder.fcmp_unordered("<", numbers, limit)  # all are below the first limit, which is a NaN
+            below = builder.fcmp_unordered("<", numbers, limit)  # true for the first limit, which is a NaN
             wanted = builder.and_(builder.fcmp_ordered(">=", numbers, least), below)
             return builder.bitcast(numbers, emit.integers), wanted
 
@@ -112,7 +112,7 @@ def _copy_between(typing: Any, values: Any, n: Any, low: Any, high: Any, kept: A
 
 @intrinsic
 def _sum_sizes(typing: Any, values: Any, sizes: Any, n: Any, bits: Any) -> Any:
-    """Add up the sizes of those that `_count_at_least` counts, f32."""
+    """Add up the sizes of the numbers that `_count_at_least` counts, f32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values, sizes, n, bits = args
@@ -142,7 +142,7 @@ def _float_of(typing: Any, bits: Any) -> Any:
 
 @kernel
 def find_least(values, sizes, n, wanted):
-    """Find the number above which values have to be, so that the sizes of these come nearest to what is wanted.
+    """Find the number such that the sizes of the values above it add up to nearly `wanted`.
 
     Parameters
     ----------
@@ -151,13 +151,13 @@ def find_least(values, sizes, n, wanted):
     n : int64
         Count of the values, a multiple of LANES.
     wanted : float32
-        What the sizes should add up to.
+        Target for the sum of the sizes.
 
     Returns
     -------
     float32
-        A number below the smallest value that is to be taken, and not below any that is not; -1 to take all. Equal
-        values are taken together. A NaN counts as not taken.
+        A number below the smallest value to take, and not below any other; -1 to take all. Equal values are taken
+        together. A NaN is not taken.
     """
     low, high = int64(0), int64(_INFINITY_BITS + 1)  # sum(low) > wanted >= sum(high), unless sum(0) <= wanted
     at_low, at_high = _sum_sizes(values, sizes, n, int32(0)), float32(0)
@@ -176,7 +176,7 @@ def find_least(values, sizes, n, wanted):
 
 @kernel
 def find_covering(values, n, wanted, room):
-    """Find the bits of the number from which on values have to be taken, so that they add up to `wanted` or more.
+    """Find the bits of the number from which on values must be taken, to add up to `wanted` or more.
 
     Parameters
     ----------
@@ -185,14 +185,14 @@ def find_covering(values, n, wanted, room):
     n : int64
         Count of the values, a multiple of LANES.
     wanted : float32
-        What they should add up to.
+        Target for the sum of the values.
     room : int64
         Address of n f32 to work in.
 
     Returns
     -------
     int64
-        The bits, for `list_from`: of 0 if all values add up to less.
+        The bits, for `list_from`: those of 0 if all values add up to less.
     """
     low, high = int64(0), int64(_INFINITY_BITS + 1)  # sum(low) >= wanted > sum(high), unless sum(0) < wanted
     left, n_left, above, at_high = values, n, float32(0), float32(0)
@@ -210,7 +210,7 @@ def find_covering(values, n, wanted, room):
 
 @kernel
 def _keep_between(values, n, low, high, room):
-    """Copy the values between two numbers into room, filled up to a multiple of LANES by -1. Returns its length."""
+    """Copy the values between two numbers into `room`, padded with -1 to a multiple of LANES. Return its length."""
     n_kept = _copy_between(values, n, int32(low), int32(high), room)
     stop = -(-n_kept // LANES) * LANES
     kept = array_at(room, (stop,), np.float32)
@@ -226,7 +226,7 @@ def list_from(values, n, bits, listed):
     Parameters
     ----------
     bits : int64
-        As `find_covering` gives them.
+        Bits of a number, from `find_covering`.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def list_from(values, n, bits, listed):
 
 @kernel
 def list_top(values, n, k, listed):
-    """Write the indices of the k largest of n numbers. Of equal numbers the first ones win.
+    """Write the indices of the k largest of n numbers. The first of equal numbers win.
 
     Parameters
     ----------
