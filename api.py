@@ -70,7 +70,7 @@ def open_document(
     sources : bool
         Whether `Document.sources` can find where answers come from. The first time, this takes a second, to find the
         model's heads that retrieve.
-    progress : Progress, optional
+    progress : Progress or ProgressOfMany, optional
         Receives how far reading and clustering are, and sentences about what happens.
 
     Returns
@@ -88,12 +88,14 @@ def open_document(
     settings, library = locate_model(ModelSettings.of(model), notice)
     snapshot = LibrarySnapshot(library)
     document = hash_document(DocumentFile(path, reading.password), snapshot, notice)
-    llama = load(settings, library, Attention.of(attention), notice)
+    attention = Attention.of(attention)
+    llama = load(settings, library, attention, notice)
     try:
         indexer = Indexer(llama, snapshot, notice, reading.prefill)
         session = open_or_split(indexer, document, sampling, system_prompt, sources, progress)
-        is_asked_for = Attention.of(attention) != Attention.parse(DEFAULT_ATTENTION)
-        if is_asked_for and (shortfall := llama.context.cache.shortfall(llama.n_tokens)):
+        if attention != Attention.parse(DEFAULT_ATTENTION) and (
+            shortfall := llama.context.cache.shortfall(llama.n_tokens)
+        ):
             notice(f"Note: {shortfall}")
     except BaseException:
         llama.close()

@@ -125,6 +125,12 @@ def test_settings_reach_the_model(path, how, tiny_model, tmp_path):
         assert document.n_ctx == 8192
 
 
+def test_a_quality_works_as_on_the_command_line(path, how):
+    with octavo.open_document(path, attention=octavo.Attention.parse("auto", quality=0.9), **how) as document:
+        assert str(document.llama.attention) == "auto:quality=0.9"
+        assert document.llama.attention.auto.quality == 0.9
+
+
 def test_a_seed_repeats_answers(path, how):
     texts = set()
     for _ in range(2):
