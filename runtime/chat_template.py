@@ -1,8 +1,8 @@
-"""Render a model's own chat template, and cut it at what users and models write.
+"""Render a model's own chat template, and cut it at the texts of users and models.
 
-The template is rendered with marks in place of what is written, and cut at the marks. The parts between the marks are
-the template's and may hold control tokens. What is written is tokenized separately, as text. So a document that
-contains `<|im_end|>` contains just these ten characters.
+The template is rendered with marks in place of these texts, and cut at the marks. The parts between the marks are the
+template's and may hold control tokens. The texts are tokenized separately, as text. So a document that contains
+`<|im_end|>` contains just these ten characters.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 from llama_cpp import _internals as internals
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-#: What comes before a document.
+#: Stands before a document.
 INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
 
 _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
     f"[octavo:{name}]" for name in ("system", "document", "question", "answer", "next")
 )
 
-#: Entry of a model's metadata that is its chat template.
+#: Key of the chat template in a model's metadata.
 TEMPLATE_NAME = "tokenizer.chat_template"
 
-#: Most characters that a template may make of a conversation of three short messages.
+#: Largest number of characters that a template may make of a conversation of three short messages.
 _MOST_CHARACTERS = 1 << 20
 
 
@@ -39,7 +39,7 @@ class TemplateParts(NamedTuple):
     Parameters
     ----------
     head : sequence of str
-        Before the document; in two parts where a system message stands between them.
+        Before the document; in two parts if a system message stands between them.
     border, between, last : str
         Between document and question, between an answer and the next question, and between a question and its answer.
     """
@@ -55,8 +55,6 @@ class ChatTemplate:
 
     Parameters
     ----------
-    source : str
-        The template, of Jinja.
     tokens : dict of str to str
         Texts of the tokens that templates name (`special_tokens`).
 
@@ -81,14 +79,12 @@ class ChatTemplate:
         tools: list[dict[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the text of a conversation up to where the answer begins.
+        """Return the text of a conversation up to the beginning of the answer.
 
         Parameters
         ----------
-        messages : sequence of mappings
-            Messages in OpenAI's form.
         tools : list of dict, optional
-            Functions that the model may call, in OpenAI's form.
+            Tools in OpenAI's form.
         options : mapping, optional
             Further variables of the template.
 
@@ -101,23 +97,21 @@ class ChatTemplate:
             return str(self._formatter(messages=messages, tools=tools, **(options or {})).prompt)
         except (MemoryError, TimeoutError, RecursionError):
             raise
-        except Exception as problem:  # Jinja's, and whatever the template's expressions raise
+        except Exception as problem:  # Jinja's, and any that the template's expressions raise
             raise _failure(problem) from problem
 
     def _parts(self, has_document: bool, system: bool) -> TemplateParts:
-        """Return the texts around what is written in a conversation, or over a document.
+        """Return the texts around the messages of a conversation.
 
         Parameters
         ----------
-        has_document : bool
-            Whether the conversation is over a document.
         system : bool
             Whether the head has room for a system message, if the template has such messages.
 
         Raises
         ------
         TemplateError
-            The template raises an error, or changes what is written, or leaves it out.
+            The template raises an error, or changes or omits a message.
         """
         document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
         messages = [
@@ -138,12 +132,12 @@ class ChatTemplate:
 
 
 def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:
-    """Cut a text at marks, each of which stands in it once, in this order.
+    """Cut a text at marks, each of which occurs in it once, in this order.
 
     Returns
     -------
     list of str
-        What stands before each mark, and what stands behind the last one.
+        The text before each mark, and the text after the last one.
 
     Raises
     ------
@@ -166,14 +160,14 @@ def _failure(problem: Exception) -> TemplateError:
 
 
 def special_tokens(model: Any) -> dict[str, str]:
-    """Return the texts of the tokens that templates name, of llama-cpp-python's model."""
+    """Return the texts of the special tokens that templates name, from llama-cpp-python's model."""
     numbers = {"eos_token": model.token_eos(), "bos_token": model.token_bos()}
     return {name: model.token_get_text(number) if number >= 0 else "" for name, number in numbers.items()}
 
 
 @contextmanager
 def without_templates() -> Iterator[None]:
-    """Have llama-cpp-python load models as if they had no chat templates: it stops at one that cannot be parsed."""
+    """Have llama-cpp-python load models without chat templates: it stops at one that it cannot parse."""
     metadata = internals.LlamaModel.metadata
 
     def without(model: Any) -> dict[str, str]:

@@ -27,29 +27,25 @@ from .process.sigbus import n_lost_pages
 from .query_recorder import Recorder
 from .sequences.sequence import TokenSequence
 
-#: Most tokens of a sequence of any length: kernels compare positions as f32.
+#: Largest number of tokens of a sequence of any length: kernels compare positions as f32.
 ENDLESS = 1 << 24
 
 
 class Context(internals.LlamaContext):
     """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds, or several in turns.
 
-    llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the sequence that is computed now.
+    llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the current sequence.
 
     Parameters
     ----------
     params : llama_context_params
-        What llama.cpp's context is made of; some of it is set here.
-    nodes : list of AttentionNode
-        The attentions of the model's graph.
+        Parameters of llama.cpp's context; some are set here.
     n_ctx : int
-        Most tokens that a token may see: those of the sequence, unless it rolls (see `longest`).
+        Largest number of tokens that a token may see: those of the sequence, unless it rolls (see `longest`).
     sequence : TokenSequence
         The first sequence, which receives its cache.
     kv_type : str
-        How keys and values are stored, F16, Q8_0 or Q4_0.
-    device : Device
-        Where attention runs.
+        Type of keys and values: F16, Q8_0 or Q4_0.
     """
 
     def __init__(
@@ -64,7 +60,7 @@ class Context(internals.LlamaContext):
         device: Device,
         verbose: bool,
     ) -> None:
-        self._exit_stack = ExitStack()  # the base class's; `close` needs it even where this is interrupted
+        self._exit_stack = ExitStack()  # the base class's; `close` needs it even after an interrupted `__init__`
         self.nodes = nodes
         self.kv_type, self.device = kv_type, device
         self._n_ctx, self._covers = n_ctx, 0.0
@@ -98,24 +94,24 @@ class Context(internals.LlamaContext):
 
     @property
     def cache(self) -> KVCache:
-        """Return the keys and values of the sequence that is computed now."""
+        """Return the keys and values of the current sequence."""
         return self.sequence.cache
 
     def new_sequence(self) -> TokenSequence:
-        """Return another sequence, empty, which attends as the current one does."""
+        """Return an empty sequence that attends as the current one does."""
         current, cache = self.sequence, self.cache
         sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None)
         sequence.cache = KVCache(cache.layers, self._n_ctx, cache.assignments, self.device.new_memory())
         return sequence
 
     def switch(self, sequence: TokenSequence) -> None:
-        """Compute another sequence from the next step on: the first one, or one that `new_sequence` returned."""
+        """Compute another sequence from the next step on: the first one, or one from `new_sequence`."""
         self.sequence = sequence
         self._executor.capture(None)
         self._executor.follow(sequence.cache)
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document's keys and values, or with nothing."""
+        """Start over with a document's keys and values, or empty."""
         try:
             self.cache.attach(document)
         except BaseException:
@@ -128,7 +124,7 @@ class Context(internals.LlamaContext):
         Raises
         ------
         OctavoError
-            If the context holds rows after the document, and these or the other methods evict rows.
+            The context holds rows after the document, and the old or the new methods evict rows.
         """
         check_methods(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
@@ -149,13 +145,7 @@ class Context(internals.LlamaContext):
             self.cache.append_rows(rows)
 
     def check_room(self, n_tokens: int) -> None:
-        """Check that so many tokens fit the context after those that it holds.
-
-        Raises
-        ------
-        OctavoError
-            If they do not.
-        """
+        """Raise OctavoError unless n_tokens more tokens fit the context."""
         needed = self.cache.n_tokens + n_tokens
         if needed > self.longest:
             raise OctavoError(
@@ -163,12 +153,12 @@ class Context(internals.LlamaContext):
             )
 
     def decode(self, batch: internals.LlamaBatch) -> None:
-        """Run a batch that follows what the cache holds, and add it to the cache.
+        """Run a batch that continues the cache, and add it to the cache.
 
         Raises
         ------
         OctavoError
-            If the batch does not follow, if it does not fit the context or memory, or if llama.cpp cannot compute it.
+            The batch does not continue the cache, does not fit the context or memory, or llama.cpp cannot compute it.
         """
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
@@ -188,7 +178,7 @@ class Context(internals.LlamaContext):
             self.cache.truncate(n_past)
             raise
         finally:
-            if arrays is not None:  # they are gone when this returns
+            if arrays is not None:  # they end with this call
                 self._executor.capture(None)
         self.cache.finish_step()
         if recorder is not None and arrays is not None:
@@ -200,19 +190,19 @@ class Context(internals.LlamaContext):
         return int(self.params.n_seq_max) if self._executor.together else 1
 
     def decode_together(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> None:
-        """Run one step of several sequences: a token of each, in their order, which follows what its cache holds.
+        """Run one step of several sequences: a token of each, in order, which continues the sequence's cache.
 
         Parameters
         ----------
         batch : LlamaBatch
-            The tokens, each of a llama.cpp sequence of its own.
+            The tokens, each in a llama.cpp sequence of its own.
         sequences : sequence of TokenSequence
             At most `most_together` of them.
 
         Raises
         ------
         OctavoError
-            If a token does not fit its context or memory, or if llama.cpp cannot compute the step.
+            A token does not fit its context or memory, or llama.cpp cannot compute the step.
         """
         current, caches = self.sequence, [sequence.cache for sequence in sequences]
         before = [cache.n_tokens for cache in caches]
@@ -240,7 +230,7 @@ class Context(internals.LlamaContext):
                 sequence.recorder.take(arrays, i)
 
     def _compute(self, batch: internals.LlamaBatch) -> None:
-        """Compute the batch that the executor was prepared for. Raise OctavoError if that fails."""
+        """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
         code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
         self._executor.finish()
         if n_lost_pages() != self._n_lost_pages:
@@ -251,13 +241,13 @@ class Context(internals.LlamaContext):
             raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
 
     def record(self, recorder: Recorder | None) -> None:
-        """Have a recorder keep queries from the next step on; None stops that."""
+        """Have a recorder keep queries from the next step on; None stops the recording."""
         self.sequence.recorder = recorder
         self._executor.capture(None)
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Have no recorder keep queries for a while."""
+        """Pause the recording of queries."""
         sequence = self.sequence
         recorder, sequence.recorder = sequence.recorder, None
         try:
@@ -266,7 +256,7 @@ class Context(internals.LlamaContext):
             sequence.recorder = recorder
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
-        """Return what llama_decode returns."""
+        """Return the result of llama_decode."""
         if not interruptible:
             return int(llama_cpp.llama_decode(self.ctx, batch.batch))
         llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
@@ -277,12 +267,12 @@ class Context(internals.LlamaContext):
             llama_cpp.llama_set_abort_callback(self.ctx, llama_cpp.ggml_abort_callback(0), None)
 
     def n_ctx(self) -> int:
-        """Return the most tokens that a token may see."""
+        """Return the largest number of tokens that a token may see."""
         return self._n_ctx
 
     @property
     def longest(self) -> int:
-        """Return the most tokens of the sequence: more than a token may see if every head forgets what is far."""
+        """Return the largest number of tokens of the sequence: more than `n_ctx` if every head forgets distant rows."""
         return ENDLESS if self.cache.rolls else self._n_ctx
 
     def kv_cache_clear(self) -> None:
@@ -295,7 +285,7 @@ class Context(internals.LlamaContext):
         Returns
         -------
         bool
-            False if that is not at the end, cuts into a document, or needs rows that were evicted.
+            False if tokens follow p1, p0 is in a document, or the remaining rows were evicted.
         """
         n_tokens = self.cache.n_tokens
         p0 = max(p0, 0)
@@ -326,26 +316,26 @@ class Context(internals.LlamaContext):
 
     @property
     def counted_bytes_read(self) -> int:
-        """Return those of them that budgets are shares of: not those of layers whose window slides."""
+        """Return the part of `bytes_read` that budgets count: without sliding layers."""
         return int(self.cache.heads["bytes_read"][self.cache.counted].sum())
 
     @property
     def coverage(self) -> tuple[int, float]:
-        """Return how many steps of a head said what share of the attention they covered, and the sum of these shares.
+        """Return the number of head steps that reported their coverage of the attention, and the sum of these shares.
 
-        Heads of layers whose window slides do not count.
+        Heads of sliding layers do not count.
         """
         heads = self.cache.heads[self.cache.counted]
         return int(heads["n_covered"].sum()), float(heads["covered"].sum()) / 1e6
 
     @contextmanager
     def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
-        """Look at tensors of the graph while batches are computed.
+        """Observe tensors of the graph while batches are computed.
 
         Parameters
         ----------
         wants : callable
-            wants(name) returns whether a tensor is wanted, such as "l_out-3" or "result_norm". Some devices do not ask
+            wants(name) returns whether to take a tensor, such as "l_out-3" or "result_norm". Some devices do not ask
             about attention nodes.
         take : callable
             take(name, values) gets a tensor, (rows, columns) f32, and returns whether to compute the rest of the graph.
@@ -374,7 +364,7 @@ class Context(internals.LlamaContext):
 
     @contextmanager
     def covering(self, share: float) -> Iterator[None]:
-        """Have batches read, of a long sequence, only the keys that hold a share of their attention; 0 for all.
+        """Have batches of a long sequence read only the keys that hold a share of their attention; 0 for all.
 
         Devices other than the CPU always read all.
         """
@@ -386,7 +376,7 @@ class Context(internals.LlamaContext):
 
     @contextmanager
     def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
-        """Give arrays that receive the scaled queries of a batch of n_tokens tokens, one for each node.
+        """Yield arrays that receive the scaled queries of a batch of n_tokens tokens, one for each node.
 
         Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
         """

@@ -1,7 +1,7 @@
-"""Embeddings of a model that pools: by llama.cpp's own attention, over the weights that octavo's context uses, too.
+"""Compute embeddings with a model that pools: by llama.cpp's own attention, over the weights of octavo's context.
 
-A text is read in batches, so that others can have the model in between, and its tokens' outputs are pooled here: a
-llama.cpp context that pools would need the whole text in one batch.
+A text is read in batches, so that requests can use the model in between, and the outputs of its tokens are pooled here:
+a pooling context of llama.cpp would need the whole text in one batch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .graph import ggml
 from .graph.attention_nodes import silent_llama_cpp
 from .llama import Llama
 
-#: How a model's header says that the outputs of a text's tokens become one: their mean, the first, or the last.
+#: Poolings in a model's header: the mean of the outputs of a text's tokens, the first, or the last.
 MEAN, FIRST, LAST = (
     llama_cpp.LLAMA_POOLING_TYPE_MEAN,
     llama_cpp.LLAMA_POOLING_TYPE_CLS,
     llama_cpp.LLAMA_POOLING_TYPE_LAST,
 )
 
-#: Cells of the smallest context; larger ones are powers of two, made when a text needs them.
+#: Cells of the smallest context; larger ones are powers of two, made on demand.
 _LEAST_CELLS = 512
 
 #: Settings of octavo's context that positions depend on.
@@ -42,7 +42,7 @@ _ROPE = (
 
 
 class Embedder:
-    """Computes embeddings. Only one thread may use it, and nobody else may evaluate on the model meanwhile."""
+    """Compute embeddings. Use it from one thread, and do not evaluate on the model meanwhile."""
 
     def __init__(self, llama: Llama) -> None:
         self._llama = llama
@@ -54,21 +54,21 @@ class Embedder:
 
     @property
     def works(self) -> bool:
-        """Return whether the model computes embeddings: whether its header names one of the ways to pool."""
+        """Return whether the model computes embeddings: whether its header names a known pooling."""
         return self._pooling in (MEAN, FIRST, LAST)
 
     @property
     def n_dimensions(self) -> int:
-        """Return how many numbers an embedding has."""
+        """Return the length of an embedding."""
         return int(llama_cpp.llama_model_n_embd_out(self._llama._model.model))
 
     def start(self, n_tokens: int) -> None:
-        """Begin with a text of so many tokens.
+        """Begin a text of n_tokens tokens.
 
         Raises
         ------
         OctavoError
-            There is not enough memory.
+            Memory does not suffice.
         """
         self._n_read, self._sum = 0, np.zeros(self.n_dimensions)
         if self._context is None or self._context.n_ctx() < n_tokens:
@@ -100,7 +100,7 @@ class Embedder:
         self._n_read += n_tokens
 
     def embedding(self) -> np.ndarray:
-        """Return the embedding of the text that was read: float32, of length 1."""
+        """Return the embedding of the text: float32, of length 1."""
         norm = np.linalg.norm(self._sum)
         return (self._sum / norm if norm else self._sum).astype(np.float32)
 
@@ -132,6 +132,6 @@ class Embedder:
 
 
 def pooling(llama: Llama) -> int:
-    """Return how a model's header says that embeddings are pooled, as llama.cpp numbers the ways; 0 for none."""
+    """Return the pooling in a model's header, as llama.cpp numbers them; 0 for none."""
     architecture = llama.metadata.get("general.architecture")
     return int(llama.metadata.get(f"{architecture}.pooling_type", llama_cpp.LLAMA_POOLING_TYPE_NONE))

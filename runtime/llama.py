@@ -47,35 +47,34 @@ class Llama(DropIn):
         methods (see methods/attention.py), "auto", which chooses for each document, or "llama.cpp" for llama.cpp's own
         attention.
     budget, quality, plan, retrieval_heads
-        What `Attention.parse` takes beside the words.
+        Further arguments of `Attention.parse`.
     n_ctx : int
-        Most tokens that a token may see: the longest sequence, unless every head forgets what is far. 0, the default
-        here, takes the model's own. It costs nothing until it is used.
+        Largest number of tokens that a token may see: the longest sequence, unless every head forgets distant rows.
+        0, the default here, takes the model's own. Unused context takes no memory.
     n_batch : int
-        Most tokens of a batch.
+        Largest number of tokens of a batch.
     type_k, type_v : int, optional
-        How keys and values are stored: both as GGML_TYPE_F16, the default, or both as GGML_TYPE_Q8_0, which takes half
-        the memory, or as GGML_TYPE_Q4_0, which takes 28 %. One that is given alone holds for both.
+        Type of keys and values: both GGML_TYPE_F16, the default, or both GGML_TYPE_Q8_0, which takes half the
+        memory, or GGML_TYPE_Q4_0, which takes 28 %. One alone applies to both.
     device : str
         Where attention runs: "cpu" or "metal". "auto", the default, takes Metal on Apple silicon, if Metal has the
-        attention. On Metal llama.cpp runs there as well, unless n_gpu_layers says otherwise.
+        attention. Then llama.cpp runs on Metal, too, unless n_gpu_layers is set.
     rope_scaling : str, optional
-        "linear" or "yarn": how positions are stretched. llama.cpp's --rope-scaling.
+        "linear" or "yarn": how to stretch positions. llama.cpp's --rope-scaling.
     rope_scale : float
-        How many times as long a text the positions are stretched to; so is the context, if n_ctx is 0. llama.cpp's
-        --rope-scale.
+        Factor by which to stretch positions, and the context if n_ctx is 0. llama.cpp's --rope-scale.
     n_parallel : int
-        Most sequences of which one step computes a token each (see pool.py). llama.cpp's --parallel.
+        Largest number of sequences in one step, a token of each (see pool.py). llama.cpp's --parallel.
     verbose : bool
         Whether llama.cpp prints its log.
     **arguments
-        Further arguments of `llama_cpp.Llama`. With vocab_only, text is tokenized and nothing computed. A draft_model
-        is used where many tokens are read at once; where they are read one by one, it would save nothing.
+        Further arguments of `llama_cpp.Llama`. With vocab_only, the model only tokenizes. A draft_model drafts for
+        attentions that read many tokens at once; for tokens that are read one by one, it would save nothing.
 
     Raises
     ------
     OctavoError
-        If the file is not a usable model, or if octavo cannot compute the model's attention.
+        The file is not a usable model, or octavo cannot compute the model's attention.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Llama(DropIn):
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
-        self._stack = contextlib.ExitStack()  # what llama-cpp-python closes, even where we refuse
+        self._stack = contextlib.ExitStack()  # llama-cpp-python closes it, even if we refuse the model
         shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
         attention = Attention.of(attention, plan=plan, **shares)
         self._arguments = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
@@ -117,7 +116,7 @@ class Llama(DropIn):
         arguments |= rope_arguments(rope_scaling, rope_scale)
         self.sequence = TokenSequence(attention, attention)
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
-        length = n_ctx or n_batch * only_words if native else n_batch  # words alone know of no context
+        length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
         if native:
             self._load(path, arguments)
@@ -135,7 +134,7 @@ class Llama(DropIn):
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
-        """Return the model's chat template; None if it has none that can be used."""
+        """Return the model's chat template; None without a usable one."""
         source = None if self.template_problem else self.metadata.get(TEMPLATE_NAME)
         return None if source is None else ChatTemplate(source, special_tokens(self._model))
 
@@ -147,7 +146,7 @@ class Llama(DropIn):
         has_document : bool
             Whether the conversation is over a document.
         system : str
-            What the model reads before the first question (see `Prompt`).
+            Read before the first question (see `Prompt`).
         """
         return Prompt(self, has_document, system)
 
@@ -171,7 +170,7 @@ class Llama(DropIn):
                 ) from problem
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
-        """Replace the context that llama-cpp-python made by one on our attention. An n_ctx of 0 is the model's own."""
+        """Replace llama-cpp-python's context by one on our attention. An n_ctx of 0 is the model's own."""
         n_ctx = n_ctx or int(self._n_ctx_train() * self._rope_scale)
         self.n_batch: int = min(self.n_batch, n_ctx)
         params = self.context_params
@@ -179,7 +178,7 @@ class Llama(DropIn):
         nodes = attention_nodes(self._model, params)
         params.n_ctx = self._inner_n_ctx(n_ctx)
         params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
-        if params.n_ctx > self.n_batch:  # RoPE factors depend on it, and those of the nodes are for short texts
+        if params.n_ctx > self.n_batch:  # RoPE factors depend on n_ctx, and the nodes have those for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         self._on_metal = device.name == METAL
@@ -212,7 +211,7 @@ class Llama(DropIn):
         return int(length or self._model.n_ctx_train())
 
     def _inner_n_ctx(self, n_ctx: int) -> int:
-        """Cells of llama.cpp's own cache: one batch, and more only where its RoPE factors depend on them (LongRoPE)."""
+        """Return the cells of llama.cpp's own cache: one batch, or more if RoPE factors depend on them (LongRoPE)."""
         prefix = f"{self.metadata.get('general.architecture')}.rope.scaling"
         factors_depend = self.metadata.get(f"{prefix}.type") not in ("linear", "yarn")
         original = int(self.metadata.get(f"{prefix}.original_context_length", 0)) if factors_depend else 0
@@ -221,15 +220,15 @@ class Llama(DropIn):
 
     @property
     def context(self) -> Context:
-        """Our context. Raises OctavoError on llama.cpp's own attention."""
+        """Return our context. Raise OctavoError on llama.cpp's own attention."""
         if not isinstance(self._ctx, Context):
             raise OctavoError("This needs octavo's attention, and the model was loaded with attention='llama.cpp'.")
         return self._ctx
 
     def attach(self, document: Index) -> None:
-        """Start from a document that was read before: as if its tokens had just been evaluated.
+        """Start from an indexed document: as if its tokens had just been evaluated.
 
-        Raises OctavoError where it does not fit the context, and where its keys and values are of another type.
+        Raise OctavoError if it does not fit the context, or has keys and values of another type.
         """
         n_tokens, kv_type = len(document.tokens), self.context.kv_type
         if document.kv_type != kv_type:
@@ -251,7 +250,7 @@ class Llama(DropIn):
         self._requires_eval = True
 
     def extend(self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Add tokens whose keys and values are known, as `KVCache.rows` gave them for each layer."""
+        """Add tokens whose keys and values are known from `KVCache.rows` of each layer."""
         end = self.n_tokens + len(tokens)
         self.context.cache.append_rows(layers)
         self.input_ids[self.n_tokens : end] = tokens
@@ -259,20 +258,20 @@ class Llama(DropIn):
         self._requires_eval = True
 
     def set_attention(self, attention: Attention | str, budget: float | None = None) -> None:
-        """Attend otherwise from the next token on.
+        """Change the attention from the next token on.
 
         Parameters
         ----------
         attention : Attention or str
-            How tokens attend. Words are parsed with the plan and the retrieval heads of the attention until now.
+            The new attention. Words are parsed with the plan and the retrieval heads of the old one.
         budget : float, optional
-            What `Attention.parse` takes beside words.
+            An argument of `Attention.parse`.
 
         Raises
         ------
         OctavoError
-            If the words do not compose, or if the context holds tokens after the document, and the old or the new
-            attention evicts rows.
+            The words do not compose, or the context holds tokens after the document and the old or the new attention
+            evicts rows.
         """
         if isinstance(attention, str):
             attention = self.attention.parsed(attention, budget=budget)
@@ -282,7 +281,7 @@ class Llama(DropIn):
 
     @contextlib.contextmanager
     def attending(self, attention: Attention) -> Iterator[None]:
-        """Attend otherwise for a while. The model is empty before and after it."""
+        """Change the attention inside a `with` block. The model is empty before and after it."""
         before = self.attention
         self.reset()
         self.set_attention(attention)
@@ -293,19 +292,19 @@ class Llama(DropIn):
             self.set_attention(before)
 
     def _follow(self, document: Index | None) -> None:
-        """Attend as `auto` chooses for a document that is attached next. If the choice changes, forget everything."""
+        """Resolve `auto` for the next document. If the choice changes, forget everything."""
         resolved = self.attention.resolve(document, self._on_metal)
         if resolved != self.resolved_attention:
             self.context.attach(None)
             self._use(resolved)
 
     def _use(self, resolved: Attention) -> None:
-        """Attend by a resolved attention from the next token on."""
+        """Use a resolved attention from the next token on."""
         self.context.use(assign(resolved, self.context.cache.layers))
         self.sequence.resolved_attention, self._n_ctx = resolved, self.context.longest
 
     def compile_ahead(self, attention: Attention, n_tokens: int) -> None:
-        """Compile, in the background, what an attention needs over a document of n_tokens tokens."""
+        """Compile the kernels that an attention needs over a document of n_tokens tokens, in the background."""
         context = self.context
         resolved = attention.resolve_for(n_tokens, self._on_metal, context.kv_type)
         context.device.compile_ahead(assign(resolved, context.cache.layers), context.shapes)
@@ -318,18 +317,18 @@ class Llama(DropIn):
 
     @property
     def longest(self) -> int:
-        """Return the most tokens of a sequence."""
+        """Return the largest number of tokens of a sequence."""
         return int(self._n_ctx)
 
     def eval(self, tokens: Sequence[int]) -> None:
-        """Evaluate tokens after those that were evaluated before. Raise OctavoError, before any of it, without room.
+        """Evaluate tokens after the current ones. Raise OctavoError, before any of them, if they do not fit.
 
-        The last one is predicted from, or with `logits_all` all are.
+        Predict from the last one, or with `logits_all` from all.
         """
         self._evaluate(tokens, self._n_predicting(len(tokens)))
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Evaluate tokens as `eval` does, where nothing is predicted from any of them."""
+        """Evaluate tokens as `eval` does, but predict from none of them."""
         self._evaluate(tokens, 0)
 
     def eval_all(self, tokens: Sequence[int]) -> np.ndarray:
@@ -348,12 +347,12 @@ class Llama(DropIn):
         return np.array(logits)
 
     def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
-        """Evaluate tokens, of which the last ones are predicted from."""
+        """Evaluate tokens, the last n_predicting of which are predicted from."""
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if isinstance(self._ctx, Context):
             self._ctx.check_room(len(tokens))
-        n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a batch may be drafted
+        n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a draft may follow
         if n_rows < n_tokens <= self.longest:
             self.input_ids = np.resize(self.input_ids, 2 * n_tokens)
             if self._logits_all:
@@ -362,10 +361,10 @@ class Llama(DropIn):
             super().eval(piece)
 
     def _pieces(self, tokens: Sequence[int], n_predicting: int) -> Iterator[Sequence[int]]:
-        """Cut tokens, so that what a token sees does not depend on how tokens are batched.
+        """Cut tokens into batches, so that the rows that a token sees do not depend on the cut.
 
-        A token that is predicted from is a step of its own where a method selects: in a batch it would see everything.
-        And batches end where a method has something to do.
+        If a method selects, a token that is predicted from is a step of its own: in a batch it would see everything.
+        Batches also end where a method acts.
         """
         if not isinstance(self._ctx, Context):
             yield tokens
@@ -387,7 +386,7 @@ class Llama(DropIn):
             self._follow(None)
 
     def rewind(self, n_tokens: int) -> None:
-        """Forget all but the first n_tokens tokens. Read again what was evicted and is needed then."""
+        """Forget all but the first n_tokens tokens; read evicted tokens again if they are needed."""
         n_tokens = min(n_tokens, self.n_tokens)
         if self._ctx.kv_cache_seq_rm(-1, n_tokens, -1):
             self.n_tokens = n_tokens
@@ -402,13 +401,13 @@ class Llama(DropIn):
         return np.ctypeslib.as_array(self._ctx.get_logits_ith(-1), (self._n_vocab,)).copy()
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes of a token's text; control tokens have none."""
+        """Return the bytes of a token's text; none for control tokens."""
         buffer = ctypes.create_string_buffer(256)
         size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, False)
         return buffer.raw[: max(size, 0)]
 
     def ends(self, token: int) -> bool:
-        """Return whether a token ends what the model generates."""
+        """Return whether a token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self._model.vocab, token))
 
     def save_state(self) -> LlamaState:
@@ -429,7 +428,7 @@ class Llama(DropIn):
         )
 
     def load_state(self, state: LlamaState) -> None:
-        """Restore what `save_state` gave. Raise OctavoError for the state of another model or attention."""
+        """Restore a state of `save_state`. Raise OctavoError for the state of another model or attention."""
         if self.attention.is_llama_cpp:
             super().load_state(state)
             return

@@ -1,4 +1,4 @@
-"""What llama-cpp-python does around a context, where that takes the context for llama.cpp's own."""
+"""Adapt the parts of llama-cpp-python that take the context for llama.cpp's own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .sequences.sequence import TokenSequence
 
 
 class PromptTooLong(OctavoError, ValueError):
-    """A prompt that does not fit the context: a ValueError too, as llama-cpp-python raises."""
+    """A prompt that exceeds the context; a ValueError, too, as in llama-cpp-python."""
 
 
 class DropIn(llama_cpp.Llama):
     """`llama_cpp.Llama` whose context may be ours: drafts, caches of states, messages and pickles."""
 
-    #: Set by `Llama` before the base class runs: its arguments, and the sequence that it computes now.
+    #: Set by `Llama` before the base class runs: its arguments, and the current sequence.
     sequence: TokenSequence
     _arguments: dict[str, Any]
     _in_prompt = False
@@ -34,7 +34,7 @@ class DropIn(llama_cpp.Llama):
 
     @property
     def attention(self) -> Attention:
-        """Return how the sequence attends."""
+        """Return the sequence's attention."""
         return self.sequence.attention
 
     @property
@@ -53,7 +53,7 @@ class DropIn(llama_cpp.Llama):
 
     @property
     def n_tokens(self) -> int:
-        """Return how many tokens the sequence has."""
+        """Return the sequence's number of tokens."""
         return self.sequence.n_tokens
 
     @n_tokens.setter
@@ -62,21 +62,20 @@ class DropIn(llama_cpp.Llama):
 
     @property
     def _own_cache(self) -> Any:
-        """Our KV cache; None on llama.cpp's own attention."""
+        """Return our KV cache; None on llama.cpp's own attention."""
         return self._ctx.cache if isinstance(self._ctx, Context) else None
 
     def generate(self, tokens: Sequence[int], *args: Any, **options: Any) -> Generator[int, Sequence[int] | None, None]:
         """Generate tokens, as `llama_cpp.Llama.generate` does.
 
-        A draft is not used where tokens are read one by one, or where what was read cannot be taken back: it would save
-        nothing there.
+        No draft is used if tokens are read one by one, or if tokens cannot be taken back: it would save nothing.
         """
         with self._usable_draft():
             self._in_prompt = True
             yield from super().generate(tokens, *args, **options)
 
     def _n_predicting(self, n_tokens: int) -> int:
-        """Return how many of the tokens that are evaluated next are predicted from: the last ones."""
+        """Return how many of the next n_tokens tokens are predicted from: the last ones."""
         in_prompt, self._in_prompt = self._in_prompt, False
         if self._arguments.get("logits_all") or (self.draft_model is not None and not in_prompt):
             return n_tokens
@@ -84,7 +83,7 @@ class DropIn(llama_cpp.Llama):
 
     @contextlib.contextmanager
     def _usable_draft(self) -> Iterator[None]:
-        """Take the draft away while it is of no use; else have it give no more than a batch holds."""
+        """Remove the draft model while it is useless; else limit its drafts to a batch."""
         draft, cache = self.draft_model, self._own_cache
         if draft is None or cache is None:
             yield
@@ -99,19 +98,19 @@ class DropIn(llama_cpp.Llama):
             self.draft_model = draft
 
     def set_cache(self, cache: Any) -> None:
-        """Keep states of conversations in a cache, as `llama_cpp.Llama.set_cache` does, where states can be kept."""
+        """Keep states of conversations in a cache, as `llama_cpp.Llama.set_cache` does, if states can be kept."""
         super().set_cache(cache)
         if cache is not None and not self._keeps_states:
             warnings.warn(f"{self.attention} forgets what it read, so the cache is not used.", stacklevel=2)
 
     @property
     def _keeps_states(self) -> bool:
-        """Whether `save_state` works."""
+        """Return whether `save_state` works."""
         cache = self._own_cache
         return cache is None or not (cache.evicts or cache.document is not None)
 
     def _create_completion(self, *args: Any, **options: Any) -> Iterator[Any]:
-        """Complete a text. The error of a text that is too long names the length of our context, not of a batch."""
+        """Complete a text. The error for a longer text names the length of our context, not of a batch."""
         states = self.cache
         if not self._keeps_states:
             self.cache = None
@@ -126,12 +125,12 @@ class DropIn(llama_cpp.Llama):
             self.cache = states
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return arguments that load the model as it is now, as `__setstate__` does: what it has read is not kept."""
+        """Return arguments that load the model as it is now, without its tokens, for `__setstate__`."""
         changed = {"seed": self._seed, "chat_format": self.chat_format, "chat_handler": self.chat_handler}
         state = {**self._arguments, **changed, "draft_model": self.draft_model, "model_path": self.model_path}
         return {**state, "attention": self.attention}
 
 
 def _drafted(draft: Callable[[np.ndarray], np.ndarray], most: int, tokens: np.ndarray) -> np.ndarray:
-    """Return what a draft model adds to tokens: llama.cpp has the logits of one batch only."""
+    """Return a draft model's continuation of tokens, at most `most`: llama.cpp has the logits of one batch only."""
     return draft(tokens)[:most]

@@ -1,7 +1,7 @@
 """Make the prompt around a document from the model's own chat template.
 
-The template's parts may hold control tokens; what users wrote is tokenized separately, as text (chat_template.py). So
-no token straddles the border between the index and the question.
+The template's parts may hold control tokens; users' texts are tokenized separately, as text (chat_template.py). So no
+token straddles the border between the index and the question.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class Prompt:
     Parameters
     ----------
     has_document : bool
-        Whether the conversation is over a document. Without one, the first question brings the head of the prompt.
+        Whether the conversation is over a document. If not, the first question includes the head of the prompt.
     system : str
-        What the model is told before the first question; nothing if it is empty. Without a document it is the
-        template's system message. With one it comes after the document, so that the same index serves whatever it says.
+        System prompt; may be empty. Without a document it is the template's system message. With one it comes after
+        the document, so that the same index serves all system prompts.
 
     Attributes
     ----------
     has_template : bool
-        Whether the model has a chat template. Without one, questions are put as "Question: ... Answer:".
+        Whether the model has a chat template. Without one, questions have the form "Question: ... Answer:".
     stops : list of str
-        Texts that end an answer. A model without a template does not end it by a token: it asks itself the next
+        Texts that end an answer. A model without a template does not end it by a token, but asks itself the next
         question.
     """
 
@@ -49,12 +49,12 @@ class Prompt:
 
     @property
     def _adds_bos(self) -> bool:
-        """Whether the head begins with a BOS token. A template names it itself; otherwise the vocabulary says."""
+        """Return whether to add a BOS token to the head. A template has its own; otherwise the vocabulary decides."""
         return not self.has_template and bool(self._llama._model.add_bos_token())
 
     @property
     def _has_system(self) -> bool:
-        """Whether the head has room for the system message."""
+        """Return whether the head has room for the system message."""
         return len(self._head) > 1
 
     def head(self) -> list[int]:
@@ -65,23 +65,11 @@ class Prompt:
         return tokens
 
     def document(self, text: str) -> list[int]:
-        """Return the tokens of a document.
-
-        Parameters
-        ----------
-        text : str
-            The document. What looks like a control token is text.
-        """
+        """Return the tokens of a document, control tokens as text."""
         return self._tokenize(text)
 
     def first_question(self, question: str) -> list[int]:
-        """Return the tokens from the end of the document to where the answer begins.
-
-        Parameters
-        ----------
-        question : str
-            The question. What looks like a control token is text.
-        """
+        """Return the tokens from the end of the document to the beginning of the answer, the question's as text."""
         head = [] if self._has_document else self.head()
         if self._system and not self._has_system:
             head += self._tokenize(self._border, special=True) + self._tokenize(f"{self._system}\n\n")
@@ -89,17 +77,11 @@ class Prompt:
         return head + self._turn(self._border + self._first, question)
 
     def question(self, question: str) -> list[int]:
-        """Return the tokens of a question alone, as they stand among those of `first_question`."""
+        """Return the tokens of a question alone, as in `first_question`."""
         return self._tokenize(question)
 
     def next_question(self, question: str) -> list[int]:
-        """Return the tokens from the end of an answer to where the next one begins.
-
-        Parameters
-        ----------
-        question : str
-            The question. What looks like a control token is text.
-        """
+        """Return the tokens from the end of an answer to the beginning of the next one, the question's as text."""
         return self._turn(self._between, question)
 
     def tail(self) -> list[int]:
@@ -107,11 +89,11 @@ class Prompt:
         return self._tokenize(self._last, special=True)
 
     def _turn(self, before: str, question: str) -> list[int]:
-        """The tokens of a question, with the template's around it."""
+        """Return the tokens of a question, with the template's around it."""
         return self._tokenize(before, special=True) + self.question(question) + self.tail()
 
     def _tokenize(self, text: str, add_bos: bool = False, special: bool = False) -> list[int]:
-        """The tokens of a text; special : whether control tokens count as such."""
+        """Return the tokens of a text; with `special`, control tokens count as such."""
         if not text:
             return []
         tokens: list[int] = self._llama.tokenize(text.encode(), add_bos=add_bos, special=special)

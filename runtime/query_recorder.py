@@ -1,4 +1,4 @@
-"""Record the queries of some heads while a model answers, to see afterwards what in the document they attended."""
+"""Record the queries of some heads while a model answers, to find the rows of the document that they attended to."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .document.thresholds import capped_scores
 from .graph.attention_nodes import AttentionNode
 from .process.threads import one_thread
 
-#: Tokens of an answer that are looked at together: a long answer has several sources, each of which gives a part.
+#: Tokens in a part of an answer: a long answer has several sources, each of which gives a part.
 PART = 16
 
-#: Share of a document's rows whose weights are computed, and rows of which they are in any case.
+#: Share of a document's rows whose weights are computed, and number of rows for which they always are.
 _WEIGHED, _FEWEST = 1 / 16, 1024
 
 
@@ -30,7 +30,7 @@ class QueryHead(NamedTuple):
     node : int
         Number of its attention node.
     kv_head : int
-        KV head of that node.
+        Number of the KV head.
     member : int
         Number among the query heads that share the KV head.
     """
@@ -41,12 +41,12 @@ class QueryHead(NamedTuple):
 
 
 class Recorder:
-    """Keeps the queries of some heads, of one token of each step.
+    """Keep the queries of some heads, of one token of each step.
 
     Parameters
     ----------
     heads : sequence of QueryHead
-        The heads; those of layers whose window slides are left out.
+        Heads to record; those of sliding layers are left out.
     """
 
     def __init__(self, nodes: Sequence[AttentionNode], shapes: Sequence[Shape], heads: Sequence[QueryHead]) -> None:
@@ -63,7 +63,7 @@ class Recorder:
         return arrays
 
     def take(self, arrays: Sequence[np.ndarray | None], token: int = -1) -> None:
-        """Keep what a step left of one of its tokens in the arrays."""
+        """Keep the queries of one token of a step from the arrays."""
         own = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
         self._recorded.append([own[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
@@ -72,32 +72,32 @@ class Recorder:
         self._recorded = []
 
     def forget_question(self) -> None:
-        """Forget everything but the last token: the answer is predicted from there on."""
+        """Forget all but the last token, which the answer is predicted from."""
         self._recorded = self._recorded[-1:]
 
     @property
     def n_steps(self) -> int:
-        """Return of how many steps there are queries."""
+        """Return the number of recorded steps."""
         return len(self._recorded)
 
     def attended(self, document: Index) -> np.ndarray:
-        """Compute how much attention was paid to each token of a document, beyond what any token pays.
+        """Compute the attention to each token of a document, beyond the attention of any token.
 
-        Attention is that to the document's tokens alone. What any token pays is what the document's own last tokens
-        paid on average: to its first tokens above all. In a document with clusters, the rows are weighed exactly of
-        clusters whose centroids promise most; those of the others count in the sum by their centroids.
+        The attention counts the document's tokens alone. The attention of any token is the average of the document's
+        own last tokens: above all to its first tokens. In a document with clusters, rows are weighed exactly in the
+        clusters whose centroids promise most; the others enter the sum by their centroids.
 
         Parameters
         ----------
         document : Index
-            The document. It was attached while the queries were recorded.
+            The document that was attached during the recording.
 
         Returns
         -------
         float32 array, shape (n_parts, n_tokens)
-            The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed. Of
-            heads that streamed while the document was read there is nothing. Parts have `PART` steps or more, but the
-            only one of a short answer.
+            The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed. Heads
+            that streamed while the document was read do not count. Parts have `PART` steps or more, except the only
+            part of a short answer.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Recorder:
 
 
 def _weights(layer: IndexLayer, place: int, queries: np.ndarray, softcap: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of a layer's KV head that get most attention, and the share that each query pays them."""
+    """Return the rows of a layer's KV head with most attention, and each query's share of attention to them."""
     keys, starts = layer.keys[place], layer.cluster_starts[place]
     rows = np.arange(len(keys))
     rest = np.full((len(queries), 1), -np.inf, np.float32)

@@ -1,4 +1,4 @@
-"""Methods: how a KV head selects what it attends. This module is light, so that help texts can name them all.
+"""Methods: how a KV head selects the rows that it attends to. The module is light, so that help texts can name them.
 
 A method is one file here, one file of the same name in `cpu_kernels/methods/`, one line in this table, and, where Metal
 has it, one shader part of the same name in `metal/methods/`. (`window` shares the kernels of `streaming`.)
@@ -22,7 +22,7 @@ DEFAULT_BUDGET = 0.125
 #: llama.cpp's own attention, which octavo does not enter.
 LLAMA_CPP = "llama.cpp"
 
-#: The reference, which attends to everything; and what the streaming heads of a plan attend by.
+#: The reference, which attends to everything; and the method of a plan's streaming heads.
 DENSE, STREAMING = "dense", "streaming"
 
 
@@ -49,12 +49,12 @@ METHODS: dict[str, Callable[[], type[Method]]] = {
     "sketch": _in_file("sketch", "Sketch"),
 }
 
-#: What stands for heads and layers in a composition.
+#: Words for heads and layers in a composition.
 DUO, PLAN = "duo", "plan"
 
 
 def words() -> tuple[str, ...]:
-    """Return all words that `--attention` is made of, in the order in which help texts name them."""
+    """Return all words of `--attention`, in the order of help texts."""
     return (AUTO, *METHODS, DUO, PLAN)
 
 

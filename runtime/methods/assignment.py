@@ -14,18 +14,18 @@ from .method import Assignment
 
 
 def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignment]:
-    """Return which KV heads attend by which method. Layers whose window slides attend to all that it shows.
+    """Return the KV heads of each method. Sliding layers attend to their whole window.
 
     Parameters
     ----------
     attention : Attention
-        How tokens attend. Of `auto`, the choice without a document.
+        How tokens attend; `auto` stands for its choice without a document.
 
     Raises
     ------
     OctavoError
-        If it is llama.cpp's own attention, if a plan is needed and there is none, if the plan belongs to another model,
-        or if the method cannot select for this many query heads.
+        It is llama.cpp's own attention, it needs a plan but has none, the plan belongs to another model, or the method
+        cannot select for this many query heads.
     """
     if attention.is_llama_cpp:
         raise OctavoError("llama.cpp's own attention is chosen when the model is loaded: give octavo's attention.")

@@ -1,11 +1,11 @@
 """How tokens attend, as one value: a method with its parameters, and what a plan adds. `--attention` is read here only.
 
-auto          what `Auto` chooses for a document, a plan and a device
+auto          the choice of `Auto` for a document, a plan and a device
 METHOD        a name in the table METHODS
 duo           the plan's retrieval heads attend to everything, its other heads to sinks and recent rows (DuoAttention)
 duo+METHOD    the retrieval heads attend by METHOD
 plan+METHOD   the plan's layer budgets scale the method's budget (SqueezeAttention); plan+duo+METHOD does both
-plan          what the plan says, with its layer budgets
+plan          the plan's own attention, with its layer budgets
 llama.cpp     llama.cpp's own attention
 
 Each of them takes parameters (see parameters.py), as in `quest:tokens=1024+duo:retrieval=0.25`.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: The words that are not methods, and the classes of their parameters.
 _CLASSES: dict[str, type[Parameters]] = {AUTO: Auto, DUO: Duo, PLAN: LayerBudgets}
 
-#: How a document's keys are clustered: the fields of `ClusterSettings` that differ from the default. None: not at all.
+#: Clustering of a document's keys: the fields of `ClusterSettings` that differ from the default. None: no clusters.
 Clustering = tuple[tuple[str, Any], ...] | None
 
 
@@ -57,21 +57,21 @@ class Attention:
     parameters : dict
         The method's parameters that are set, by name.
     budget : float
-        Share of the KV bytes that a step reads, or that is kept, unless the parameters say another.
+        Share of the KV bytes that a step reads or the cache keeps, unless the parameters set another.
     duo : Duo, optional
-        How the plan's other heads stream, if they do.
+        Streaming of the plan's other heads, if they stream.
     layers : LayerBudgets, optional
-        How the plan's layer budgets scale the budget, if they do.
+        Scaling of the budget by the plan's layer budgets, if they scale it.
     auto : Auto, optional
-        Chooses the method for each document. The method here is the choice without a document.
+        Chooses the method for each document; `method` is the choice without a document.
     plan : Plan, optional
         The model's plan.
     retrieval_heads : float, optional
         Share of the KV heads that attend to everything, for `duo`; by default the plan's.
     plan_file : path, optional
-        File that the plan is read from, once the model is known; by default the model's own plan.
+        File of the plan, which is read once the model is known; by default the model's own plan.
     text : str
-        The words of the user, where they differ from those that the fields give.
+        The user's words, where they differ from the words of the fields.
 
     Raises
     ------
@@ -105,19 +105,19 @@ class Attention:
         plan: Plan | str | os.PathLike[str] | None = None,
         retrieval_heads: float | None = None,
     ) -> Attention:
-        """Return the attention that words of `--attention` describe.
+        """Parse words of `--attention`.
 
         Parameters
         ----------
         text : str
             The words, such as "auto", "duo+quest" or "quest:tokens=1024,dense_layers=2".
         budget : float, optional
-            Share of the KV bytes that a step reads, or that is kept: above 0, at most 1. For `auto` it is the most that
-            a step reads. By default an eighth.
+            Share of the KV bytes that a step reads or the cache keeps: above 0, at most 1. For `auto` it is the most
+            that a step reads. By default an eighth.
         quality : float, optional
             Share of the attention that a step covers exactly, in place of a budget: above 0, at most 1.
         plan : Plan or path, optional
-            The model's plan, or a file that it is read from when the model is loaded.
+            The model's plan, or its file, which is read when the model is loaded.
         retrieval_heads : float, optional
             Share of the KV heads that attend to everything, for `duo`; by default the plan's.
 
@@ -144,12 +144,12 @@ class Attention:
 
     @classmethod
     def of(cls, attention: str | Attention, **settings: Any) -> Attention:
-        """Return an attention as it is, or the one that words and settings describe, as `parse` takes them.
+        """Return an attention unchanged, or parse words and settings (see `parse`).
 
         Raises
         ------
         OctavoError
-            If `parse` raises it, or if settings are given beside an Attention.
+            `parse` raises it, or an Attention comes with settings.
         """
         if isinstance(attention, str):
             return cls.parse(attention, **settings)
@@ -158,7 +158,7 @@ class Attention:
         return attention
 
     def as_json(self) -> dict[str, Any]:
-        """Return the arguments of `parse` that make the same attention, in JSON's types. A plan itself is left out."""
+        """Return the arguments of `parse` that make the same attention, in JSON's types, without a plan."""
         return {
             "text": str(self),
             "budget": None if self.auto else self.budget,
@@ -167,11 +167,11 @@ class Attention:
         }
 
     def parsed(self, text: str, *, budget: float | None = None) -> Attention:
-        """Return the attention that other words describe, with the plan and the retrieval heads of this one."""
+        """Parse other words, with the plan and the retrieval heads of this attention."""
         return Attention.parse(text, budget=budget, plan=self.plan, retrieval_heads=self.retrieval_heads)
 
     def __str__(self) -> str:
-        """Return the words of `--attention` for it: those of the user, if there are any."""
+        """Return its words of `--attention`: the user's, if there are any."""
         parts = [(PLAN, self.layers and self.layers.changed), (DUO, self.duo and self.duo.changed)]
         parts += [(self.method, dict(self.parameters))]
         given = [(word, settings) for word, settings in parts if settings is not None]
@@ -213,12 +213,12 @@ class Attention:
         return Attention(DENSE, duo=self.duo, plan=self.plan, retrieval_heads=self.retrieval_heads)
 
     def new_method(self) -> Method:
-        """Return the method with its parameters, and with the budget unless they say another."""
+        """Return the method with its parameters, and with the budget unless they set another."""
         method = method_class(self.method)
         return method(**({"budget": self.budget} if method.has_budget else {}) | dict(self.parameters))
 
     def with_plan(self, plan: Plan | None) -> Attention:
-        """Return the same attention with a plan. `plan` alone becomes what the plan says, and `auto` follows it.
+        """Return the same attention with a plan. `plan` alone becomes the plan's attention, and `auto` follows it.
 
         Raises
         ------
@@ -245,19 +245,11 @@ class Attention:
         )
 
     def of_layers(self, layers: Sequence[CacheLayer]) -> Attention:
-        """Return the same attention with its plan for these layers of the model: gates are of all layers."""
+        """Return the same attention with the plan for these layers of the model; gates cover all layers."""
         return replace(self, plan=self.plan.of_layers(layers)) if self.plan else self
 
     def resolve(self, document: Index | None, on_metal: bool) -> Attention:
-        """Return the attention for a document: itself, or what `auto` chooses.
-
-        Parameters
-        ----------
-        document : Index or None
-            The attached document.
-        on_metal : bool
-            Whether attention runs on Metal, which does not have every method.
-        """
+        """Return the attention for a document: itself, or the choice of `auto`."""
         if document is None or not document.n_clusters:
             return self.resolve_for(0, on_metal)
         return self.resolve_for(len(document.tokens), on_metal, document.kv_type)
@@ -276,7 +268,7 @@ DENSE_ATTENTION, LLAMA_CPP_ATTENTION = Attention(DENSE), Attention(LLAMA_CPP)
 
 
 def _composition(text: str) -> Attention:
-    """Return what words of `--attention` compose, without a plan."""
+    """Parse words of `--attention`, without a plan."""
     if text == LLAMA_CPP:
         return LLAMA_CPP_ATTENTION
     named: dict[str, dict[str, Any]] = {}
@@ -310,7 +302,7 @@ def _composition(text: str) -> Attention:
 
 
 def _with_quality(text: str, quality: float) -> str:
-    """Return words of `--attention` whose method covers a share of the attention. Raise OctavoError if none can."""
+    """Return words of `--attention` with a quality for their method. Raise OctavoError if no method takes one."""
     able = [word for word in words() if "quality" in {parameter.name for parameter in fields(parameters_of(word))}]
     parts = text.split("+")
     for i, part in enumerate(parts):
@@ -321,14 +313,14 @@ def _with_quality(text: str, quality: float) -> str:
 
 
 def _with_setting(part: str, setting: str) -> str:
-    """Return a word and its parameters with one more."""
+    """Return a word with its parameters and one more."""
     return f"{part}{',' if ':' in part else ':'}{setting}"
 
 
 def plan_for(
     attentions: Iterable[Attention], library: Library, plan_file: str | os.PathLike[str] | None = None
 ) -> Plan | None:
-    """Return the plan that attentions need, or that `auto` follows if there is one.
+    """Return the plan that attentions need, or that `auto` may follow.
 
     Parameters
     ----------
@@ -338,12 +330,12 @@ def plan_for(
     Returns
     -------
     Plan or None
-        The named plan or the model's own; None if no attention has a use for one.
+        The named plan or the model's own; None if no attention uses one.
 
     Raises
     ------
     OctavoError
-        If a plan is needed and cannot be read.
+        An attention needs a plan that cannot be read.
     """
     is_there = plan_file is not None or library.plan_path.exists()
     is_wanted = any(one.needs_plan or (one.auto is not None and is_there) for one in attentions)

@@ -1,9 +1,10 @@
 """Auto: choose a method for each document. The default.
 
-It chooses by the document's index and its length, by the plan, and by the device, each time that a document is attached
-or left. Up to SHORT tokens everything is read. Then each head reads in each step what covers a share of its attention,
-so that an easy step reads little and a hard one more. Over a long document whose keys are clustered, scoring each key
-would take longer than all else: then clusters are looked up, to a budget, unless another quality is asked for.
+It chooses by the document's index and length, the plan, and the device, each time that a document is attached or
+detached. Up to SHORT tokens a step reads everything. Above that, each head reads just enough rows to cover a share of
+its attention, so that an easy step reads little and a hard one more. Over a long document whose keys are clustered,
+scoring each key would take longer than all else: then it looks up clusters, to a budget, unless the user asks for
+another quality.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from ...cpu_kernels.numba_support.compile import F16, Q4_0
 from . import AUTO, DEFAULT_BUDGET, DENSE
 from .parameters import Parameters, parameter
 
-#: What it chooses from, besides dense attention.
+#: Choices besides dense attention.
 SKETCH, SQUEEZED = "sketch", "squeezed"
 
-#: Share of the attention that a step covers exactly, unless the user asks for another.
+#: Share of the attention that a step covers exactly by default.
 QUALITY = 0.95
 
-#: Largest share of the KV bytes that a step reads to that end: more of it would take as long as reading everything.
+#: Largest share of the KV bytes that a step reads for it: more would take as long as reading everything.
 MOST = 0.25
 
-#: Tokens up to which everything is read: selecting would take as long as reading, and cost quality.
+#: Tokens up to which a step reads everything: selecting would take as long as reading, and cost quality.
 SHORT = 2048
 
-#: Tokens of a document from which on its clusters are looked up: scoring every row would take longer.
+#: Tokens of a document from which on to look up clusters: scoring every row would take longer.
 LONG = 15_000
 
 
@@ -52,17 +53,17 @@ class Auto(Parameters):
     def choose(self, n_clustered: int = 0, on_metal: bool = False, kv_type: str = F16) -> tuple[str, dict[str, Any]]:
         """Return the name and the parameters of the method for a document.
 
-        Over rows of q4_0 the budget is twice as large a share: looking up clusters and their mean values, which are as
-        long whatever the rows, takes an eighth alone. That is still little more than half of an eighth of f16 rows.
+        Over rows of q4_0 the budget is twice as large a share: clusters and their mean values, whose size does not
+        depend on the type of the rows, take an eighth alone. That is still little more than half of an eighth of f16.
 
         Parameters
         ----------
         n_clustered : int
             Tokens of the document, if its keys are clustered; 0 for no document.
         on_metal : bool
-            Whether attention runs on Metal, which does not have every method.
+            Whether attention runs on Metal, which lacks some methods.
         kv_type : str
-            How the document's keys and values are stored.
+            Type of the document's keys and values.
         """
         if on_metal:
             return (SQUEEZED if n_clustered > SHORT else DENSE), {}

@@ -1,14 +1,14 @@
-"""Budgets: what each head may read, so that a step of the whole model reads the budget. One rule for all methods.
+"""Distribute a budget over the heads, so that a step of the whole model reads the budget. One rule for all methods.
 
-A budget is a share of what dense attention reads in the layers that see everything; of a method that forgets rows, the
-share of these layers' rows that is kept. Layers whose window slides have no part in it: what they read does not grow.
+A budget is a share of the bytes that dense attention reads in the layers that see everything; for methods that evict,
+the share of these layers' rows that the cache keeps. Sliding layers do not count: their reads do not grow.
 
-Some heads read what they read whatever the budget: a method's dense layers, and the streaming heads of a plan. The
-others share what is left. All get the same share of their rows, or by a plan's layer budgets, which scale what the
-lookup leaves. What a head cannot use, because it reads everything, goes to the others.
+Some heads read the same whatever the budget: a method's dense layers, and the streaming heads of a plan. The others
+share the remainder equally, or by a plan's layer budgets, which scale the part after the lookup. Heads that reach the
+whole of their rows pass their surplus on.
 
-A method reads, or keeps, some rows in any case (`least_rows`), which are much of a short sequence. With its lookup and
-the dense layers they may exceed the budget. Then `least_share` says what is read.
+A method always reads, or keeps, some rows (`least_rows`), which are much of a short sequence. With its lookup and the
+dense layers they may exceed the budget. Then `least_share` is the share that a step reads.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy as np
 from ..document.index import Index
 from .method import Heads, Method
 
-#: What a step reads is this near to the budget, relative to it.
+#: Largest relative distance of a step's bytes from the budget.
 _NEAR = 0.05
 
-#: Shares and factors are rounded to so many digits, so that sums that are 1 on paper are 1.
+#: Digits of shares and factors, so that sums that are 1 on paper are 1.
 _DIGITS = 9
 _ROUND = 10.0**-_DIGITS
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no one truth to compare by
+@dataclass(frozen=True, eq=False)  # `==` on arrays is ambiguous
 class Served:
-    """A method, and the heads that it serves.
+    """A method with the heads that it serves.
 
     Parameters
     ----------
@@ -49,10 +49,8 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
 
     Parameters
     ----------
-    served : sequence of Served
-        The methods, with all heads of a cache.
     n_tokens : int
-        Tokens that are stored after the step.
+        Tokens in the cache after the step.
     """
     for each in served:
         method, heads = each.method, each.heads
@@ -69,7 +67,7 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
             lookup = least = np.zeros(len(weight))
         if asked > 0:
             if (lookup == lookup[0]).all() and (each.layer_scale == each.layer_scale[0]).all():
-                own = min(max(share, least[0]), 1.0)  # of most steps, which must not wait for this
+                own = min(max(share, least[0]), 1.0)  # the fast path, which most steps take
                 heads.scale[:] = 1 / asked + _ROUND if own >= 1 - _ROUND else round(own / asked, _DIGITS)
                 continue
             shares = scaled(share, each.layer_scale, lookup, least, weight)
@@ -77,14 +75,14 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
 
 
 def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Scale what lookups leave of a share: lookup + c * scale, from `least` to 1, with the c that makes the mean right.
+    """Return lookup + c * scale, clipped to `least` and 1, with the c that gives the requested mean.
 
     Parameters
     ----------
     share : float
-        What the mean should be.
+        Requested mean.
     scale, lookup, least, weight : float64 arrays, shape (n_heads,)
-        Factor of each head, share that its lookup takes, smallest share that it can have, and its weight in the mean.
+        Of each head: factor, share of its lookup, smallest possible share, and weight in the mean.
 
     Returns
     -------
@@ -112,9 +110,9 @@ def least_share(served: Sequence[Served], n_tokens: int, index: Index | None) ->
 
 
 def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> str:
-    """Return a sentence about a budget that is smaller than what is read in any case, or larger than what can be read.
+    """Return a warning about a budget below the bytes that are always read, or above all that can be read; else "".
 
-    It is "" if the budget is neither. The parameters are those of `share_out`.
+    The parameters are those of `share_out`.
     """
     least = least_share(served, n_tokens, index)
     for each in served:
@@ -135,17 +133,17 @@ def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> s
 
 
 def _lookup_and_least(each: Served, n_tokens: int, index: Index | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares of each head that its lookup takes, and that it reads, or keeps, in any case."""
+    """Return each head's share of its lookup, and the share that it always reads or keeps."""
     lookup = each.method.lookup_share(each.heads, index, n_tokens)
     return lookup, np.minimum(lookup + each.method.least_selected(index, n_tokens), 1.0)
 
 
 def _whole(served: Sequence[Served]) -> float:
-    """Return what dense attention reads, in bytes for each token."""
+    """Return the bytes of dense attention for each token."""
     return sum(float(each.heads.counted_bytes.sum()) for each in served)
 
 
 def _spent(served: Sequence[Served], n_tokens: int) -> float:
-    """Return what heads read whatever the budget, in bytes for each token."""
+    """Return the bytes for each token that heads read whatever the budget."""
     fixed = (each for each in served if not each.method.takes_budget)
     return sum(float(each.heads.counted_bytes @ each.method.fixed_share(each.heads, n_tokens)) for each in fixed)

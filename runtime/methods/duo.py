@@ -41,17 +41,17 @@ class Duo(Parameters):
 
     @property
     def words(self) -> str:
-        """Return what `--attention` says for these parameters alone."""
+        """Return the words of `--attention` for these parameters alone."""
         settings = ((each.name, getattr(self, each.name)) for each in fields(self))
         return f"{self.name}:{','.join(f'{name}={value}' for name, value in settings if value is not None)}"
 
     def reading(self, plan: Plan, retrieval_heads: float | None, n_batch: int) -> dict[str, Any]:
-        """Return what keys and values of a text depend on that is read so, as a JSON object.
+        """Return everything that the keys and values of a text read by this attention depend on, as a JSON object.
 
         Parameters
         ----------
         retrieval_heads : float or None
-            Share of the KV heads that are retrieval heads, unless the parameters say another.
+            Share of retrieval heads among the KV heads, unless the parameters set another.
         n_batch : int
             Most tokens of a batch.
         """
@@ -61,7 +61,7 @@ class Duo(Parameters):
             "recent": plan.n_recent if self.recent is None else self.recent,
             "prefill": self.prefill,
         }
-        return reading if self.prefill == EXACT else reading | {"batch": n_batch}  # where batches begin
+        return reading if self.prefill == EXACT else reading | {"batch": n_batch}  # results depend on batch borders
 
     def streaming_heads(self, plan: Plan, retrieval_heads: float | None) -> list[tuple[int, int]]:
         """Return the (layer, head) of the heads that stream; the parameters are as in `reading`."""

@@ -49,20 +49,20 @@ class H2O(Method):
     least_rows = LEAST_KEPT
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return what a chunk keeps of its rows for selection, in bytes."""
+        """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the rows that are scored in one head."""
+        """Return the number of rows to score in one head."""
         return heads.n_chunks * CHUNK_ROWS
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Let the number of rows that are kept grow with the sequence if it is a share of it."""
+        """Let the number of kept rows grow with the sequence if it is a share."""
         n_rows = rows_to_keep(self.budget, self.tokens, heads, n_tokens)
         heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent * n_rows).astype(int)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Keep everything of a prompt, if it is read so; else forget where a chunk is full."""
+        """Keep all rows of a prompt if `prefill` is "full"; else forget at multiples of `batch_end`."""
         self.before_step(heads, index, n_tokens)
         if self.prefill == FULL or n_tokens % self.batch_end:
             heads.state["n_rows"] = n_tokens
@@ -78,6 +78,6 @@ class H2O(Method):
         return rows
 
     def start_extras(self, shape: Shape, chunk: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
-        """Write the positions of copied rows, and the attention that they got."""
+        """Write the positions of copied rows, and their attention."""
         positions, attention = positions_and_attention(shape, chunk)
         positions[: len(position)], attention[: len(mass)] = position, mass

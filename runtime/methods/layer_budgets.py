@@ -1,4 +1,4 @@
-"""Layer budgets: a factor of each layer's budget, by what was measured (SqueezeAttention, Wang et al. 2024)."""
+"""Layer budgets: a measured factor of each layer's budget (SqueezeAttention, Wang et al. 2024)."""
 
 from __future__ import annotations
 
@@ -39,15 +39,7 @@ class LayerBudgets(Parameters):
     name = "plan"
 
     def scales(self, plan: Plan | None, method: str, n_layers: int) -> list[float]:
-        """Return the factor of each layer's budget.
-
-        Parameters
-        ----------
-        method : str
-            Name of the method whose budget is scaled.
-        n_layers : int
-            Number of cached layers.
-        """
+        """Return the factor of each layer's budget."""
         if plan is None:
             return [1.0] * n_layers
         if self.by == IMPORTANCE:
@@ -56,21 +48,14 @@ class LayerBudgets(Parameters):
 
 
 def importance_groups(similarity: Sequence[float], slides: Sequence[bool]) -> list[int | None]:
-    """Group the layers by K-means over their similarities (algorithm 1, line 9).
+    """Group the layers by K-means over their mean cosine similarities (algorithm 1, line 9).
 
-    The means of numbers have the least squares if each group is a run of the sorted numbers: all of these are tried.
-
-    Parameters
-    ----------
-    similarity : sequence of float
-        Mean cosine similarity of each layer.
-    slides : sequence of bool
-        Whether the window of each layer slides.
+    In one dimension the best groups are runs of the sorted numbers: all of these are tried.
 
     Returns
     -------
     list of int or None
-        Group of each layer, 0 for the most important one; None for a layer that slides.
+        Group of each layer, 0 for the most important one; None for a sliding layer.
     """
     full_layers = [i for i, sliding in enumerate(slides) if not sliding]
     order = sorted(full_layers, key=lambda i: similarity[i])
@@ -98,20 +83,8 @@ def importance_groups(similarity: Sequence[float], slides: Sequence[bool]) -> li
 def budget_scales(groups: Sequence[int | None], squeeze: float) -> list[float]:
     """Compute the factor of each layer's budget from its group (algorithm 1, lines 10 and 11).
 
-    The last group keeps the share `squeeze`. What it loses is shared evenly among the other groups, so that the factors
-    of all grouped layers average to 1.
-
-    Parameters
-    ----------
-    groups : sequence of int or None
-        Group of each layer; None for a layer that slides.
-    squeeze : float
-        Share of their budget that the least important layers keep.
-
-    Returns
-    -------
-    list of float
-        Factor of each layer; 1 for layers without a group.
+    The last group keeps the share `squeeze` of its budget. The others divide the rest evenly, so that the factors of
+    all grouped layers average to 1. Layers without a group have the factor 1.
     """
     last = max((group for group in groups if group is not None), default=0)
     loses = [group == last for group in groups]

@@ -1,7 +1,7 @@
-"""What the runtime needs of a method: the base class `Method`, and the heads that it serves.
+"""Define the base class `Method`, and the heads that a method serves.
 
-A method is a frozen dataclass of its parameters. Its class attributes declare what it stores and which compiled hooks
-it has; its methods turn a budget into the state that the hooks read. They run outside the compiled step.
+A method is a frozen dataclass of its parameters. Its class attributes declare the rows that it stores and its compiled
+hooks; its methods turn a budget into the state that the hooks read. They run outside the compiled step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..document.index import Index
 from ..document.rotation_angles import Rope
 from .parameters import Parameters, parameter
 
-#: Rows that are kept, or read, of a short sequence, whatever the budget: a chunk takes no less memory.
+#: Rows of a short sequence that a method keeps or reads whatever the budget: a chunk takes no less memory.
 LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
 
 
@@ -40,11 +40,11 @@ class Keeps(Enum):
 
     @property
     def evicts(self) -> bool:
-        """Return whether rows are forgotten."""
+        """Return whether the head forgets rows."""
         return self in (Keeps.RECENT, Keeps.CHOSEN)
 
 
-@dataclass(eq=False)  # arrays have no one truth to compare by
+@dataclass(eq=False)  # `==` on arrays is ambiguous
 class Heads:
     """KV heads of a cache that one method serves.
 
@@ -53,15 +53,15 @@ class Heads:
     records : HEAD array, shape (n_all_heads,)
         Records of all heads of the cache.
     numbers : int64 array, shape (n_heads,)
-        Which of them the method serves.
+        Numbers of the heads that the method serves.
     scale : float64 array, shape (n_heads,)
         Factor of each head's budget in this step, so that the model reads the budget (see budgets.py).
     shapes : sequence of Shape
-        What each head's kernels are compiled for.
+        Shapes of each head's kernels.
     ropes : sequence of (Rope or None)
-        How each head's keys are turned; None if octavo does not know it.
+        RoPE of each head's keys; None if unknown.
     n_ctx : int
-        Most tokens that a token may see.
+        Largest number of tokens that a token may see.
     state : STATE array, shape (n_heads,)
         The method's own record of each head.
     """
@@ -75,7 +75,7 @@ class Heads:
     state: np.ndarray
 
     def start_over(self) -> None:
-        """Clear what the method keeps of a sequence."""
+        """Clear the state of a sequence."""
         self.state[...] = np.zeros((), self.state.dtype)
 
     def get(self, field: str) -> np.ndarray:
@@ -95,17 +95,17 @@ class Heads:
 
     @cached_property
     def row_bytes(self) -> np.ndarray:
-        """Return the bytes of each head's keys, which are those of its values."""
+        """Return the bytes of a key in each head; values take the same."""
         return np.array([shape.row_bytes for shape in self.shapes], np.int64)
 
     @cached_property
     def counted_bytes(self) -> np.ndarray:
-        """Return the bytes of each head's keys, 0 where its window slides: budgets do not count those."""
+        """Return the bytes of a key in each head, 0 for sliding heads, which budgets do not count."""
         return np.where(self.get("window") > 0, 0, self.row_bytes)
 
     @property
     def n_chunks(self) -> int:
-        """Return the most chunks that the tail of one of them lies in."""
+        """Return the largest number of chunks in a head's tail."""
         return int(-(-self.get("n_tail").max(initial=0) // CHUNK_ROWS))
 
 
@@ -144,7 +144,7 @@ class Method(Parameters):
     state : numpy.dtype
         The record that the hooks read and write for each head; empty for none.
     keeps : Keeps
-        What a head stores of the sequence.
+        The rows that a head stores.
     has_budget : bool
         Whether a budget makes a difference.
     needs_clusters : bool
@@ -152,9 +152,9 @@ class Method(Parameters):
     dense_layers : int
         Number of first layers that attend to everything.
     batch_end : int
-        Batches end at multiples of so many tokens, because the method acts there; 0 if they may end anywhere.
+        Batches end at multiples of this number of tokens, because the method acts there; 0 if they may end anywhere.
     settles : bool
-        Whether the `after_step` hook runs, too, where rows were copied or cut without a step.
+        Whether the `after_step` hook also runs when rows were copied or cut without a step.
     document_arrays : tuple of str
         Fields of the state that are addresses of the arrays of the same name of an `IndexLayer`.
     document_counts : tuple of str
@@ -171,13 +171,13 @@ class Method(Parameters):
     document_arrays: ClassVar[tuple[str, ...]] = ()
     document_counts: ClassVar[tuple[str, ...]] = ()
 
-    #: Of most methods. A method with dense layers has a parameter of this name.
+    #: 0 for most methods. A method with dense layers has a parameter of this name.
     dense_layers = 0
 
-    #: Rows that a head reads, or keeps, whatever the budget, if the sequence has them.
+    #: Rows of the sequence that a head reads or keeps whatever the budget.
     least_rows = 0
 
-    #: What a batch keeps. A method that forgets rows has a parameter of this name, `prefill_parameter`.
+    #: Rows that a batch keeps. A method that forgets rows has a parameter of this name, `prefill_parameter`.
     prefill = EVICT
 
     @property
@@ -188,7 +188,7 @@ class Method(Parameters):
 
     @property
     def takes_budget(self) -> bool:
-        """Return whether the budget makes a difference: not if the parameters say how many rows are read."""
+        """Return whether the budget makes a difference: not if the parameters set the number of rows."""
         return self.has_budget and not self.asked_tokens
 
     @property
@@ -198,31 +198,31 @@ class Method(Parameters):
 
     @property
     def clustering(self) -> dict[str, Any]:
-        """Return how a document's keys have to be clustered: fields of `ClusterSettings` that are not the default."""
+        """Return the fields of `ClusterSettings` that a document's clustering needs to differ from the default."""
         return {}
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the method's shader part, if it has one, knows these parameters."""
+        """Return whether the method's shader part, if it has one, supports these parameters."""
         return True
 
     def for_metal(self) -> Method:
-        """Return the method with what its shader part computes by default."""
+        """Return the method with the defaults of its shader part."""
         return self
 
     @property
     def reads_columns(self) -> bool:
-        """Return whether components are read from the stored rows: those of q4_0 have none, as they are rotated."""
+        """Return whether the method reads components from the stored rows; rotated q4_0 rows have none."""
         return False
 
     @property
     def turns(self) -> bool:
-        """Return whether queries are turned, for which a layer's RoPE must be known."""
+        """Return whether the method turns queries, and so needs a layer's RoPE."""
         return False
 
     @property
     def rolls(self) -> bool:
-        """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
+        """Return whether tokens see only rows that are kept, however long the sequence is."""
         return False
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
@@ -234,7 +234,7 @@ class Method(Parameters):
         return np.zeros(len(heads.numbers))
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
-        """Return the share that a head reads of n_tokens rows, or keeps, whatever the budget, besides its lookup."""
+        """Return the share of n_tokens rows that a head always reads or keeps besides its lookup."""
         return self.least_rows / n_tokens
 
     def most_share(self, heads: Heads, index: Index | None, n_tokens: int) -> float:
@@ -242,19 +242,19 @@ class Method(Parameters):
         return 1.0
 
     def least_tokens(self, index: Index | None) -> int:
-        """Return the number of rows that a head attends, however few the parameters ask for in place of a budget."""
+        """Return the smallest number of rows that a head attends to, whatever the parameters ask for."""
         return 1
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return what a chunk keeps of its rows for selection, in bytes."""
+        """Return the bytes of a chunk's data for selection."""
         return 0
 
     def n_items(self, heads: Heads) -> int:
-        """Return the most items (pages, rows, clusters) that are scored in one head, for what is stored now."""
+        """Return the largest number of items (pages, rows, clusters) to score in one head now."""
         return 0
 
     def measure(self, index: Index) -> None:
-        """Measure what the method needs to know of a document, so that the document's index keeps it."""
+        """Measure a document for the method, and keep the result in the document's index."""
 
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the state for a sequence that begins: after a document, or after nothing."""
@@ -267,10 +267,10 @@ class Method(Parameters):
         self.before_step(heads, index, n_tokens)
 
     def move_origin(self, heads: Heads, origin: int) -> None:
-        """Take note that the positions of later steps are counted from another token of the sequence."""
+        """Note that later positions count from another token of the sequence."""
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many sink rows and recent rows each head sees. For methods that keep Keeps.RECENT."""
+        """Return the number of sink rows and recent rows that each head sees. For methods that keep Keeps.RECENT."""
         raise TypeError(f"{self.name} keeps no window")
 
     def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
@@ -287,12 +287,12 @@ class Method(Parameters):
         return rows
 
     def start_extras(self, shape: Shape, chunk: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
-        """Write what a chunk's extras say of copied rows besides what the `append` hook makes of them.
+        """Write the data of copied rows that the `append` hook does not make.
 
         Parameters
         ----------
         shape : Shape
-            What the head's kernels are compiled for.
+            Shape of the head's kernels.
         chunk : uint8 array
             The chunk's bytes.
         position, mass : arrays, shape (n_rows,)
@@ -300,7 +300,7 @@ class Method(Parameters):
         """
 
     def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
-        """Return where each row of a chunk was when it came, or None if the chunk is in that order still."""
+        """Return the original place of each row of a chunk, or None if the chunk is still in that order."""
         return None
 
     def fixed_chunks(self, state: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
@@ -319,23 +319,23 @@ class Method(Parameters):
         return np.zeros_like(n_rows) if self.hooks.after_step else n_rows // CHUNK_ROWS
 
     def truncate(self, state: np.void, n_chunks: int) -> None:
-        """Forget what the state says of all chunks but the first n_chunks, which are full."""
+        """Forget the state of all chunks but the first n_chunks, which are full."""
 
 
 def prefill_parameter() -> Any:
-    """Declare the parameter `prefill`: whether rows are forgotten while a prompt is read, or once, at its end."""
+    """Declare the parameter `prefill`: whether to forget rows while reading a prompt, or once, at its end."""
     return parameter(EVICT, choices=(EVICT, FULL))
 
 
 def rows_to_keep(budget: float, tokens: int, heads: Heads, n_tokens: int) -> np.ndarray:
-    """Return how many rows each head keeps.
+    """Return the number of rows that each head keeps.
 
     Parameters
     ----------
     budget : float
-        Share of n_tokens, before it is shared out; at least a chunk is kept.
+        Share of n_tokens, before it is distributed over heads; each head keeps at least a chunk.
     tokens : int
-        Number of rows in place of the share, before it is shared out; 0 for the share.
+        Number of rows in place of the share, before it is distributed; 0 for the share.
     n_tokens : int
         Tokens of the sequence.
 

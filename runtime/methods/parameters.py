@@ -1,7 +1,7 @@
 """Parameters: the fields of a dataclass that `NAME:key=value,...` sets, and presets, which set several.
 
-Names, kinds and ranges come from the fields, explanations from the class's docstring. So a method, or a
-task of `octavo eval`, declares a parameter once, and help texts, errors and checks follow.
+Names, types and ranges come from the fields, explanations from the class's docstring. So a method, or a task of
+`octavo eval`, declares a parameter once; help texts, errors and checks follow.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, ClassVar
 
 from ...errors import OctavoError
 
-#: How truth is written on the command line.
+#: Booleans on the command line.
 _TRUTH = {"on": True, "off": False}
 
-#: Where a field keeps its Range.
+#: Key of a field's Range in its metadata.
 _RANGE = "range"
 
 
 @dataclass(frozen=True)
 class Range:
-    """What a parameter may be.
+    """The values of a parameter.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Range:
     least, most : float
         Smallest and largest number.
     above : float
-        Number that it has to exceed.
+        Exclusive lower bound.
     choices : tuple of str or of int
-        All that it may be, for a parameter that is a word or one of a few numbers.
+        All values, for a parameter that is a word or one of a few numbers.
     """
 
     kind: type
@@ -45,7 +45,7 @@ class Range:
     choices: tuple[str | int, ...] = ()
 
     def has(self, value: Any) -> bool:
-        """Return whether a value is one of them."""
+        """Return whether the range has a value."""
         if self.kind is bool or self.choices or isinstance(value, (bool, str)):
             return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
         whole = self.kind is float or float(value).is_integer()
@@ -76,16 +76,14 @@ def parameter(
     above: float = -math.inf,
     choices: Sequence[str] | Sequence[int] = (),
 ) -> Any:
-    """Declare a parameter: a field of a dataclass, with the values that it may have.
+    """Declare a parameter: a field of a dataclass, with its range (see `Range`).
 
     Parameters
     ----------
     default : int, float, bool, str or None
-        Its default. None stands for a value that something else decides.
+        None stands for a value that something else decides.
     kind : type, optional
-        Its type; by default that of the default.
-    least, most, above, choices
-        As in `Range`.
+        By default the type of the default.
     """
     values = Range(kind or type(default), least, most, above, tuple(choices))
     return field(default=default, metadata={_RANGE: values})
@@ -93,7 +91,7 @@ def parameter(
 
 @dataclass(frozen=True)
 class Parameters:
-    """Something with a name and parameters on the command line. A subclass is a frozen dataclass of them.
+    """A name and its parameters on the command line. A subclass is a frozen dataclass of them.
 
     Attributes
     ----------
@@ -107,13 +105,7 @@ class Parameters:
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __post_init__(self) -> None:
-        """Refuse values that a parameter cannot have.
-
-        Raises
-        ------
-        OctavoError
-            If one is out of range.
-        """
+        """Raise OctavoError for values out of range."""
         for declared in fields(self):
             value = getattr(self, declared.name)
             if value is not declared.default and not range_of(declared).has(value):
@@ -121,20 +113,18 @@ class Parameters:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Return the parameters that do not have their defaults, by name."""
+        """Return the parameters that differ from their defaults, by name."""
         values = ((declared, getattr(self, declared.name)) for declared in fields(self))
         return {declared.name: value for declared, value in values if value != declared.default}
 
 
 def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
-    """Read what stands behind the colon of `NAME:key=value,...`.
+    """Parse the text after the colon of `NAME:key=value,...`.
 
     Parameters
     ----------
-    owner : type
-        The class whose parameters are set.
     text : str
-        Settings and presets, with commas between them. Later ones override earlier ones.
+        Settings and presets, separated by commas. Later ones override earlier ones.
 
     Returns
     -------
@@ -144,7 +134,7 @@ def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
     Raises
     ------
     OctavoError
-        If a parameter or preset does not exist, or if a value is out of range.
+        A parameter or preset does not exist, or a value is out of range.
     """
     declared = {parameter.name: parameter for parameter in fields(owner)}
     settings: dict[str, Any] = {}
@@ -163,13 +153,13 @@ def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
 
 
 def range_of(declared: Field[Any]) -> Range:
-    """Return the values that a field may have. A field that was declared without `parameter` may have any."""
+    """Return the range of a field; any value is in that of a field declared without `parameter`."""
     values: Range = declared.metadata.get(_RANGE) or Range(type(declared.default))
     return values
 
 
 def _value(name: str, declared: Field[Any], text: str) -> Any:
-    """Return the value that a text stands for. Raise OctavoError if it stands for none, or is out of range."""
+    """Parse a value. Raise OctavoError if the text is none, or is out of range."""
     allowed = range_of(declared)
     try:
         value = _TRUTH[text] if allowed.kind is bool else allowed.kind(text)
@@ -190,8 +180,8 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
     Returns
     -------
     list of (str, str, str)
-        `key=default`, or `key` if something else decides the default; the values that it may have; and what the class's
-        docstring says of it.
+        `key=default`, or `key` if something else decides the default; its range; and its entry in the class's
+        docstring.
     """
     entries = _docstring_entries(owner)
     explained = []
@@ -202,7 +192,7 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
 
 
 def explain_presets(owner: type[Parameters]) -> list[tuple[str, str]]:
-    """Return the presets of a class for help texts: each one's name, and what it stands for."""
+    """Return the presets of a class for help texts: name and settings."""
     return [(name, written(settings)) for name, settings in owner.presets.items()]
 
 
@@ -222,7 +212,7 @@ def _shown(value: Any) -> str:
 
 
 def _docstring_entries(owner: type) -> dict[str, str]:
-    """Return what the numpydoc section "Parameters" of a class says of each, with those of its base classes."""
+    """Return the entries of the numpydoc section "Parameters" of a class and its base classes."""
     entries: dict[str, str] = {}
     for base in reversed(owner.__mro__):
         text = inspect.cleandoc(base.__doc__ or "")

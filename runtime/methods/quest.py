@@ -15,7 +15,7 @@ from .method import Heads
 from .parameters import parameter
 from .scorer import ScorerMethod
 
-#: Who selects pages.
+#: Values of `select`: who selects pages.
 _GROUP, _HEAD = "group", "head"
 
 
@@ -46,7 +46,7 @@ class Quest(ScorerMethod):
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the shader part has these rules."""
+        """Return whether the shader part supports these parameters."""
         return self.select == _GROUP
 
     def item_bytes(self, heads: Heads) -> np.ndarray:
@@ -55,7 +55,7 @@ class Quest(ScorerMethod):
         return n_bytes
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return what a chunk keeps of its rows for selection, in bytes."""
+        """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape)
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:

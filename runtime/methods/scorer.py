@@ -1,6 +1,6 @@
-"""Scorers: methods that only score. What a step selects, reads and counts follows from the scores.
+"""Scorers: methods that only score. Selection, reads and counts follow from the scores.
 
-A scorer is a `score` hook, and a class that says how many rows it scores at once and how many bytes a score reads.
+A scorer is a `score` hook, and a class with the number of rows of a score and the bytes that it reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ScorerMethod(Method):
     """Select the items (rows, or pages of neighbouring rows) that score highest; a batch attends to everything.
 
     A subclass has `hooks` whose `score` is its own and whose `select` is `select_top`, which reads the state that is
-    set here. `tests/runtime/methods/test_scorers.py` compares what it selects with its twin in NumPy.
+    set here. `tests/runtime/methods/test_scorers.py` compares the selection with its twin in NumPy.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ScorerMethod(Method):
     item_rows : int
         Rows of an item, a divisor of CHUNK_ROWS.
     n_recent : int
-        Newest items that are always selected.
+        Newest items, always selected.
     """
 
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
@@ -53,23 +53,23 @@ class ScorerMethod(Method):
         raise NotImplementedError
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return what the scores read, as a share of the bytes of all rows."""
+        """Return the bytes of the scores as a share of those of all rows."""
         share: np.ndarray = self.item_bytes(heads) / (self.item_rows * 2 * heads.row_bytes)
         return share
 
     def n_items(self, heads: Heads) -> int:
-        """Return the items that are scored in one head."""
+        """Return the number of items to score in one head."""
         return padded(heads.n_chunks * (CHUNK_ROWS // self.item_rows))
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set what does not change from step to step."""
+        """Set the constant part of the state."""
         state = heads.state
         state["n_recent"], state["item_rows"] = self.n_recent, self.item_rows
         state["item_bytes"] = self.item_bytes(heads)
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Turn what the scores leave of the budget into a number of items."""
+        """Turn the budget that the scores leave into a number of items."""
         share = self.budget * heads.scale
         left = np.maximum(share - self.lookup_share(heads, index, n_tokens), 0) * n_tokens / self.item_rows
-        n_items = np.maximum(np.diff(np.rint(np.cumsum(left)), prepend=0), 1)  # rounded, and their sum stays
+        n_items = np.maximum(np.diff(np.rint(np.cumsum(left)), prepend=0), 1)  # rounds, and keeps the sum
         heads.state["n_selected"] = np.where(share < 1, n_items, -(-n_tokens // self.item_rows))

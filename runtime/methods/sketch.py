@@ -50,19 +50,19 @@ class Sketch(Method):
 
     @property
     def takes_budget(self) -> bool:
-        """Return whether the budget makes a difference: not if a quality is asked for."""
+        """Return whether the budget makes a difference: not with a quality."""
         return not self.quality
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return what a chunk keeps of its rows for selection, in bytes."""
+        """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape, shape.head_dim // self.columns)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the rows that are scored in one head."""
+        """Return the number of rows to score in one head."""
         return heads.n_chunks * CHUNK_ROWS
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return what codes, means and codebooks take of the bytes of all rows."""
+        """Return the bytes of codes, means and codebooks as a share of those of all rows."""
         n_blocks, head_dim = _n_blocks(n_tokens), heads.head_dim
         n_bytes = n_blocks * BLOCK_ROWS * (head_dim // self.columns + 1) / 2
         n_bytes += n_blocks * 2 * head_dim + (8 * CODES * head_dim if n_blocks else 0)
@@ -70,15 +70,15 @@ class Sketch(Method):
         return share
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
-        """Return the share of the rows that have no codes, and of the first ones."""
+        """Return the share of the rows without codes and the first rows."""
         return min((n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS + SINKS) / n_tokens, 1.0)
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set how many codes a key has."""
+        """Set the number of codes of a key."""
         heads.state["n_codes"] = heads.head_dim // self.columns
 
     def fixed_chunks(self, state: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
-        """Return the chunks whose blocks all have codes, unless codebooks are found anew."""
+        """Return the chunks whose blocks all have codes, unless the codebooks are to be made anew."""
         n_ready = np.maximum(n_rows - RECENT, 0) // BLOCK_ROWS
         doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / TRAINED, 0.5)))
         due = np.where(doublings >= 0, TRAINED * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)
@@ -87,7 +87,7 @@ class Sketch(Method):
         return fixed
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Turn what codes leave of the budget into rows."""
+        """Turn the budget that the codes leave into rows."""
         share = np.minimum((self.most if self.quality else self.budget) * heads.scale, 1.0)
         n_exact = n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS
         rows = (share - self.lookup_share(heads, index, n_tokens)) * n_tokens - n_exact
@@ -101,6 +101,6 @@ class Sketch(Method):
 
 
 def _n_blocks(n_tokens: int) -> int:
-    """Return the blocks with codes in a step of one token, after which n_tokens tokens are stored."""
+    """Return the number of blocks with codes in a step of one token, after which n_tokens tokens are stored."""
     n_blocks = ready_blocks(n_tokens - 1)
     return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0

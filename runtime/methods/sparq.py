@@ -19,7 +19,7 @@ from .method import Heads
 from .parameters import parameter
 from .scorer import ScorerMethod
 
-#: Rows that are selected at least, whatever the budget.
+#: Rows to select at least, whatever the budget.
 LEAST_ROWS = 16
 
 #: Words of the parameters that choose among rules.
@@ -83,45 +83,45 @@ class SparQ(ScorerMethod):
 
     @property
     def reads_columns(self) -> bool:
-        """Return whether components are read from the rows."""
+        """Return whether the method reads components from the rows."""
         return self.layout == ONE
 
     @property
     def asked_tokens(self) -> int:
-        """Return the number of rows in place of a budget: k, if it is known how many components are read."""
+        """Return the number of rows in place of a budget: k, if the number of components is known."""
         return self.k if self.r else 0
 
     @property
     def least_rows(self) -> int:  # type: ignore[override]
-        """Return the rows that are selected whatever the budget."""
+        """Return the number of rows to select whatever the budget."""
         return self.k or LEAST_ROWS
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the shader part has these rules."""
+        """Return whether the shader part supports these parameters."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 
     def item_bytes(self, heads: Heads) -> np.ndarray:
-        """Return what r components of a key take, or the fewest that a budget pays for.
+        """Return the bytes of r components of a key, or of the fewest that a budget pays for.
 
-        With one copy, these are all: so many are spread over all lines of a key.
+        With one copy, these are the whole key: so many components lie on all of its cache lines.
         """
         fewest = heads.head_dim if self.layout == ONE and not self.k else 1
         n_components = self.r * self._selectors(heads) if self.r else fewest
         return self._lookup(heads, np.minimum(n_components, heads.head_dim))
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return the share that the components and the chunks' sums take."""
+        """Return the share of the components and the chunks' sums."""
         n_bytes = self.item_bytes(heads) + self._sums(heads, n_tokens) / n_tokens
         share: np.ndarray = n_bytes / (2 * heads.row_bytes)
         return share
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return what a chunk keeps of its rows for selection, in bytes."""
+        """Return the bytes of a chunk's data for selection."""
         return moments_bytes(shape) if self.layout == ONE else extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the rows that are scored in one head. `reallocate` needs room for head_dim and group numbers."""
+        """Return the number of rows to score in one head. `reallocate` needs room for head_dim and group numbers."""
         return max(super().n_items(heads), padded(int((heads.head_dim + heads.group).max())))
 
     def start(self, heads: Heads, index: Index | None) -> None:
@@ -148,7 +148,10 @@ class SparQ(ScorerMethod):
         state["n_bytes"] = np.where((apart | (self.layout == ONE)) & (self.k == 0), budget * n_tokens, 0)
 
     def _components(self, heads: Heads, budget: np.ndarray, n_tokens: int) -> np.ndarray:
-        """Return how many components score rows. Costs and budgets are in bytes for each row of the sequence."""
+        """Return the number of components that score rows.
+
+        Costs and budgets are in bytes for each row of the sequence.
+        """
         if self.r:
             n: Any = self.r * self._selectors(heads)
         elif self.k:
@@ -162,7 +165,7 @@ class SparQ(ScorerMethod):
         return counts
 
     def _lookup(self, heads: Heads, n_components: np.ndarray) -> np.ndarray:
-        """Return what reading components costs: with one copy, at most whole keys."""
+        """Return the cost of reading components: with one copy, at most whole keys."""
         if self.layout == ONE:
             lines: np.ndarray = np.minimum((n_components + _quantised(heads)) * CACHE_LINE, heads.row_bytes)
             return lines
@@ -177,7 +180,7 @@ class SparQ(ScorerMethod):
         return n_bytes
 
     def _selectors(self, heads: Heads) -> np.ndarray:
-        """Return how many query heads of each KV head select for themselves: 1 where they select together."""
+        """Return how many query heads of each KV head select for themselves: 1 if they select together."""
         return heads.group if self.select == HEAD else np.ones_like(heads.group)
 
     @property

@@ -97,7 +97,7 @@ class Squeezed(Method):
 
     @property
     def estimates(self) -> bool:
-        """Return whether clusters that are not selected are estimated."""
+        """Return whether the method estimates clusters that it does not select."""
         return self.rest if self.rest is not None else self.threshold == "step"
 
     @property
@@ -112,17 +112,17 @@ class Squeezed(Method):
 
     @property
     def clustering(self) -> dict[str, Any]:
-        """Return how a document's keys have to be clustered, where that is not as usual."""
+        """Return the parameters of a document's clustering that differ from the defaults."""
         wanted = {"keys": (self.keys, "raw"), "centroid_share": (self.centroids, 0.05)}
         return {name: value for name, (value, usual) in wanted.items() if value != usual}
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the shaders know these parameters: they have none of the other rules."""
+        """Return whether the shaders support these parameters."""
         return self.threshold == "step" and self.for_metal().rules in (0, LOOKUP_APART)
 
     def for_metal(self) -> Squeezed:
-        """Return the method without the estimate, unless it was asked for."""
+        """Return the method without the estimate, unless the user asked for it."""
         return replace(self, rest=False) if self.rest is None else self
 
     @property
@@ -140,22 +140,22 @@ class Squeezed(Method):
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Return how a document's thresholds are measured."""
+        """Return how to measure a document's thresholds."""
         queries = "each" if self.threshold == "global" else self.queries  # the same either way
         return Calibration(self.threshold, queries, self.select, self.levels)
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return what a chunk keeps of its rows for selection, in bytes."""
+        """Return the bytes of a chunk's data for selection."""
         if self.tail == "exact":
             return 0
         return extras_bytes(shape) if self.estimates else lookup_extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the clusters that are scored in one head."""
+        """Return the number of clusters to score in one head."""
         return padded(int(heads.state["n_clusters"].max(initial=0))) + heads.n_chunks * ITEMS_STEP
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
-        """Return the share that centroids and rows in no cluster take, of a document and of what came after it."""
+        """Return the share of centroids and unclustered rows, in a document and after it."""
         n_exact = n_tokens - sum(self.clustered_rows(index, n_tokens))
         n_chunks = self.n_chunks(index, n_tokens)
         n_bytes = (self.looked_up(index) + n_chunks * CHUNK_CLUSTERS) * self.centroid_bytes(heads)
@@ -165,17 +165,17 @@ class Squeezed(Method):
         return share
 
     def centroid_bytes(self, heads: Heads) -> np.ndarray:
-        """Return what each head's step reads of a cluster that it looks up, in bytes."""
+        """Return the bytes that each head reads to look up a cluster."""
         n_bytes: np.ndarray = 2 * heads.head_dim + self.mean_value_bytes(heads)
         return n_bytes
 
     def mean_value_bytes(self, heads: Heads) -> np.ndarray:
-        """Return what each head's step reads of a cluster to estimate it, in bytes."""
+        """Return the bytes that each head reads to estimate a cluster."""
         n_bytes = mean_value_bytes(heads.head_dim) if self.estimates else np.zeros_like(heads.head_dim)
         return np.array(n_bytes, np.int64)
 
     def looked_up(self, index: Index | None) -> float:
-        """Return how many centroids of a document a step reads."""
+        """Return the number of a document's centroids that a step reads."""
         return float(index.n_clusters) if index is not None else 0.0
 
     def n_chunks(self, index: Index | None, n_tokens: int) -> int:
@@ -184,39 +184,39 @@ class Squeezed(Method):
         return max(n_tail - 1 - RECENT, 0) // CHUNK_ROWS if self.tail == "clustered" else 0
 
     def clustered_rows(self, index: Index | None, n_tokens: int) -> tuple[int, int]:
-        """Return how many rows of a document, and of what came after it, are in clusters for such a step."""
+        """Return the number of rows in clusters, in a document and after it, for such a step."""
         n_rows = self.n_chunks(index, n_tokens) * CHUNK_ROWS
         if index is None:
             return 0, max(n_rows - SINKS, 0)
         return len(index.tokens) - index.n_exact, n_rows
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
-        """Return the share of all rows, of those in clusters, that a head selects whatever the budget."""
+        """Return the share of all rows that a head selects among clustered ones whatever the budget."""
         if self.curve_of(index) is not None:
             return 0.0
         return self.least_share(n_tokens) * sum(self.clustered_rows(index, n_tokens)) / n_tokens
 
     def least_share(self, n_tokens: int) -> float:
-        """Return the share of the rows in clusters that a head selects whatever the budget."""
+        """Return the share of clustered rows that a head selects whatever the budget."""
         return _LEAST * (min(self.tokens / n_tokens, 1.0) if self.tokens else self.budget)
 
     def curve_of(self, index: Index | None) -> ThresholdCurve | None:
-        """Return the thresholds for a document, which are measured the first time; None where each step finds them."""
+        """Return a document's thresholds, measured at the first call; None if each step finds them."""
         return measured_curve(index, self.calibration) if index is not None and self.threshold != "step" else None
 
     def measure(self, index: Index) -> None:
-        """Measure the thresholds, if they are a document's."""
+        """Measure the thresholds, if the document has its own."""
         self.curve_of(index)
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set the rules, and the thresholds that were measured for the budget (see runtime/document/thresholds.py)."""
+        """Set the rules, and the measured thresholds for the budget (see runtime/document/thresholds.py)."""
         state, curve = heads.state, self.curve_of(index)
         state["rules"], state["n_bytes"], state["threshold"] = self.rules, -1, -1
         if index is not None and curve is not None:
             self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Say how many bytes a step reads, unless it goes by thresholds that were measured: they stay."""
+        """Set the bytes that a step reads, unless measured thresholds decide."""
         if self.curve_of(index) is not None:
             return
         n_rows = (self.tokens or self.budget * n_tokens) * heads.scale
@@ -228,7 +228,7 @@ class Squeezed(Method):
         heads.state["threshold"] = curve.at(shares, heads.numbers)
 
     def least_tokens(self, index: Index | None) -> int:
-        """Return the number of a document's rows that are always attended."""
+        """Return the number of a document's rows that a step always attends to."""
         return index.n_exact if index is not None else 1
 
     def shares_of(self, heads: Heads, index: Index, curve: ThresholdCurve) -> np.ndarray:
@@ -242,9 +242,9 @@ class Squeezed(Method):
         return np.where(rows < n_tokens, rows / n_tokens + lookup, 1.0)
 
     def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
-        """Return where each row of a clustered chunk was when it came."""
+        """Return the original place of each row of a clustered chunk."""
         return order_of(shape, chunk) if number < state["n_clustered_chunks"] else None
 
     def truncate(self, state: np.void, n_chunks: int) -> None:
-        """Take all chunks but the first n_chunks for chunks that are not clustered."""
+        """Mark all chunks but the first n_chunks as not clustered."""
         state["n_clustered_chunks"] = min(int(state["n_clustered_chunks"]), n_chunks)

@@ -44,15 +44,15 @@ class Squeezed2(Squeezed):
 
     @property
     def clustering(self) -> dict[str, Any]:
-        """Return how a document's keys have to be clustered, where that is not as usual."""
+        """Return the parameters of a document's clustering that differ from the defaults."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
 
     def n_items(self, heads: Heads) -> int:
-        """Return the clusters that are scored in one head, and the coarse ones, whose scores an estimate keeps."""
+        """Return the number of clusters to score in one head, and of coarse ones, whose scores an estimate keeps."""
         return super().n_items(heads) + (padded(int(heads.state["n_coarse"].max(initial=0))) if self.estimates else 0)
 
     def looked_up(self, index: Index | None) -> float:
-        """Return how many centroids of a document a step reads: the coarse ones, and those of the clusters it keeps."""
+        """Return the number of centroids that a step reads of a document, on both levels."""
         return index.n_coarse + COARSE_KEPT * index.n_clusters if index is not None else 0.0
 
     def most_share(self, heads: Heads, index: Index | None, n_tokens: int) -> float:
@@ -62,7 +62,7 @@ class Squeezed2(Squeezed):
         return lookup + (COARSE_KEPT * of_document + of_tail) / n_tokens
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Set the rules, and the thresholds of both levels that were measured for the budget."""
+        """Set the rules, and the measured thresholds of both levels for the budget."""
         heads.state["coarse_threshold"] = -1
         super().start(heads, index)
 

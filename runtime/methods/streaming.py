@@ -14,7 +14,7 @@ from .method import CHUNK, EVICT, FULL, Heads, rows_to_keep
 from .parameters import parameter
 from .window import Window
 
-#: How positions can be counted.
+#: Ways to count positions.
 _IN_CACHE, _IN_SEQUENCE = "cache", "sequence"
 
 
@@ -52,42 +52,42 @@ class Streaming(Window):
 
     @property
     def asked_tokens(self) -> int:
-        """Return the number of recent rows, or of all rows that are kept; 0 for a budget."""
+        """Return the number of recent rows, or of all kept rows; 0 for a budget."""
         return self.recent or self.tokens
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
-        """Return the share of n_tokens rows that sinks and recent rows are."""
+        """Return the share of sinks and recent rows among n_tokens rows."""
         kept = self.sinks + self.recent if self.recent else self.tokens
         return np.full(len(heads.numbers), min(kept / n_tokens, 1.0))
 
     def least_tokens(self, index: Index | None) -> int:
-        """Return that the sinks and a token itself are attended."""
+        """Return the number of rows that a token always attends to: the sinks and itself."""
         return 1 if self.recent else self.sinks + 1
 
     @property
     def on_metal(self) -> bool:
-        """Return whether the shader part knows these parameters: it turns no queries, and knows no chunks."""
+        """Return whether the shader part supports these parameters: it cannot turn queries, and has no chunks."""
         return not self.turns and self.prefill != CHUNK
 
     @property
     def turns(self) -> bool:
-        """Return whether queries are turned, for which a layer's RoPE must be known."""
+        """Return whether the method turns queries, and so needs a layer's RoPE."""
         return self.sinks > 0 and self.positions == _IN_CACHE
 
     @property
     def rolls(self) -> bool:
-        """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
+        """Return whether tokens see only rows that are kept, however long the sequence is."""
         return self.prefill != FULL and (self.sinks == 0 or self.turns)
 
     def start(self, heads: Heads, index: Index | None) -> None:
-        """Give the hook the frequencies of each head's RoPE, if queries are turned."""
+        """Set the frequencies of each head's RoPE in the state, if the method turns queries."""
         for state, rope in zip(heads.state, heads.ropes, strict=True):
             if self.turns and rope is not None:
                 state["frequencies"], state["n_pairs"] = rope.frequencies.ctypes.data, len(rope.frequencies)
                 state["interleaved"] = rope.interleaved
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Let the window grow with the sequence if it is a share of it, and say whether queries are turned."""
+        """Let a window that is a share grow with the sequence, and set whether to turn queries."""
         state = heads.state
         if self.recent:
             n_recent = np.rint(self.recent * heads.scale)
@@ -101,7 +101,7 @@ class Streaming(Window):
         state["chunked"] = self.prefill == CHUNK
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Show everything to a prompt, if it is read so."""
+        """Show everything to a prompt if `prefill` is "full"."""
         self.before_step(heads, index, n_tokens)
         if self.prefill == FULL:
             heads.state["n_recent"], heads.state["n_turned"] = n_tokens, 0
@@ -116,5 +116,5 @@ class Streaming(Window):
         heads.state["origin"] = origin
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many sink rows and recent rows each head sees."""
+        """Return the number of sink rows and recent rows that each head sees."""
         return heads.state["n_sinks"], heads.state["n_recent"] + heads.state["chunked"]

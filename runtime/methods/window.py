@@ -12,7 +12,7 @@ from . import DEFAULT_BUDGET
 from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
-#: Tokens by which the sequence grows before a window that is a share of it does.
+#: A window that is a share of the sequence grows at multiples of this number of tokens.
 STEP = 64
 
 
@@ -47,7 +47,7 @@ class Window(Method):
 
     @property
     def rolls(self) -> bool:
-        """Return whether a token sees nothing farther away than what is kept, however long the sequence is."""
+        """Return whether tokens see only rows that are kept, however long the sequence is."""
         return self.prefill != FULL
 
     @property
@@ -56,25 +56,25 @@ class Window(Method):
         return STEP if self.takes_budget and self.prefill != FULL else 0
 
     def length(self, n_tokens: int) -> int:
-        """Return the length that the window is a share of in a step after which n_tokens tokens are stored."""
+        """Return the length whose share is the window, in a step after which n_tokens tokens are stored."""
         step = self.batch_end or 1
         return -(-n_tokens // step) * step
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:
-        """Return the share of the rows that is kept whatever the budget."""
+        """Return the share of the rows that the method keeps whatever the budget."""
         return self.least_rows / self.length(n_tokens)
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Let the window grow with the sequence if it is a share of it."""
+        """Let a window that is a share grow with the sequence."""
         n_recent = rows_to_keep(self.budget, self.tokens, heads, self.length(n_tokens))
         heads.state["n_recent"] = np.minimum(n_recent, heads.n_ctx)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Show everything to a prompt, if it is read so."""
+        """Show everything to a prompt if `prefill` is "full"."""
         self.before_step(heads, index, n_tokens)
         if self.prefill == FULL:
             heads.state["n_recent"] = n_tokens
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
-        """Return that there are no sinks, and how many recent rows each head sees."""
+        """Return the number of sink rows, 0, and of recent rows that each head sees."""
         return heads.state["n_sinks"], heads.state["n_recent"]
