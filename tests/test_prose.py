@@ -21,12 +21,12 @@ HABITS = {
     "is no": (r"(?<!there )is\s+no(?!\s+longer)", 8, "is not a"),
     "are no": (r"(?<!there )are\s+no(?!\s+longer)", 1, "are not"),
     "is said": (r"is\s+said", 0, "octavo prints"),
-    "is told": (r"is\s+told", 3, "receives"),
+    "is told": (r"is\s+told", 2, "receives"),
     "are told": (r"are\s+told", 0, "receive"),
     "goes on": (r"goes\s+on", 11, "continues"),
     "go on": (r"go\s+on", 7, "continue"),
-    "in any case": (r"in\s+any\s+case", 7, "always"),
-    "nobody": (r"nobody", 3, "a sentence with a subject"),
+    "in any case": (r"in\s+any\s+case", 3, "always"),
+    "nobody": (r"nobody", 2, "a sentence with a subject"),
 }
 
 
