@@ -1,4 +1,4 @@
-"""A conversation as it stands: its tokens, with their keys and values, so that it goes on at once; and its file."""
+"""Save a conversation with its keys and values, so that it resumes at once, and read its file."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
     Raises
     ------
     OctavoError
-        There is no such file, it holds no conversation, or one with another model.
+        There is no such file, or it does not hold a conversation with this model.
     """
     if not path.is_file():
         raise OctavoError(f"There is no conversation {path}.")

@@ -18,7 +18,7 @@ from ..runtime.models.load_model import load, locate_model
 from ..settings import Sampling
 from .http.app import Limits, application, open_server
 
-#: Seconds that streams may go on after the server is asked to stop.
+#: Seconds that streams may continue after the server is asked to stop.
 _GRACE = 5
 
 
@@ -88,10 +88,10 @@ def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: 
         try:
             app = application(server, hosts=access.hosts, key=access.api_key, most_bytes=access.most_bytes)
             place = f"[{host}]" if ":" in host else host
-            told = f"Serving {name} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
+            announcement = f"Serving {name} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2 * _GRACE, server_header=False)
             with suppress(KeyboardInterrupt):
-                _Announced(config, lambda: notice(told), server.engine.stop).run([listening])
+                _Announced(config, lambda: notice(announcement), server.engine.stop).run([listening])
         finally:
             server.close()
             llama.close()

@@ -42,7 +42,7 @@ class Attachments:
         Raises
         ------
         RequestError
-            It is no base64, or cannot be read.
+            It is not base64, or cannot be read.
         """
         try:
             content = base64.b64decode(data.rpartition(",")[2], validate=True)

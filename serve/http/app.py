@@ -38,7 +38,7 @@ from .server import Server
 #: Modules that have routes.
 _MODULES = (openai_chat, completions, embeddings, responses, messages, files_api, status, page_route)
 
-#: Share of the free memory that conversations may take that nobody works on.
+#: Share of the free memory that idle conversations may take.
 _IDLE_SHARE = 0.25
 
 

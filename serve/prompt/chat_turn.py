@@ -159,7 +159,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """The last question, and the one before it, which it may go on from."""
+    """The last question, and the one before it, which it may continue."""
     asked = [str(message["content"]) for message in messages if message["role"] == "user"]
     return "\n".join(asked[-2:])
 
