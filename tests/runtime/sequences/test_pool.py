@@ -110,6 +110,16 @@ def test_each_sequence_attends_in_its_own_way(tiny_model):
     llama.close()
 
 
+def test_a_sequence_without_end_has_none_when_it_comes_back(tiny_model):
+    llama = load(tiny_model, "streaming:recent=64")
+    pool = SequencePool(llama)
+    first, longest = pool.current, llama.longest
+    pool.new()
+    pool.take(first)
+    assert llama.longest == longest > llama.n_ctx()
+    llama.close()
+
+
 def test_a_sequence_without_room_leaves_the_others_as_they_are(tiny_model):
     llama = load(tiny_model)
     pool, sequences = begin(llama)
