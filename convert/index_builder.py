@@ -126,7 +126,7 @@ class IndexBuilder:
     llama : Llama
         The model that reads the text; it must attend densely, or by `duo`. It forgets its sequence.
     snapshot : LibrarySnapshot
-        The model's indexes, some of which may begin as the text does.
+        The model's indexes, whose rows are reused if they begin with the same text.
     covers : float
         Share of its attention that a batch must cover; 0 to read everything.
 

@@ -66,6 +66,6 @@ class Document:
 
 
 def place_at(places: Sequence[Place], offset: int) -> Place | None:
-    """Return the place, of some by rising offset, that a character lies in; None before the first."""
+    """Return the place that contains a character; places are by rising offset; None before the first."""
     number = bisect_right(places, offset, key=lambda place: place.offset)
     return places[number - 1] if number else None

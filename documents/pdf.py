@@ -1,4 +1,4 @@
-"""Read PDF with PDFium: text with headings, lists and tables, without what repeats on each page."""
+"""Read PDF with PDFium: text with headings, lists and tables, without headers and footers."""
 
 from __future__ import annotations
 

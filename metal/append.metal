@@ -1,4 +1,4 @@
-// Append to the cache: store new keys and values, and have the heads' methods take them into the chunks' extras.
+// Append to the cache: store new keys and values, and let the heads' methods add them to the chunks' extras.
 // See cpu_kernels/rows/append.py.
 
 #if QUANTISED
@@ -30,7 +30,7 @@ inline void store_row(device const half *source, device uchar *target, uint lane
 }
 #endif
 
-// Store the newest n_tokens rows of each head. A threadgroup stores those that lie in one chunk.
+// Store the newest n_tokens rows of each head. A threadgroup stores those of one chunk.
 // threadgroups (most chunks that a head's new rows lie in, n_kv_head)
 kernel void append_rows(device const Head *heads [[buffer(0)]],
                         constant Step &step [[buffer(1)]],

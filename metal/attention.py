@@ -40,7 +40,7 @@ class LayerStep:
     heads : HEAD array, shape (n_kv_head,)
         The layer's records: a slice of those that the GPU sees.
     n_pieces : int
-        Most chunks that a head's new rows lie in; 0 if the layer appends none.
+        Most chunks with a head's new rows; 0 if the layer appends none.
     n_rows : int
         Rows of all heads together.
     scores, narrows : bool

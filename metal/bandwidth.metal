@@ -1,9 +1,9 @@
-// Read memory, and hardly compute: other kernels' times are compared with this one's. This is a library of its own.
+// Read memory, and hardly compute: the lower bound of other kernels' times. This is a separate library.
 
 #include <metal_stdlib>
 using namespace metal;
 
-// Compute the exclusive or of n_vectors vectors, a part of it in each thread. Neighbours read neighbours.
+// Compute the exclusive or of n_vectors vectors, in parts. Neighbouring threads read neighbouring vectors.
 kernel void read_memory(device const uint4 *vectors [[buffer(0)]],
                         constant uint &n_vectors [[buffer(1)]],
                         device uint *out [[buffer(2)]],

@@ -1,6 +1,6 @@
-// What all shaders share: the records that they read, the constants of a shape, and loads and products of stored rows.
+// Shared by all shaders: their records, the constants of a shape, and loads and products of stored rows.
 //
-// The text of a library is put together by library.py: macros that say its shape, this file, selection.metal, the parts
+// shader_library.py joins the text of a library: macros with its shape, this file, selection.metal, the parts
 // of methods (methods/*.metal, by name), macros that call them, and then the files with kernels.
 //   HEAD_DIM    elements of a key, a multiple of 8, at most 256
 //   GROUP       query heads of a KV head
@@ -8,7 +8,7 @@
 //
 // Arguments have the same index in all kernels:
 //   0 heads     (n_kv_head) Heads of the layer        5 partials  (shares, GROUP, HEAD_DIM + 2) f32 (see decode.metal)
-//   1 step      what the step computes                6 out       (n_tokens, n_kv_head * GROUP, HEAD_DIM) f32
+//   1 step      settings of the step                  6 out       (n_tokens, n_kv_head * GROUP, HEAD_DIM) f32
 //   2 queries   (n_kv_head, n_tokens, GROUP,          7 sinks     (n_kv_head * GROUP) f32, if step.has_sinks
 //               HEAD_DIM) f32, scaled                 8 new_keys, 9 new_values (n_kv_head, n_tokens, HEAD_DIM) f16
 //   3 spans     (n_kv_head, span_capacity) Spans
@@ -20,23 +20,23 @@
 // a function together. `queries` are one head's, scaled; of one token they are (GROUP, HEAD_DIM) f32.
 //
 // void NAME_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads)
-//     Take the stored rows start to stop of a chunk into its extras. Row 0 starts them. `index` is the thread's number.
+//     Add the stored rows start to stop of a chunk to its extras. Row 0 starts them. `index` is the thread's number.
 // void NAME_score(device const Head &head, device const float *queries, uint share, uint n_shares,
 //                 thread const Team &team)
 //     Score one share of the head's items (pages, rows, clusters) for one token, into the head's scratch.
 // void NAME_narrow(device const Head &head, thread long &n_bytes, thread const Team &team)
-//     Leave a size to the items that take part in a second scoring, for one token, by the scores of the first. Adds to
-//     n_bytes what that read. One threadgroup serves a head.
+//     Set to 0 the sizes of items without a second scoring, for one token, by the scores of the first. Add the bytes
+//     read to n_bytes. One threadgroup serves a head.
 // void NAME_score_narrowed: as NAME_score
-//     Score one share of the items that NAME_narrow left.
+//     Score one share of the items that NAME_narrow kept.
 // void NAME_select(device const Head &head, device const float *queries, uint n_tokens, thread Selection &selection,
 //                  thread const Team &team)
 //     Append the spans that a step of n_tokens tokens attends. One threadgroup serves a head. For one token the scores
-//     are there; for more this function scores by itself. All query heads and all tokens attend to the same spans.
+//     exist already; for more tokens this function scores. All query heads and all tokens attend to the same spans.
 // void NAME_finish(device const Head &head, uint g, uint column, thread float &value)
 //     Complete one element of query head g's output of one token. Each thread calls it alone.
 //
-// Scores below LOWEST_SCORE do not occur: it stands for "none", as no infinities are written.
+// Scores never fall below LOWEST_SCORE, which means "none": infinities are never written.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -58,7 +58,7 @@ struct Chunk {
     device uchar *bytes;
 };
 
-// HEAD in cpu_kernels/attend/head.py, which says what each field is.
+// HEAD, with the fields of cpu_kernels/attend/head.py.
 struct Head {
     long score;
     long select;  // here the number of the method that selects
@@ -129,7 +129,7 @@ inline float scale_of(device const uchar *row) {
 #endif
 }
 
-// Eight neighbours of a stored row, not multiplied by its scale: numbers that f16 holds. Rows of q8_0 are
+// Eight neighbours of a stored row, without its scale, exact in f16. Rows of q8_0 are
 // aligned to 4 bytes.
 inline void load_elements(device const uchar *row, uint part, thread float (&values)[8]) {
 #if QUANTISED

@@ -1,7 +1,7 @@
 // Attention of one new token over spans: flash-decoding.
 //
-// The rows of all KV heads are divided into n_shares shares of the same size, so uneven heads do no harm. A share lies
-// in one head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
+// The rows of all KV heads are divided into n_shares shares of equal size, however uneven the heads are. A share belongs
+// to one head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
 // for each query head: its weighted values, its largest score and its sum of weights. merge_shares joins them.
 // See cpu_kernels/attend/decode.py.
 
@@ -45,7 +45,7 @@ inline int find_span(device const Span *spans, int n_spans, int row) {
     return low;
 }
 
-// What the lanes of a slot gathered: each its part of the weighted values, and all the same largest score and weight.
+// The sums in the lanes of a slot: each has a part of the weighted values; all have the same largest score and weight.
 struct Gathered {
     float values[GROUP][8];
     float largest[GROUP];
@@ -77,7 +77,7 @@ inline void gather(thread const float (&scores)[GROUP], thread const float (&val
     }
 }
 
-// Join what the slots of a simd group gathered, in all of its lanes.
+// Join the sums of a simd group's slots, in all of its lanes.
 inline void join_slots(thread Gathered &own) {
     for (uint g = 0; g < GROUP; g++) {
         float largest = simd_max(own.largest[g]);
@@ -116,7 +116,7 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
     while (place.x >= shares.first + shares.count) {
         number++;
         if (number == step.n_kv_head) {
-            return;  // the grid has up to one threadgroup a head that no share needs
+            return;  // the grid has up to one spare threadgroup for each head
         }
         shares = shares_of(selected, number, n_rows);
     }

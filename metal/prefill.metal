@@ -97,10 +97,10 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
             if (span.position != ANY_ORDER) {
                 int row = span.position + block;
                 if (row > last_position) {
-                    break;  // all that follows comes after the tile
+                    break;  // all later rows come after the tile
                 }
                 if (span.window > 0 && first_position - (row + int(BLOCK) - 1) >= span.window) {
-                    continue;  // no token of the tile sees as far back
+                    continue;  // out of every token's window
                 }
             }
             uint n_rows = uint(min(int(BLOCK), span.n_rows - block));

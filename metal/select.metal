@@ -1,4 +1,4 @@
-// Selection: score what heads may select, and write the spans that they attend to. Methods do all of it.
+// Selection: score each head's items, and write the spans that it attends, by the functions of its method.
 
 inline Team team_of(uint index, uint lane, uint simd, uint n_simds, threadgroup float *floats,
                     threadgroup uint2 *pairs) {
@@ -24,7 +24,7 @@ kernel void score_items(device const Head *heads [[buffer(0)]],
     CALL_SCORE(head.select, head, queries, place.x, places.x, team)
 }
 
-// Leave a size to the items that score_narrowed scores, for one token; counts what that read.
+// Choose the items that score_narrowed scores, for one token, and count the bytes read.
 // threadgroups (n_kv_head)
 kernel void narrow_items(device Head *heads [[buffer(0)]],
                          uint3 place [[threadgroup_position_in_grid]],
@@ -43,7 +43,7 @@ kernel void narrow_items(device Head *heads [[buffer(0)]],
     }
 }
 
-// Score the items that narrow_items left, for one token.
+// Score the items that narrow_items kept, for one token.
 // threadgroups (shares, n_kv_head)
 kernel void score_narrowed(device const Head *heads [[buffer(0)]],
                            device const float *all_queries [[buffer(2)]],
@@ -61,7 +61,7 @@ kernel void score_narrowed(device const Head *heads [[buffer(0)]],
     CALL_SCORE_NARROWED(head.select, head, queries, place.x, places.x, team)
 }
 
-// Write what each head attends to; counts what selecting and attending read.
+// Write the spans of each head, and count the bytes that selection and attention read.
 // threadgroups (n_kv_head)
 kernel void select_spans(device Head *heads [[buffer(0)]],
                          constant Step &step [[buffer(1)]],

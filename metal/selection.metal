@@ -1,8 +1,8 @@
-// What the parts of methods use to score items and to select rows. One selection serves all query heads of a KV head.
+// Shared by the parts of methods: score items and select rows. One selection serves all query heads of a KV head.
 //
 // An importance that is not above 0 is never above a threshold of 0 or more.
 
-// Numbers of threadgroup memory that a team may work in: three for each component, and one for each query head.
+// Size of a team's working memory in numbers: three for each component, and one for each query head.
 constant constexpr uint ROOM = 3 * HEAD_DIM + GROUP > LANES ? 3 * HEAD_DIM + GROUP : LANES;
 
 // A threadgroup, and the threadgroup memory that its threads share.
@@ -16,7 +16,7 @@ struct Team {
     threadgroup uint2 *pairs;   // LANES
 };
 
-// The largest value of all threads, in each of them.
+// The largest value of all threads, returned in each.
 inline float team_max(float value, thread const Team &team) {
     value = simd_max(value);
     if (team.lane == 0) {
@@ -28,7 +28,7 @@ inline float team_max(float value, thread const Team &team) {
     return value;
 }
 
-// The sum over all threads, in each of them.
+// The sum over all threads, returned in each.
 inline float team_sum(float value, thread const Team &team) {
     value = simd_sum(value);
     if (team.lane == 0) {
@@ -65,7 +65,7 @@ inline Prefix team_prefix(uint2 value, thread const Team &team) {
     return prefix;
 }
 
-// The items from start on that come before stop.
+// The items from start to stop.
 struct Range {
     long start;
     long stop;
@@ -146,7 +146,7 @@ inline bool sum_attention(device const Head &head, long n, thread Softmax (&soft
     return are_numbers;
 }
 
-// The k largest of n numbers that are not below 0: those with bits above `bits`, and the first n_equal with just these.
+// The k largest of n numbers of at least 0: those with bits above `bits`, and the first n_equal with equal bits.
 struct Top {
     int bits;
     uint n_equal;
@@ -179,7 +179,7 @@ inline Top find_top(device const float *values, long n, long k, thread const Tea
     return top;
 }
 
-// The number above which values have to be, so that the sizes of these come nearest to what is wanted; -1 to take all.
+// The number such that the sizes of the values above it add up to nearly the wanted sum; -1 to take all.
 // See cpu_kernels/select/top_k.py.
 inline float sum_at_least(device const float *values, device const float *sizes, long n, int bits,
                           thread const Team &team) {
@@ -230,14 +230,14 @@ inline Choice choose(float value, bool is_one, Top top, thread uint2 &seen, thre
     return choice;
 }
 
-// What a step selects for a head.
+// The selection of a step for a head.
 struct Selection {
     device Span *spans;
     Selected selected;  // so far
     long n_bytes;       // that selection read
 };
 
-// A run of rows that may become a span; none if n_rows is not above 0.
+// A run of rows that may become a span; empty if n_rows is below 1.
 struct Candidate {
     device const uchar *keys;
     device const uchar *values;
@@ -257,7 +257,7 @@ inline Candidate document_rows(device const Head &head, long start, long stop, i
     return rows;
 }
 
-// Rows of the tail that lie in one chunk.
+// Rows of the tail in one chunk.
 inline Candidate tail_rows(device const Head &head, long start, long stop, int position, int window) {
     if (start >= stop) {
         return no_candidate();
@@ -275,7 +275,7 @@ inline Candidate rest_of_chunk(device const Head &head, long chunk, long first, 
     return tail_rows(head, start, stop, int(head.tail_position + start), window);
 }
 
-// The oldest row of the tail that the step's first token sees; below 0 for one before the tail.
+// The oldest row of the tail that the step's first token sees; negative before the tail.
 inline long first_visible_row(device const Head &head, uint n_tokens, long window) {
     return window > 0 ? head.n_tail - long(n_tokens) - window + 1 : -head.tail_position;
 }

@@ -39,7 +39,7 @@ _PASSAGES, _PASSAGE, _CUE = 4, 128, 16
 
 @dataclass(frozen=True)
 class RecallText:
-    """Tokens, of which the last repeat earlier ones.
+    """Tokens whose last ones repeat earlier ones.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Sketch: keep a few codes of every row, online; attend the best rows exactly, and the others by their codes.
 
 This method is octavo's own, after product quantisation; tail_codes.py keeps the codes. Everything is exact until there
-are codes, and the newest rows always are. So a step of one token reads what the sequence alone determines, independent
-of its history.
+are codes, and the newest rows always are. So the rows that a step of one token reads depend on the sequence alone.
 
 A softmax turns scores into shares: scores from codes, raised to the average of exp of the true ones, and exact scores
 of rows that are always attended. The rows with the largest shares, summed over the group, are attended exactly: a fixed

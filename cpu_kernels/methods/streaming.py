@@ -37,9 +37,9 @@ STATE = np.dtype(
 def select_recent(shape, head_address, query, n_tokens, spans_address):
     """Select the sinks, and for each token its newest rows: a `select` hook (see hooks.py).
 
-    A batch attends to just what its tokens would attend to one by one, as far as it is still stored, unless it is
-    `chunked`: then all its tokens see the same rows before it (DuoAttention, Xiao et al. 2024, section 2.3). A window
-    that grows with the sequence may reach farther back than the window before.
+    A batch attends to the same stored rows as its tokens would one by one, unless it is `chunked`: then all its tokens
+    see the same rows before it (DuoAttention, Xiao et al. 2024, section 2.3). A window that grows with the sequence
+    may reach farther back than the window before.
     """
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     state = record_at(head.state, STATE)

@@ -16,7 +16,7 @@ inline device half *bounds_of(device uchar *chunk) {
     return reinterpret_cast<device half *>(extras_of(chunk));
 }
 
-// Take a key's element into a bound of its page. The page's first key sets the bound; a NaN stays.
+// Widen a bound of a page by a key's element. The page's first key sets the bound; a NaN stays.
 inline void take_bound(device half *bound, float value, bool is_first, bool is_upper) {
     float before = float(*bound);
     bool beyond = is_upper ? value > before : value < before;

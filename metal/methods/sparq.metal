@@ -7,7 +7,7 @@ struct SparqState {
     long n_recent;
     long n_components;
     long reallocates;
-    long by_query;  // these are 0 or unused: Metal has our own rules, for a group, and the transposed copy only
+    long by_query;  // these are 0 or unused: Metal has octavo's own rules, for a group, and the transposed copy only
     long by_coverage;
     long n_bytes;
     long n_own;
@@ -40,7 +40,7 @@ inline device char *columns_of(device uchar *chunk) {
     return reinterpret_cast<device char *>(halves_of(chunk) + CHUNK_ROWS);
 }
 
-// Take one element of a stored key into the copy; the first one with the row's scale.
+// Copy one element of a stored key; the first one with the row's scale.
 inline void copy_element(device uchar *chunk, uint row, uint column) {
     device const uchar *key = key_in(chunk, row);
     columns_of(chunk)[column * CHUNK_ROWS + row] = reinterpret_cast<device const char *>(key)[column];
@@ -88,7 +88,7 @@ inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index,
     }
 }
 
-// Over how many chunks the spread of keys is measured, and among how many from the first on: full ones, if any.
+// The number of chunks that the spread is measured over, and among how many first ones: full ones, if any.
 struct Measured {
     long n;
     long n_chunks;
@@ -115,9 +115,9 @@ inline float measure_spread(device const Head &head, uint column) {
     return variance < 0.0f ? 0.0f : sqrt(variance);
 }
 
-// The components that score rows, in a team's room.
+// The components that score rows, in a team's working memory.
 struct Components {
-    threadgroup int *columns;     // (HEAD_DIM) those that were chosen
+    threadgroup int *columns;     // (HEAD_DIM) the chosen components
     threadgroup int *magnitudes;  // (HEAD_DIM) bits of spread * |q|, which sort as the numbers do
     threadgroup float *spreads;   // (HEAD_DIM) standard deviations over keys
     threadgroup float *factors;   // (GROUP) of the query heads
@@ -130,7 +130,7 @@ inline Components components_in(thread const Team &team) {
 }
 
 // Choose the n components with the largest spread * |q|, |q| summed over the group; of equal ones the first. The
-// factors make up for the other components. If a spread is NaN, all factors are; if a query is, its own factor is.
+// factors compensate for the other components. If a spread is NaN, all factors are; if a query is, its own factor is.
 inline void choose_components(device const Head &head, device const float *queries, uint n,
                               thread const Components &chosen, thread const Team &team) {
     for (uint i = team.index; i < HEAD_DIM; i += team.n_threads) {
@@ -171,7 +171,7 @@ inline void choose_components(device const Head &head, device const float *queri
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// Whether all rows are selected, so that none needs a score.
+// Whether all rows are selected, without scoring.
 inline bool selects_all(device const Head &head) {
     return sparq_state(head).n_rows >= head.n_tail;
 }
@@ -208,8 +208,8 @@ inline void sparq_score(device const Head &head, device const float *queries, ui
     }
 }
 
-// Once rows are selected, the head's importance is not needed any more. In its place lie each query head's share of
-// attention that the selected rows got, (GROUP) f32, and then the mean of all values, (HEAD_DIM) f32.
+// After selection the head's importance is no longer needed. It is replaced by the share of each query head's attention
+// in the selected rows, (GROUP) f32, and then the mean of all values, (HEAD_DIM) f32.
 inline device float *kept_shares(device const Head &head) {
     return importance_of(head);
 }
@@ -218,14 +218,14 @@ inline device float *mean_value(device const Head &head) {
     return importance_of(head) + GROUP;
 }
 
-// Note that all rows are attended: no query head gives anything to the mean value.
+// Note that all rows are attended: query heads give no attention to the mean value.
 inline void keep_everything(device const Head &head, thread const Team &team) {
     for (uint g = team.index; g < GROUP; g += team.n_threads) {
         kept_shares(head)[g] = 1.0f;
     }
 }
 
-// Note each query head's share of attention that the selected rows got, of which `kept` is what this thread's rows got;
+// Store the share of each query head's attention in the selected rows, of which `kept` is that in this thread's rows;
 // and the mean of all values.
 inline void keep_mean(device const Head &head, thread const float (&kept)[GROUP],
                       thread const Softmax (&softmax)[GROUP], thread Selection &selection, thread const Team &team) {

@@ -17,7 +17,7 @@ struct SqueezedState {
     float threshold;
     float least_share;
     int rules;
-    long mean_values;  // of the estimate, as are those that follow: the CPU's alone
+    long mean_values;  // this and the following fields are for the estimate, on the CPU only
     long spread;
     long n_estimated;
 };
@@ -108,7 +108,7 @@ inline void start_items(device const Head &head, thread const Team &team) {
     }
 }
 
-// Make the importance of n items what one token makes of them: the sum of S_i over the group.
+// Set the importance of n items for one token: the sum of S_i over the group.
 inline void weigh_items(device const Head &head, long n, thread const Team &team) {
     device const float *sizes = sizes_of(head);
     Softmax softmax[GROUP];
@@ -131,7 +131,7 @@ inline long clustered_rows(device const SqueezedState &state) {
     return state.n_clusters > 0 ? state.cluster_starts[state.n_clusters] : 0;
 }
 
-// How many rows of clusters a step should select that reads n_lookup centroids.
+// The rows of clusters that a step with n_lookup centroids should select.
 inline float wanted_rows(device const Head &head, long n_lookup, thread const Team &team) {
     device const SqueezedState &state = squeezed_state(head);
     float of_tail = 0.0f;
@@ -151,7 +151,7 @@ inline float least_of(device const Head &head, long n, float threshold, float wa
                                             : find_least(importance_of(head), sizes_of(head), n, wanted, team);
 }
 
-// The rows of an item whose importance is above `least`. After the items come rows that are in no cluster: those of the
+// The rows of an item whose importance is above `least`. After the items come rows outside clusters: those of the
 // document, and then of each chunk of the tail.
 inline Candidate cluster_candidate(device const Head &head, long i, float least) {
     device const SqueezedState &state = squeezed_state(head);
@@ -180,8 +180,8 @@ inline Candidate cluster_candidate(device const Head &head, long i, float least)
     return rest_of_chunk(head, chunk, 0, 0);
 }
 
-// Select the best clusters among the items that have a size, and all rows that are in no cluster, for one token.
-// n_lookup: centroids that are looked up, without those of the tail. The caller counts what they read.
+// Select the best clusters among the items that have a size, and all rows outside clusters, for one token.
+// n_lookup: centroids that are looked up, without those of the tail. The caller counts their bytes.
 inline void select_clusters(device const Head &head, long n_lookup, thread Selection &selection,
                             thread const Team &team) {
     long n_items = count_items(head), n_of_tail = used_chunks(head) * CHUNK_CLUSTERS;

@@ -78,7 +78,7 @@ def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spa
     what : str
         Its name in the message, which begins with it.
     others : mapping of str to int
-        What else needs memory then, in bytes.
+        Other memory in use then: names and bytes.
     spare : int
         Bytes to leave free.
 

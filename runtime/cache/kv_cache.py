@@ -100,8 +100,7 @@ class KVCache(Tails):
         Parameters
         ----------
         others : mapping of str to int
-            What else needs memory then, in bytes.
-            What else takes memory then, and how many bytes.
+            Other memory in use then: names and bytes.
 
         Raises
         ------

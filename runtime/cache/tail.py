@@ -1,4 +1,4 @@
-"""Hold the rows of one KV head's tail, in chunks that grow, and some of which are forgotten."""
+"""Hold the rows of one KV head's tail, in chunks that are added, and may be dropped."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ STEP = np.dtype(
         ("flash_attention", "i8"),  # ggml's numbers of these two operations
         ("custom", "i8"),
         ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node after
-        #                    llama.cpp did, and returns whether to go on; or 0 to replace nodes before that
-        ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead of us; or 0
+        #                    llama.cpp did, and returns whether to continue; or 0 to replace nodes before that
+        ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead; or 0
     ],
     align=True,
 )

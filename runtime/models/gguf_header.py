@@ -1,6 +1,6 @@
 """Check the header of a GGUF file before llama.cpp, which trusts most of it, reads it.
 
-Nothing is read before it is known to lie in the file, and no memory is allocated by a size in the header. ggml's
+Reads never leave the file, and no allocation depends on a size in the header. ggml's
 docs/gguf.md defines the format; versions 2 and 3, little-endian.
 """
 

@@ -1,4 +1,4 @@
-"""The indexes of a library, looked through once for a command or a request."""
+"""List the indexes of a library once for a command or a request, and find them by file, text or first tokens."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ FoundIndex = tuple[Path, dict[str, Any]]
 class LibrarySnapshot:
     """The finished indexes of a library: by file, by hash of the text, and by first tokens.
 
-    Parameters
-    ----------
-    library : Library
-        The library. It is looked through when the snapshot is made, and again by `refresh`.
+    It is read when it is made, and again by `refresh`.
 
     Attributes
     ----------
     indexes : list of (Path, dict)
-        Folder and manifest of each index, the newest first.
+        Folder and manifest of each index, newest first.
     """
 
     def __init__(self, library: Library) -> None:
@@ -39,7 +36,7 @@ class LibrarySnapshot:
         self.refresh()
 
     def refresh(self) -> None:
-        """Add the indexes that were made since, and forget those that were removed. No manifest is read twice."""
+        """Add new indexes, and forget removed ones. Each manifest is read once."""
         known = {folder.name for folder, _ in self.indexes}
         names = self.library.folder_names()
         there = [found for found in self.indexes if found[0].name in names]
@@ -58,35 +55,19 @@ class LibrarySnapshot:
                 self._by_file.setdefault(file, document["sha256"])
 
     def text_hash(self, path: str, mtime_ns: int, n_bytes: int) -> str | None:
-        """Return the hash of a file's text, if the very same file was indexed.
-
-        Parameters
-        ----------
-        path : str
-            Where the file lies, without links.
-        mtime_ns, n_bytes : int
-            When it was changed last, and its size.
-        """
+        """Return the hash of a file's text, if this file, unchanged, was indexed; `path` is its real path."""
         return self._by_file.get((path, mtime_ns, n_bytes))
 
     def texts_of(self, path: str) -> list[dict[str, Any]]:
-        """Return what the manifests say of the documents that were read from a file, or are parts of it."""
+        """Return the manifests' entries of documents that were read from a file, or are parts of it."""
         return self._by_path.get(path, [])
 
     def find(self, sha256: str, settings: dict[str, Any]) -> Path | None:
-        """Return the folder of the index of a text; None if there is none.
-
-        Parameters
-        ----------
-        sha256 : str
-            Hash of the text.
-        settings : dict
-            What the index depends on besides text and model.
-        """
+        """Return the folder of the index of a text with these settings (see `Library.index_path`); None without one."""
         return self._by_digest.get(self.library.digest(sha256, settings))
 
     def beginning_with(self, tokens: Sequence[int]) -> list[tuple[FoundIndex, np.ndarray]]:
-        """Return the indexes whose first tokens are these, each with all its tokens. Damaged ones are left out."""
+        """Return the undamaged indexes that begin with these tokens, each with all its tokens."""
         first, found = np.asarray(tokens, np.int32), []
         for folder, manifest in self.indexes:
             if folder not in self._tokens:
@@ -98,7 +79,7 @@ class LibrarySnapshot:
 
 
 def _tokens(folder: Path) -> np.ndarray | None:
-    """The tokens of an index; None if it is damaged."""
+    """Read the tokens of an index; None if it is damaged."""
     try:
         return np.array(map_arrays(folder / DOCUMENT)["tokens"])
     except (OctavoError, KeyError):

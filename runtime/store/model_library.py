@@ -136,12 +136,12 @@ class Library:
         return self.folder / (existing[0] if existing else f"{folder_name(name)}-{digest}")
 
     def digest(self, sha256: str, settings: dict[str, Any]) -> str:
-        """Return the end of the names of a text's indexes, whatever file they were made of (see `index_path`)."""
+        """Return the ending of the names of a text's indexes, which does not depend on the file (see `index_path`)."""
         identity = json.dumps([sha256, self.model_hash, settings], sort_keys=True)
         return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
     def folder_names(self) -> set[str]:
-        """Return the names of all entries but unfinished indexes."""
+        """Return the names of all entries except unfinished indexes."""
         with suppress(OSError):
             return {name for name in os.listdir(self.folder) if not name.endswith(PARTIAL)}
         return set()
