@@ -1,7 +1,7 @@
 // Attention of one new token over spans: flash-decoding.
 //
-// The rows of all KV heads are divided into n_shares shares of equal size, however uneven the heads are. A share belongs
-// to one head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
+// The rows of all KV heads are divided into n_shares equal shares, however uneven the heads are. A share belongs to one
+// head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
 // for each query head: its weighted values, its largest score and its sum of weights. merge_shares joins them.
 // See cpu_kernels/attend/decode.py.
 

@@ -1,7 +1,7 @@
 // Squeezed2: `squeezed` with a lookup in two levels. See cpu_kernels/methods/squeezed2.py.
 //
-// Coarse clusters are the items of the first lookup. The second one has the items of squeezed.metal, where clusters that
-// the first lookup dropped have no size.
+// Coarse clusters are the items of the first lookup. The second one has the items of squeezed.metal; clusters that the
+// first lookup dropped have no size.
 
 constant constexpr float COARSE_KEPT = 0.5f;  // as in cpu_kernels/select/scores.py
 

@@ -122,10 +122,10 @@ def _of_cgroups() -> Iterator[FreeMemory]:
         return
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
-            _, controllers, own = line.split(":", 2)
+            _, controllers, path = line.split(":", 2)
             if controllers and "memory" not in controllers.split(","):
                 continue
-            yield from _of_cgroup(Path(own.strip("/")), *(_V1 if controllers else _V2))
+            yield from _of_cgroup(Path(path.strip("/")), *(_V1 if controllers else _V2))
 
 
 def _of_cgroup(own: Path, mount: str, limit: str, usage: str, of_files: tuple[str, ...]) -> Iterator[FreeMemory]:

@@ -46,7 +46,7 @@ class HeadTable:
     batch_end : int
         Batches end at multiples of this number of tokens; 0 if they may end anywhere.
     rolls : bool
-        Whether all tokens see only rows that are kept near them, so that the sequence may have any length.
+        Whether no token ever sees beyond the rows that are kept, so that the sequence may have any length.
     """
 
     def __init__(self, layers: list[CacheLayer], n_ctx: int) -> None:

@@ -1,1 +1,1 @@
-"""The index of a document in memory."""
+"""Hold the index of a document in memory."""

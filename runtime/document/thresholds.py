@@ -236,8 +236,8 @@ def _heads(nodes: Sequence[NodeQueries]) -> Iterator[_Head]:
 def _importance(queries: HeadQueries, centroids: np.ndarray, sizes: np.ndarray, how: Calibration) -> _Importance:
     """Return the importance of clusters for the queries of one node after another, as the query heads select."""
     parts = np.split(sizes, len(queries)) if sizes.ndim == 2 else [sizes] * len(queries)
-    each = zip(queries, parts, strict=True)
-    of_heads = np.concatenate([query_head_importance(of_node, centroids, part, cap) for (of_node, cap), part in each])
+    pairs = zip(queries, parts, strict=True)
+    of_heads = np.concatenate([query_head_importance(of_node, centroids, part, cap) for (of_node, cap), part in pairs])
     n_rows = len(of_heads) * int(sizes.sum())
     if how.select == "head":  # a row is read if any query head selects it
         return _Importance(of_heads.max(axis=1), of_heads.mean(axis=0).max(axis=0), sizes, n_rows)

@@ -37,10 +37,10 @@ class LibrarySnapshot:
 
     def refresh(self) -> None:
         """Add new indexes, and forget removed ones. Each manifest is read once."""
-        known = {folder.name for folder, _ in self.indexes}
+        before = {folder.name for folder, _ in self.indexes}
         names = self.library.folder_names()
         there = [found for found in self.indexes if found[0].name in names]
-        new = self.library.indexes(names - known)
+        new = self.library.indexes(names - before)
         self.indexes = sorted([*new, *there], key=lambda index: str(index[1].get("created")), reverse=True)
         self._by_file: dict[tuple[Any, ...], str] = {}
         self._by_digest: dict[str, Path] = {}
@@ -72,9 +72,9 @@ class LibrarySnapshot:
         for folder, manifest in self.indexes:
             if folder not in self._tokens:
                 self._tokens[folder] = _tokens(folder)
-            own = self._tokens[folder]
-            if own is not None and np.array_equal(own[: len(first)], first):
-                found.append(((folder, manifest), own))
+            stored = self._tokens[folder]
+            if stored is not None and np.array_equal(stored[: len(first)], first):
+                found.append(((folder, manifest), stored))
         return found
 
 
