@@ -97,7 +97,7 @@ async def complete(http_request: HttpRequest) -> Response:
                     n_logprobs=body.logprobs,
                     of_prompt=body.echo and body.logprobs is not None,
                     answers=body.max_tokens != 0,
-                    attention=body.attention,
+                    attention=server.attention_of(body.attention),
                     client=client_of(http_request),
                 )
             )

@@ -109,7 +109,7 @@ async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int
     generation = Generation(
         sampling=sampling,
         stop=body.stop_sequences or (),
-        attention=body.attention,
+        attention=server.attention_of(body.attention),
         sources=cites[0],
         client=client,
     )

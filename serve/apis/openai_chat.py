@@ -176,7 +176,7 @@ async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
         logit_bias=body.logit_bias or {},
         stop=stop,
         n_logprobs=body.top_logprobs if body.logprobs else None,
-        attention=body.attention,
+        attention=server.attention_of(body.attention),
         sources=body.sources,
         client=client,
     )

@@ -101,7 +101,7 @@ async def respond(http_request: HttpRequest) -> Response:
                 body.max_output_tokens, body.seed, temperature=body.temperature, top_p=body.top_p
             ),
             n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
-            attention=body.attention,
+            attention=server.attention_of(body.attention),
             sources=body.sources,
             client=client_of(http_request),
         ),

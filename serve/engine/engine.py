@@ -159,7 +159,7 @@ class Engine:
         Raises
         ------
         RequestError
-            Its prompt has no tokens, or leaves no room for an answer; there is no such attention or biased token; or
+            Its prompt has no tokens, or leaves no room for an answer; a biased token does not exist; or
             too many requests wait.
         """
         n_prompt, n_ctx = request.n_prompt, self.llama.context.n_ctx()
@@ -172,11 +172,6 @@ class Engine:
                 code="context_length_exceeded",
             )
         check_bias(request.logit_bias, self.llama.n_vocab())
-        if request.attention is not None:
-            try:
-                self.sequences.attention_of(request)
-            except OctavoError as problem:
-                raise RequestError(str(problem), param="attention") from problem
         if self._closing:
             raise RequestError("The server is stopping.", 503)
         if len(self._waiting) >= self._n_waiting:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ...settings import Sampling
 
 if TYPE_CHECKING:
+    from ...runtime.methods.attention import Attention
     from ..library.open_document import Opened, Source
 
 #: Why an answer ended: the model ended it or a stop text came, as many tokens as were allowed, or the context is full.
@@ -35,7 +36,7 @@ class Generation:
         Whether to report the log probabilities of the prompt's tokens, too.
     answers : bool
         Whether to answer; otherwise the model only reads the prompt.
-    attention : str, optional
+    attention : Attention, optional
         How tokens attend; by default as the server was started.
     sources : bool
         Whether to report the passages that the answer comes from.
@@ -51,7 +52,7 @@ class Generation:
     n_logprobs: int | None = None
     of_prompt: bool = False
     answers: bool = True
-    attention: str | None = None
+    attention: Attention | None = None
     sources: bool = False
     client: str = ""
 

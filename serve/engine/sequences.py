@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from ..http.api_error import RequestError
 from ..library.open_document import Opened
 from ..library.served_library import ServedLibrary
 from .prompt_cache import PromptCache, n_common
-from .request import Request
 from .running_request import RunningRequest
 
 _log = logging.getLogger(__name__)
@@ -91,21 +90,6 @@ class Sequences:
         """Return how many tokens all sequences hold after their documents."""
         return sum(sequence.n_tokens - self._n_document(sequence) for sequence in [*self._idle, *self._running])
 
-    def attention_of(self, request: Request) -> Attention:
-        """Return how a request's sequence attends: as the server does, unless the request says otherwise.
-
-        Raises
-        ------
-        OctavoError
-            The request's words do not compose.
-        """
-        if request.attention is None:
-            return self._attention
-        attention = self._attention.parsed(request.attention)
-        if attention.is_llama_cpp:
-            raise OctavoError("The server computes octavo's attention: choose another than llama.cpp.")
-        return replace(attention, budget=self._attention.budget)
-
     def begin(self, running: RunningRequest) -> None:
         """Give a request a sequence that holds as much of its prompt as is known.
 
@@ -115,7 +99,7 @@ class Sequences:
             The attention cannot be used, the document's index has changed, or the prompt fits no memory.
         """
         request = running.request
-        attention, document = self.attention_of(request), request.document
+        attention, document = request.attention or self._attention, request.document
         tokens = np.asarray(request.tokens, np.int32)
         if document is not None:
             document.index.check()

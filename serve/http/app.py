@@ -112,7 +112,7 @@ def open_server(
     sequences = Sequences(llama, prompt_cache, documents, int(_IDLE_SHARE * free_memory().n_bytes))
     sequences.warm_up()
     release_threads()  # from now on the engine's thread computes
-    attention, most = str(llama.attention), {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
+    attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout)
     documents.when_removed = engine.forget
     return Server(

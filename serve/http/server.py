@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
+from ...errors import OctavoError
+from .api_error import RequestError
+
 if TYPE_CHECKING:
+    from ...runtime.methods.attention import Attention
     from ...settings import Sampling
     from ..engine.engine import Engine
     from ..engine.prompt_cache import PromptCache
@@ -37,7 +41,7 @@ class Server:
         Prompts on disk.
     sampling : Sampling
         How answers are drawn where requests do not say.
-    attention : str
+    attention : Attention
         How tokens attend, unless a request says otherwise.
     started : int
         When the server was started, in seconds since 1970.
@@ -50,13 +54,31 @@ class Server:
     embeddings: TextEmbeddings
     prompt_cache: PromptCache
     sampling: Sampling
-    attention: str
+    attention: Attention
     started: int
 
     def close(self) -> None:
         """End the engine, and wait until prompts are kept. It may be closed again."""
         self.engine.close()
         self.prompt_cache.close()
+
+    def attention_of(self, words: str | None) -> Attention | None:
+        """Return how a request attends, with the server's budget and plan; None if it does not say.
+
+        Raises
+        ------
+        RequestError
+            The words do not compose, or are llama.cpp's own attention.
+        """
+        if words is None:
+            return None
+        try:
+            attention = self.attention.parsed(words)
+        except OctavoError as problem:
+            raise RequestError(str(problem), param="attention") from problem
+        if attention.is_llama_cpp:
+            raise RequestError("The server attends by octavo: choose another attention.", param="attention")
+        return replace(attention, budget=self.attention.budget)
 
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
         """Return how to draw an answer: as a request says, or else as the server does. Any integer is a seed."""

@@ -20,7 +20,7 @@ def _model(server: Server) -> dict[str, Any]:
     """The model as OpenAI's API has it, with what llama.cpp's server and octavo add."""
     llama = server.engine.llama
     meta = {"n_ctx": llama.n_ctx(), "n_ctx_train": llama._model.n_ctx_train(), "n_vocab": llama.n_vocab()}
-    meta |= {"n_params": llama._model.n_params(), "attention": server.attention}
+    meta |= {"n_params": llama._model.n_params(), "attention": str(server.attention)}
     created = server.started
     return {"id": server.engine.name, "object": "model", "created": created, "owned_by": "octavo", "meta": meta}
 
