@@ -4,8 +4,8 @@
 >>> with octavo.open_document("report.txt", model="model.gguf") as document:
 ...     print(document.ask("What did the auditors object to?").text)
 
-Settings are values: `ModelSettings`, `ReadSettings` and `Sampling` (settings.py) say what each of them means. The
-command line is made of these functions.
+Settings are values: see `ModelSettings`, `ReadSettings` and `Sampling` (settings.py). The command line calls these
+functions.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ def open_document(
     path : path
         A document: text, Markdown, HTML, PDF, EPUB or DOCX (docs/documents.md); "-" is standard input.
     model : path or ModelSettings, optional
-        A GGUF file, or a name such as "hf:owner/repo:Q4_K_M"; or settings, which also say how the model runs. By
-        default SmolLM2-135M-Instruct.
+        A GGUF file, a name such as "hf:owner/repo:Q4_K_M", or settings that include how the model runs. By default
+        SmolLM2-135M-Instruct.
     attention : str or Attention
-        How tokens attend to what came before them: words of `--attention`, such as "auto", which chooses, "dense", or
-        "duo+quest" (docs/methods.md); or `Attention.parse("auto", quality=0.9)` for words with a budget, a quality, a
+        How tokens attend to earlier ones: words of `--attention`, such as "auto", the default, "dense", or "duo+quest"
+        (docs/methods.md); or `Attention.parse("auto", quality=0.9)` for words with a budget, a quality, a
         plan or a share of retrieval heads.
     sampling : Sampling
-        How answers are drawn.
+        How to draw answers.
     reading : ReadSettings
-        How the document is read the first time.
+        How to read the document the first time.
     system_prompt : str
         Instructions that the model reads after the document, before the first question.
     sources : bool
         Whether `Document.sources` can find where answers come from. The first time, this takes a second, to find the
-        model's heads that retrieve.
+        model's retrieval heads.
     progress : Progress or ProgressOfMany, optional
-        Receives how far reading and clustering are, and sentences about what happens.
+        Receives the progress of reading and clustering, and notices.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def open_documents(
     """Open many documents for questions. Each question is answered from one of them, or from excerpts of all.
 
     Documents without an index are indexed first. A document that cannot be indexed is left out, and `progress` receives
-    the reason. Arguments that are not listed here mean what they mean to `open_document`.
+    the reason. For all other arguments see `open_document`.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ def open_documents(
     Returns
     -------
     Collection
-        The documents. `path` is the file that the last question was answered from. Use it as a context manager.
+        The documents. `path` is the file of the last answer. Use it as a context manager.
 
     Raises
     ------
     OctavoError
-        No document can be used, or what `open_document` says.
+        No document can be used, or for the reasons of `open_document`.
     """
     progress = progress or Silent()
     notice = progress.notice
@@ -164,13 +164,13 @@ def open_next(
     Parameters
     ----------
     session : Session
-        The conversation, as `open_document` or `open_session` returned it.
+        The conversation, from `open_document` or `open_session`.
 
     Returns
     -------
     Document or Collection
-        The document, or its parts if it is longer than the context. It closes the model; the conversation before
-        must not be used any more.
+        The document, or its parts if it is longer than the context. It closes the model; do
+        not use the old conversation any more.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def open_session(
     system_prompt : str
         The system message.
     progress : Progress, optional
-        Receives sentences about what happens.
+        Receives notices.
 
     Returns
     -------
@@ -239,16 +239,16 @@ def index_documents(
     paths : iterable of path
         Documents, folders and patterns, as `open_documents` takes them.
     attention : str or Attention
-        The attention that questions will be asked with. Most attentions take the same index; some parameters, such as
-        the number of centroids, make another.
+        The attention of later questions. Most attentions share an index; some parameters, such as the number of
+        centroids, make another.
     n_jobs : int
-        Documents that are read at the same time, each by a process of its own. They share the threads.
+        Number of documents to read at the same time, each in a process of its own. They share the threads.
     scheduler : str, optional
         Address of a Dask cluster's scheduler, such as "tcp://10.0.0.5:8786": its workers read the documents
         (docs/library.md).
     progress : Progress or ProgressOfMany, optional
-        Receives how far the work is, and sentences about what happens. A `Progress` receives one document after
-        another, or how many are done if several are read at the same time; a `ProgressOfMany` receives both.
+        Receives progress and notices. A `Progress` receives one document after another, or the number of finished ones
+        if several are read at the same time; a `ProgressOfMany` receives both.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def index_documents(
     Raises
     ------
     NotIndexed
-        Some documents cannot be indexed; the others are. Its `outcomes` have the sentence or the folders of each.
+        Some documents cannot be indexed; the others are. Its `outcomes` have the reason or the folders of each.
     OctavoError
         The model cannot be used, a setting is out of range, or a folder has no documents.
     """

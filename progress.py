@@ -1,4 +1,4 @@
-"""How work that takes long reports what it has done."""
+"""Report the progress of long work."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from typing import Protocol, runtime_checkable
 
 
 class Progress(Protocol):
-    """Receives what happens, and the progress of one task after another. Each method does nothing unless overridden.
+    """Receive notices, and the progress of one task after another. Each method does nothing unless overridden.
 
     Any object with these three methods will do. A class that derives from this one needs only some of them.
     """
 
     def notice(self, sentence: str) -> None:
-        """Something happens, such as that a document is indexed again as it has changed.
+        """Receive a notice, such as that a document is indexed again because it has changed.
 
         Parameters
         ----------
         sentence : str
-            What happens.
+            The notice, a sentence.
         """
         return
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
-        """A task begins, and the task before it has ended.
+        """Begin a task; the task before it has ended.
 
         Parameters
         ----------
         task : str
-            What is done, such as "Reading report.txt".
+            What the task does, such as "Reading report.txt".
         total : int
-            How much there is to do.
+            Units of the whole task.
         unit : str
             What `total` counts: "tokens" or "layers".
         done : int
-            How much of it an earlier, interrupted run did.
+            Units that an earlier, interrupted run did.
         """
         return
 
     def advance(self, amount: int) -> None:
-        """Some more is done.
+        """Report that more of the task is done.
 
         Parameters
         ----------
         amount : int
-            How many units more.
+            Further units.
         """
         return
 
@@ -53,45 +53,28 @@ class Silent(Progress):
 
 
 class DocumentProgress(Progress, Protocol):
-    """Receives the progress of one document among many."""
+    """Receive the progress of one document among many."""
 
     def end(self) -> None:
-        """Nothing more is done about the document."""
+        """End the work on the document."""
 
 
 @runtime_checkable
 class ProgressOfMany(Protocol):
-    """Receives the progress of many documents, which may be read at the same time. One thread calls it."""
+    """Receive the progress of many documents, which may be read at the same time. One thread calls it."""
 
     def notice(self, sentence: str) -> None:
-        """Something happens (see `Progress.notice`)."""
+        """Receive a notice (see `Progress.notice`)."""
 
     def begin(self, n_documents: int) -> None:
-        """The work begins.
-
-        Parameters
-        ----------
-        n_documents : int
-            How many documents there are.
-        """
+        """Begin the work on n_documents documents."""
 
     def document(self, name: str) -> DocumentProgress:
-        """A document begins to be read.
-
-        Parameters
-        ----------
-        name : str
-            What it is called.
-
-        Returns
-        -------
-        DocumentProgress
-            Receives how far it is.
-        """
+        """Begin to read a document of this name; return the receiver of its progress."""
 
 
 class _Counted:
-    """Tells a progress how many documents are done."""
+    """Report the number of finished documents to a progress."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self.notice = progress, progress.notice
@@ -114,7 +97,7 @@ class _Count(Silent):
 
 
 class _InTurn:
-    """Tells a progress of one document after another."""
+    """Report one document after another to a progress."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self.notice = progress, progress.notice
@@ -136,14 +119,10 @@ class _InTurn:
 
 
 def of_many(progress: Progress | ProgressOfMany, n_at_once: int) -> ProgressOfMany:
-    """Return a progress of many documents that tells one of one thing after another.
+    """Return a progress of many documents that reports to a simple progress. A `ProgressOfMany` is returned unchanged.
 
-    Parameters
-    ----------
-    progress : Progress or ProgressOfMany
-        What receives the progress in the end. A `ProgressOfMany` is returned as it is.
-    n_at_once : int
-        How many documents are read at once: of several, it receives only their number.
+    If several documents are read at the same time (n_at_once), the simple progress receives only the number of finished
+    ones.
     """
     if isinstance(progress, ProgressOfMany):
         return progress

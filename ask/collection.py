@@ -1,4 +1,4 @@
-"""A conversation over many documents: each question is answered from the one that it is about, or from excerpts."""
+"""A conversation over many documents: each answer is given from the document of its question, or from excerpts."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from .session import Session
 class Collection(Session):
     """Documents that are open for questions. `open_documents` returns one.
 
-    For each question octavo finds the document that it is about, or the excerpts of all documents that it is about,
-    laid out as one text. The model answers from that. If it is another text than before, the model reads the
-    conversation so far again after it. Before the first question the model holds nothing.
+    For each question octavo finds the document that it is about, or excerpts of all documents that it is about, laid
+    out as one text. The model answers from that text. If it differs from the text before, the model then reads the
+    conversation again after it. Before the first question the model holds no text.
 
     Parameters
     ----------
     llama : Llama
         A model that has read the documents. It is empty.
     sampling : Sampling
-        How answers are drawn.
+        How to draw answers.
     document_set : DocumentSet
         The documents.
     system : str
-        What the model reads before the first question.
+        Read before the first question.
     heads : sequence of QueryHead, optional
-        The heads by which `sources` finds where an answer comes from; None if `sources` is not used.
+        Retrieval heads, by which `sources` finds where an answer comes from; None without sources.
     library : Library
         The model's indexes.
     reads : str
-        What answers are given from, one of READS (settings.py).
+        Text to answer from, one of READS (settings.py).
 
     Attributes
     ----------
     path : Path
-        The file of the document that the last question was answered from; of excerpts, that of the likeliest one.
-        Before the first question, that of the first document.
+        File of the document that the last answer came from; of excerpts, that of the likeliest one. Before the first
+        question, that of the first document.
     found : list of Candidate
         The documents that the last question may be about, the likeliest first.
     """
@@ -76,7 +76,7 @@ class Collection(Session):
 
     @property
     def read_from(self) -> list[Path]:
-        """Return the files that the last answer was given from, the likeliest first: of a whole document, one."""
+        """Return the files of the last answer, the likeliest first: of a whole document, one."""
         if isinstance(self._current, LaidOut):
             return [document.path for document in self._current.documents]
         return [] if self._current is None else [self.path]
@@ -87,7 +87,7 @@ class Collection(Session):
         return [document.path for document in self._document_set.documents]
 
     def stream(self, question: str) -> Generator[str, None, None]:
-        """Find what a question is about, and answer it piece by piece, as `Session.stream` does.
+        """Find the text for a question, and answer it piece by piece, as `Session.stream` does.
 
         The search for a question in a conversation includes the question before it.
         """
@@ -101,20 +101,20 @@ class Collection(Session):
         if isinstance(current, LaidOut):
             found = current.passages(attended, self._text, most)
             return [replace(passage, document=str(document.path)) for document, passage in found]
-        assert current is not None  # as there is an answer
+        assert current is not None  # there is an answer
         text, places = self._text(current)
         of_text = attended[:, self._document_set.n_head :]
         return [replace(passage, document=str(self.path)) for passage in passages(text, places, of_text, most)]
 
     def _text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:
-        """Return text and places of a document that the last answer comes from."""
+        """Return text and places of a document of the last answer."""
         if document not in self._texts:
             index, described = self._document_set.open(document)
             self._texts[document] = self._text_of(index.tokens, described)
         return self._texts[document]
 
     def resume(self, conversation: Conversation) -> None:
-        """Continue a conversation after the document that it was over. See `Session.resume`."""
+        """Continue a conversation after its document. See `Session.resume`."""
         document = self._followed_by(conversation)
         if document is None and self._current is None:
             raise OctavoError("This conversation was over another document, or with another prompt.")
@@ -132,7 +132,7 @@ class Collection(Session):
             raise
 
     def _followed_by(self, conversation: Conversation) -> IndexedDocument | None:
-        """Return the document that a conversation was over; None if it was over excerpts or others."""
+        """Return the document of a conversation; None for excerpts, or for a document of another set."""
         head = np.array(self.prompt.head(), np.int32)
         for document, text in self._document_set.texts.items():
             if hash_tokens(np.concatenate([head, text])) == conversation.follows:
@@ -140,13 +140,13 @@ class Collection(Session):
         return None
 
     def _find(self, question: str) -> None:
-        """Attach what a question is about. If that fails, the conversation stays as it is."""
+        """Attach the text for a question. If that fails, the conversation stays as it is."""
         documents = self._document_set.documents
         is_only = len(documents) == 1 and self._reads == WHOLE
         if is_only and self._current is not None:
             return
         before, last = self.conversation(), self._last
-        with self.llama.context.unrecorded():  # what the model reads to find it is not an answer
+        with self.llama.context.unrecorded():  # the search is not part of the answer
             try:
                 if is_only:
                     self._attach(documents[0], before)
@@ -160,7 +160,7 @@ class Collection(Session):
         self.found = ranking.candidates
 
     def _place(self, ranking: Ranking) -> IndexedDocument | LaidOut:
-        """Return what the model reads: the likeliest document, or the likeliest excerpts."""
+        """Return the text for the model: the likeliest document, or the likeliest excerpts."""
         if self._reads == WHOLE:
             return ranking.candidates[0].document
         excerpts, current = ranking.excerpts(EXCERPT_TOKENS), self._current

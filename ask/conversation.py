@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Turn:
-    """A question, how many tokens the context held before it, and those of the answer before that were not read."""
+    """A question, the tokens in the context before it, and the unread tokens of the answer before."""
 
     question: str
     start: int
@@ -29,20 +29,16 @@ class Turn:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a context holds after the document.
+    """The tokens of a context after the document.
 
     Parameters
     ----------
     follows : str
         Hash of the tokens before it: those of the document, or of nothing.
-    tokens : list of int
-        Its tokens.
     rows : list of (keys, values), one for each layer
-        Their keys and values; an empty list if the attention forgets some, so that the tokens have to be read again.
+        Keys and values of the tokens; empty if the attention forgets some, so that the tokens must be read again.
     unread : list of int
         Tokens of the last answer that the model has not read yet.
-    last : Turn or None
-        The last question.
     """
 
     follows: str
@@ -82,18 +78,12 @@ def hash_tokens(tokens: np.ndarray) -> str:
 
 
 def write_conversation(path: Path, conversation: Conversation, model: str, kv_type: str) -> None:
-    """Write a conversation to a file, in place of what it held.
+    """Write a conversation to a safetensors file, in place of an older one.
 
     Parameters
     ----------
-    path : Path
-        The file, safetensors.
-    conversation : Conversation
-        What to write.
     model : str
         Hash of the model file.
-    kv_type : str
-        How keys and values are stored.
 
     Raises
     ------
@@ -120,7 +110,7 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
 
 
 def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True) -> Conversation:
-    """Read a conversation.
+    """Read a file of `write_conversation`.
 
     Parameters
     ----------
@@ -129,7 +119,7 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
     model : str
         Hash of the model file.
     kv_type : str
-        How keys and values are stored; if it differs, the rows are left out.
+        Type of keys and values; if it differs, the rows are left out.
     checked : bool
         Whether to compare the file with its checksum.
 
@@ -141,7 +131,7 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
     if not path.is_file():
         raise OctavoError(f"There is no conversation {path}.")
     try:
-        arrays = map_arrays(path, checked=checked and bool(stored_checksum(path)))  # those from before have none
+        arrays = map_arrays(path, checked=checked and bool(stored_checksum(path)))  # older files have none
         header = json.loads(arrays["header"].tobytes())
         if header["format_version"] != _VERSION:
             raise OctavoError(f"The conversation {path} was saved by another version of octavo.")

@@ -1,4 +1,4 @@
-"""A conversation over an open document, whose answers can be asked for their sources."""
+"""A conversation over an open document, with the sources of its answers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Document(Session):
     llama : Llama
         A model that holds the document.
     sampling : Sampling
-        How answers are drawn.
+        How to draw answers.
     path : Path
         The document's file.
     system : str
-        What the model reads before the first question.
+        Read before the first question.
     described : dict
-        What the index says of the document.
+        The index's description of the document.
     heads : sequence of QueryHead, optional
-        The heads by which `sources` finds where an answer comes from; None if `sources` is not used.
+        Retrieval heads, by which `sources` finds where an answer comes from; None without sources.
     library : Library
         The model's indexes.
 
@@ -65,5 +65,5 @@ class Document(Session):
 
     @cached_property
     def _text(self) -> tuple[TokenText, list[Place]]:
-        """The document's text and places."""
+        """Return the document's text and places."""
         return self._text_of(self.llama.input_ids[: self.n_document], self._described)

@@ -1,12 +1,12 @@
-"""Many documents that are indexed, and which of them a question is about.
+"""Open many indexed documents, and find the one that a question is about.
 
 Documents are ranked in two steps, the second of which covers fewer documents:
 
-1. The words that documents share with the question are counted (word_scores.py).
-2. The question's words attend to all keys of the best of these documents, by the heads that retrieve
-   (ask/question_queries.py).
+1. Count the words that documents share with the question (word_scores.py).
+2. Let the question's words attend to all keys of the best of these documents, by the retrieval heads
+   (question_queries.py).
 
-Both count in the end, each by how far a document stands out among those of the second step.
+Both scores count in the end, each in standard deviations among the documents of the second step.
 """
 
 from __future__ import annotations
@@ -37,28 +37,26 @@ from .word_scores import WordScores
 
 _Read = TypeVar("_Read")
 
-#: Documents that are ranked by their keys.
+#: Number of documents to rank by their keys.
 _RANKED = 32
 
-#: Indexes that are kept open.
+#: Number of indexes to keep open.
 _KEPT_OPEN = 4
 
 
 class DocumentSet:
-    """Documents that have indexes.
+    """Indexed documents.
 
     Parameters
     ----------
     llama : Llama
         The model that has read them.
-    library : Library
-        Where their indexes are.
     documents : sequence of IndexedDocument
         The documents, at least one.
     heads : sequence of QueryHead
-        The heads that retrieve (retrieval_heads.py).
+        Retrieval heads (retrieval_heads.py).
     heal : callable
-        Makes the index of a document again that is damaged.
+        Makes a damaged index again.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class DocumentSet:
 
     @cached_property
     def texts(self) -> dict[IndexedDocument, np.ndarray]:
-        """The tokens of the documents, without those of the prompt's head, which are in all."""
+        """Return the tokens of the documents, without the prompt's head, which all of them have."""
         return {document: self._read(document, self._read_text) for document in self.documents}
 
     def _read_text(self, document: IndexedDocument) -> np.ndarray:
@@ -84,23 +82,16 @@ class DocumentSet:
 
     @cached_property
     def words(self) -> WordScores:
-        """What counts the words that documents share with a question."""
+        """Return the scorer of the words that documents share with a question."""
         return WordScores([self.texts[document] for document in self.documents])
 
     def open(self, document: IndexedDocument) -> tuple[Index, dict[str, Any]]:
-        """Open the index of a document.
-
-        Returns
-        -------
-        index : Index
-            The index.
-        described : dict
-            What its manifest says of the document.
+        """Open the index of a document; return it with the manifest's description of the document.
 
         Raises
         ------
         OctavoError
-            It cannot be opened, and not be made again.
+            The index can neither be opened nor made again.
         """
         opened = self._open.pop(document.folder, None)
         if opened is None:
@@ -113,22 +104,12 @@ class DocumentSet:
         return opened
 
     def rank(self, question: str) -> Ranking:
-        """Ranking closely at the documents that a question may be about.
-
-        Parameters
-        ----------
-        question : str
-            The question.
-
-        Returns
-        -------
-        Ranking
-            The documents that share most words with the question. The model is empty afterwards.
+        """Rank the documents that share most words with a question. The model is empty afterwards.
 
         Raises
         ------
         OctavoError
-            An index cannot be opened, and not be made again.
+            An index can neither be opened nor made again.
         """
         llama = self._llama
         tokens = llama.prompt().question(f" {question}")
@@ -141,7 +122,7 @@ class DocumentSet:
         return Ranking(documents, [self.texts[document] for document in documents], tokens, words[near], pieces)
 
     def _best_scores(self, queries: Sequence[HeadQueries], document: IndexedDocument) -> np.ndarray:
-        """Highest score of a key of each piece of a document, for each head and word of a question."""
+        """Return the highest score of a key of each piece of a document, for each head and word of a question."""
         n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self.texts[document]) // PIECE), 1)
         scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
         for head, query in enumerate(queries):
@@ -152,7 +133,7 @@ class DocumentSet:
         return scores
 
     def _read(self, document: IndexedDocument, read: Callable[[IndexedDocument], _Read]) -> _Read:
-        """Read from an index, which is made again if it is damaged."""
+        """Read from an index; make the index again if it is damaged."""
         try:
             return read(document)
         except DamagedError:
@@ -163,23 +144,19 @@ class DocumentSet:
 def open_document_set(
     indexer: Indexer, files: Sequence[DocumentFile], heads: Sequence[QueryHead], progress: ProgressOfMany
 ) -> DocumentSet:
-    """Index the documents that are not indexed yet, and open all. Leave out those that cannot be, with a notice.
+    """Index the documents that lack an index, and open all. Leave out those that fail, with a notice.
 
     Parameters
     ----------
-    indexer : Indexer
-        Finds and makes indexes.
     files : sequence of DocumentFile
-        The documents. One that is longer than the context is several, its parts.
+        The documents. Parts stand for a document longer than the context.
     heads : sequence of QueryHead
-        The heads that retrieve (retrieval_heads.py).
-    progress : ProgressOfMany
-        Receives how far the work is.
+        Retrieval heads (retrieval_heads.py).
 
     Returns
     -------
     DocumentSet
-        The documents, those of the same text once.
+        The documents, without duplicates of the same text.
 
     Raises
     ------
@@ -203,16 +180,14 @@ def index_set(
     progress: ProgressOfMany,
     problems: Sequence[str] = (),
 ) -> DocumentSet:
-    """Index the documents that are not indexed yet, and open all, as `open_document_set` does.
+    """Index the documents that lack an index, and open all, as `open_document_set` does.
 
     Parameters
     ----------
-    indexer, heads, progress
-        As in `open_document_set`.
     documents : sequence of HashedDocument
         The documents, each of which fits the context.
     problems : sequence of str
-        Why other documents cannot be used.
+        Reasons why other documents cannot be used.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Lay excerpts of several documents out as one context, with the keys and values that they have in their documents.
 
-RoPE makes attention depend on how far a key is from a query, so keys that are turned by as many positions as they move
-are as if they had been read there. What they hold of the text before them in their document stays (Gim et al. 2024,
-"Prompt Cache", section 3, found that to do no harm).
+RoPE makes attention depend on the distance of a key from a query, so keys that are rotated by their change of position
+act as if they had been read there. Keys and values still hold the text before them in their document (Gim et al. 2024,
+"Prompt Cache", section 3, found that harmless).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from .document_set import DocumentSet
 from .passages import Passage, TokenText, passages
 from .ranking import Excerpt
 
-#: Tokens of the excerpts that an answer is given from.
+#: Tokens of all excerpts of an answer.
 EXCERPT_TOKENS = 1024
 
 
 class CannotLayOut(OctavoError):
-    """The keys of documents were not kept, or cannot be moved."""
+    """The documents' keys were not kept, or cannot be moved."""
 
 
 @dataclass(frozen=True, eq=False)
 class LaidOut:
-    """Excerpts that are one context.
+    """Excerpts as one context.
 
     Parameters
     ----------
     excerpts : sequence of Excerpt
-        The excerpts, at least one.
+        At least one.
     index : Index
         The prompt's head and the excerpts, in this order.
     n_head : int
@@ -52,27 +52,27 @@ class LaidOut:
 
     @property
     def documents(self) -> list[IndexedDocument]:
-        """Return the documents that the excerpts are of, the likeliest first."""
+        """Return the documents of the excerpts, the likeliest first."""
         return list(dict.fromkeys(excerpt.document for excerpt in reversed(self.excerpts)))
 
     def passages(
         self, attended: np.ndarray, text_of: Callable[[IndexedDocument], tuple[TokenText, list[Place]]], most: int
     ) -> list[tuple[IndexedDocument, Passage]]:
-        """Find the passages of the documents that were attended most.
+        """Find the passages of the documents with most attention.
 
         Parameters
         ----------
         attended : float32 array, shape (n_parts, n_tokens)
-            Attention that each part of an answer paid to the index's tokens (`runtime.recorder.Recorder.attended`).
+            Attention of each part of an answer to the index's tokens (`Recorder.attended`).
         text_of : callable
-            Returns the text of a document, and where its pages and headings begin.
+            Returns the text of a document, and the places of its pages and headings.
         most : int
             Most passages to return.
 
         Returns
         -------
         list of (IndexedDocument, Passage)
-            Those with the largest shares first, each with its document.
+            The largest shares first.
         """
         texts = {document: text_of(document) for document in self.documents}
         of_documents = {
@@ -91,21 +91,12 @@ class LaidOut:
 
 
 def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
-    """Lay excerpts out, and read none of their tokens again.
+    """Lay excerpts out as one context, without reading their tokens again.
 
     Parameters
     ----------
-    llama : Llama
-        The model.
-    document_set : DocumentSet
-        The documents.
     excerpts : sequence of Excerpt
-        The excerpts, at least one.
-
-    Returns
-    -------
-    LaidOut
-        The excerpts as one context.
+        At least one.
 
     Raises
     ------

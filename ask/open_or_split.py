@@ -20,27 +20,17 @@ def open_or_split(
     sources: bool,
     progress: Progress | ProgressOfMany,
 ) -> Document | Collection:
-    """Open a document with a model that was loaded and is empty, and make what it lacks of indexes.
+    """Open a document, or its parts, with a loaded, empty model; make the missing indexes.
 
     Parameters
     ----------
-    indexer : Indexer
-        Finds and makes indexes with the model.
-    document : HashedDocument
-        The document.
-    sampling : Sampling
-        How answers are drawn.
-    system : str
-        What the model reads before the first question.
     sources : bool
-        Whether the answers' sources can be asked for.
-    progress : Progress or ProgressOfMany
-        Receives how far reading and clustering are.
+        Whether the session records the sources of answers.
 
     Returns
     -------
     Document or Collection
-        The document; if it is longer than the context, its parts.
+        The document, or its parts if it is longer than the context.
 
     Raises
     ------

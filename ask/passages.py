@@ -1,4 +1,4 @@
-"""Turn what was attended in a document into passages that one can read and check."""
+"""Turn the attention to a document into passages that one can read and check."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..documents.document import Place, place_at
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import hash_text
 
-#: Ends of sentences: after a mark, at an empty line, and before what begins a line of its own in Markdown.
+#: Ends of sentences: after a mark, at an empty line, and before a Markdown block that begins a line.
 _ENDS = re.compile(
     r"([.!?\u2026][\"'\u201d\u2019)\]*_]*\s+(?=[^a-z]))|[\u3002\uff01\uff1f]+|\n\s*\n"
     r"|\n(?=[ \t]*(?:[-*+|#>]|\d+[.)])[ \t])"
 )
 
-#: What marks that end no sentence come after.
+#: Words before marks that do not end a sentence.
 _ABBREVIATION = re.compile(r"\b(Mr|Mrs|Ms|Dr|St|No|vs|cf|e\.g|i\.e|[A-Z])$")
 
-#: Sentences longer than this are cut at line ends, and else at blanks.
+#: Cut longer sentences at line ends, or else at blanks.
 _LONGEST = 400
 
 #: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
@@ -42,20 +42,20 @@ class Passage:
     Parameters
     ----------
     quote : str
-        The one or two sentences of it that were attended most.
+        The one or two sentences with most attention.
     share : float
-        Share of the attention to the document that it got beyond what any text pays it, from the part of the answer
-        that attended it most: the mean over the heads that retrieve.
+        Its share of the attention to the document, beyond the attention of any text, in the part of the answer with
+        most attention to it: the mean over the retrieval heads.
     start, stop : int
         Characters of the document's text where the quote starts and stops.
     line : int
-        Line in which the quote starts, from 1: of the text of the whole file, also where the document is a part of it.
+        Line in which the quote starts, from 1, in the whole file, even if the document is a part of it.
     page : str or None
         Label of the page, in a document that has pages.
     heading : str or None
         Headings above the passage, from the outermost one on: "Methods > Data".
     document : str or None
-        The document's file, where there are several.
+        The document's file, if there are several.
     """
 
     quote: str
@@ -68,7 +68,7 @@ class Passage:
     document: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return it as JSON."""
         known = {**asdict(self), "share": round(self.share, 4)}
         return {name: value for name, value in known.items() if name != "document" or value is not None}
 
@@ -79,10 +79,8 @@ class TokenText:
 
     Parameters
     ----------
-    text : str
-        The text.
     starts : int64 array, shape (n_tokens,)
-        Character at which each token begins; of one that begins within a character, that character.
+        Offset of the character in which each token begins.
     first_line : int
         Number of the text's first line.
     """
@@ -100,7 +98,7 @@ class TokenText:
         pieces : sequence of bytes
             Text of each token.
         sha256 : str
-            Hash of the text that was tokenized, in hexadecimal digits: some tokenizers put a blank before it.
+            Hash of the tokenized text, in hexadecimal digits: some tokenizers put a blank before it.
         first_line : int
             Number of the text's first line.
         """
@@ -118,12 +116,8 @@ class TokenText:
 
         Parameters
         ----------
-        llama : Llama
-            The model whose tokens they are.
         tokens : int32 array, shape (n_tokens,)
             The document's tokens, without the head of the prompt.
-        described : dict
-            What its index's manifest says of it.
         """
         own, numbers = np.unique(tokens, return_inverse=True)
         pieces = [llama.piece(token) for token in own.tolist()]
@@ -132,7 +126,7 @@ class TokenText:
 
     @cached_property
     def borders(self) -> np.ndarray:
-        """Return where the text's sentences begin, and its end."""
+        """Return the beginnings of the text's sentences, and its end."""
         return np.array(sentences(self.text))
 
     @cached_property
@@ -142,12 +136,7 @@ class TokenText:
 
 
 def sentences(text: str) -> list[int]:
-    """Return where the sentences of a text begin, and its end.
-
-    Parameters
-    ----------
-    text : str
-        A text in Markdown, or any other.
+    """Return the beginnings of a text's sentences, in Markdown or any other, and its end.
 
     Returns
     -------
@@ -166,32 +155,25 @@ def sentences(text: str) -> list[int]:
 
 
 def _is_abbreviation(text: str, end: re.Match[str]) -> bool:
-    """Return whether a stop ends an abbreviation and no sentence."""
+    """Return whether a stop ends an abbreviation rather than a sentence."""
     before = text[max(end.start() - 4, 0) : end.start()]
     return end[0].startswith(".") and _ABBREVIATION.search(before) is not None
 
 
 def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, most: int) -> list[Passage]:
-    """Find the passages that were attended most.
-
-    Sentences that were attended and stand beside each other are one passage.
+    """Find the passages with most attention. Neighbouring sentences with attention form one passage.
 
     Parameters
     ----------
-    text : TokenText
-        The document.
     places : sequence of Place
         Where its pages and headings begin, by rising offset.
     attended : float32 array, shape (n_parts, n_tokens)
-        Attention that each part of an answer paid to the tokens, beyond what any text pays
-        (`runtime.recorder.Recorder.attended`).
-    most : int
-        Most passages to return.
+        Attention of each part of an answer to the tokens, beyond the attention of any text (`Recorder.attended`).
 
     Returns
     -------
     list of Passage
-        Those with the largest shares first; none if nothing in particular was attended.
+        At most `most`, the largest shares first; none if no sentence stands out.
     """
     borders, n_sentences = text.borders, len(text.borders) - 1
     shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
@@ -214,7 +196,7 @@ def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, mos
 
 
 def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int, int]:
-    """Return where a quote starts and stops: the sentence of a run that was attended most, and its better neighbour."""
+    """Return the bounds of a quote: the sentence of a run with most attention, and its better neighbour."""
     first = stop = int(run[best[run].argmax()])
     stop += 1
     while stop - first < min(_QUOTED, len(run)):

@@ -1,7 +1,7 @@
-"""Tell which of many documents a question is about, by what its words would attend in each.
+"""Find which of many documents a question is about, by the attention of its words.
 
-The heads that retrieve (ask/retrieval_heads.py) look from a word to where it was written before. So the words of a
-question, read without any document, attend most to the keys of the document that speaks of the same.
+Retrieval heads (retrieval_heads.py) attend from a word to its earlier occurrences. So the words of a question, read
+without any document, attend most to the keys of the document about the same subject.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from ..runtime.query_recorder import QueryHead
 
 @dataclass(frozen=True)
 class HeadQueries:
-    """Queries of a question's words in one query head.
+    """The queries of a question's words in one query head.
 
     Parameters
     ----------
-    head : QueryHead
-        The head.
     layer : int
-        Number of the cached layer that it attends to.
+        Number of the cached layer.
     queries : float32 array, shape (n_words, head_dim)
-        The queries, scaled, at the positions that they have after `n_before` tokens.
+        The scaled queries, at the positions after `n_before` tokens.
     n_before : int
-        How many tokens were before the question.
+        Number of tokens before the question.
     rope : Rope or None
-        How queries turn with the position; None if octavo does not know it.
+        RoPE of the queries; None if unknown.
     softcap : float
         Soft cap of the scores; 0 for none.
     """
@@ -48,25 +46,25 @@ class HeadQueries:
     def best(
         self, keys: np.ndarray, order: np.ndarray, n_tokens: int, n_hidden: int = 0, n_piece: int = 0
     ) -> np.ndarray:
-        """Return the highest score that each word gives to a key of each piece of a document.
+        """Return the highest score of each word with a key of each piece of a document.
 
         Parameters
         ----------
         keys : array, shape (n_keys, elements of a row)
             Keys of the document, as they are stored.
         order : int array, shape (n_keys,)
-            Position of each, from 0 to n_keys - 1.
+            Position of each key, from 0 to n_keys - 1.
         n_tokens : int
-            Length of the document, after which the question would stand.
+            Length of the document, before the question.
         n_hidden : int
-            How many of its first tokens do not count.
+            Number of first tokens that do not count.
         n_piece : int
-            Tokens of a piece; 0 for one piece of them all.
+            Tokens of a piece; 0 for a single piece.
 
         Returns
         -------
         float32 array, shape (n_words, n_pieces)
-            The scores; -inf in a single piece without keys.
+            -inf in a single piece without keys.
         """
         queries = self.queries if self.rope is None else self.rope.turned(self.queries, n_tokens - self.n_before)
         scores = capped_scores(queries, as_floats(keys), self.softcap)
@@ -79,16 +77,12 @@ class HeadQueries:
 
 
 def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) -> list[HeadQueries]:
-    """Read a question without a document, and keep the queries of some heads.
+    """Read a question without a document, and return the queries of some heads. The model is empty afterwards.
 
     Parameters
     ----------
-    llama : Llama
-        The model. It is empty afterwards.
     heads : sequence of QueryHead
-        The heads; those of layers whose window slides are left out.
-    question : str
-        The question.
+        The heads; those of sliding layers are left out.
 
     Returns
     -------
@@ -116,16 +110,15 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) ->
 
 
 def attention_shares(scores: np.ndarray) -> np.ndarray:
-    """Return how the attention of a question is shared by texts: float32, shape (n_texts,).
+    """Return each text's share of the attention of a question: float32, shape (n_texts,).
 
-    Each word of the question gives its attention to texts by the softmax of their highest scores. A word that stands
-    in all texts gives each about the same.
+    Each word distributes its attention over the texts by the softmax of their highest scores. A word that occurs in all
+    texts gives each about the same.
 
     Parameters
     ----------
     scores : float32 array, shape (n_heads, n_words, n_texts)
-        Highest score that a key of the document, or of the piece, gets from the word; -inf where it has no key of the
-        head.
+        Highest score of the word with a key of the text; -inf if the text has no key of the head.
     """
     highest = scores.max(axis=2, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(highest), highest, 0))

@@ -17,7 +17,7 @@ from .word_scores import WordScores
 #: Tokens of a piece: excerpts begin and end between two.
 PIECE = 128
 
-#: How much attention counts beside the words.
+#: Weight of attention beside the words.
 _ATTENTION = 0.5
 
 
@@ -26,12 +26,10 @@ class Candidate(NamedTuple):
 
     Parameters
     ----------
-    document : IndexedDocument
-        The document.
     share : float
-        Share of the attention of the question's words that it gets among the ranked documents.
+        Share of the attention of the question's words among the ranked documents.
     score : float
-        How far it stands out by words and attention, in standard deviations.
+        Score by words and attention, in standard deviations.
     """
 
     document: IndexedDocument
@@ -53,16 +51,10 @@ class Ranking:
 
     Parameters
     ----------
-    documents : sequence of IndexedDocument
-        The documents.
-    texts : sequence of int32 arrays, shape (n_tokens,)
-        Tokens of their texts.
-    question : sequence of int
-        Tokens of the question.
     words : float64 array, shape (n_documents,)
-        How much the words of each document are those of the question (word_scores.py).
+        Score of each document by the words that it shares with the question (word_scores.py).
     pieces : sequence of float32 arrays, shape (n_heads, n_words, n_pieces)
-        For each document the highest scores that the question's words give to a key of each piece of its text.
+        For each document, the highest score of the question's words with a key of each piece of its text.
     """
 
     documents: Sequence[IndexedDocument]
@@ -82,15 +74,8 @@ class Ranking:
     def excerpts(self, n_tokens: int) -> list[Excerpt]:
         """Choose the likeliest excerpts of all documents: pieces and the ones after them.
 
-        Parameters
-        ----------
-        n_tokens : int
-            How many tokens they have at least, unless all documents have fewer.
-
-        Returns
-        -------
-        list of Excerpt
-            Those that are likeliest at the end, where a question comes next to them.
+        They have n_tokens tokens or more, unless all documents together have fewer. The likeliest come last, next to
+        the question.
         """
         of_pieces = [(number, i) for number, pieces in enumerate(self.pieces) for i in range(pieces.shape[2])]
         words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
@@ -120,13 +105,13 @@ class Ranking:
 
 
 def _runs(pieces: dict[tuple[int, int], float]) -> Iterator[list[tuple[int, int]]]:
-    """Yield pieces of a document that follow one another."""
+    """Yield runs of pieces that follow one another in a document."""
     numbered = enumerate(sorted(pieces))
     for _, run in groupby(numbered, lambda each: (each[1][0], each[1][1] - each[0])):
         yield [piece for _, piece in run]
 
 
 def _standing_out(values: np.ndarray) -> np.ndarray:
-    """Return how far each value is above the mean, in standard deviations."""
+    """Return the distance of each value from the mean, in standard deviations."""
     above: np.ndarray = (values - values.mean()) / max(float(values.std()), 1e-9)
     return above

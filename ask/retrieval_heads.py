@@ -1,8 +1,8 @@
-"""Find the query heads that retrieve: those that look at what the model is about to repeat.
+"""Find the retrieval heads: the query heads that attend to the text that the model is about to repeat.
 
 Wu et al. 2024 (arXiv 2404.15574, section 2) score a head by how often its largest weight is on the token that is copied
-next. Here the whole weight on the passage that is being repeated counts, which takes fewer tokens to measure. It is
-measured once for a model, in a second or two, and kept beside it.
+next. Here the whole weight on the repeated passage counts, which takes fewer tokens to measure: a second or two for a
+model. The result is kept beside it.
 """
 
 from __future__ import annotations
@@ -27,26 +27,22 @@ from ..runtime.store.model_library import Library
 #: Version of the file, its name, and how many heads it has.
 _VERSION, _FILE, _N_HEADS = 1, "retrieval_heads.json", 4
 
-#: Tokens of the text that heads are measured on, and words of each of its ten passkeys.
+#: Tokens of the text to measure heads on, and words of each of its ten passkeys.
 _N_TOKENS, _N_WORDS = 1024, 4
 
 
 def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) -> list[QueryHead]:
-    """Return the heads that retrieve most, and measure them first if that was not done yet.
+    """Return the best retrieval heads; measure them first if the library lacks them.
 
     Parameters
     ----------
     llama : Llama
-        The model. If heads are measured, it forgets what it holds.
-    library : Library
-        Where the heads are kept.
-    notice : callable
-        Receives a sentence if they are measured.
+        The model. A measurement empties it.
 
     Returns
     -------
     list of QueryHead
-        The strongest first; none if the model has no head whose window does not slide, or hardly any context.
+        The strongest first; none if all windows slide, or the model has hardly any context.
     """
     path = library.folder / _FILE
     heads = _read(path, library.model_hash)
@@ -55,14 +51,14 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
     notice("Finding the heads that retrieve, once for this model.")
     heads = find_heads(llama)
     content = {"format_version": _VERSION, "model": library.model_hash, "heads": [list(head) for head in heads]}
-    with suppress(OctavoError):  # of a disk that is full: they are measured again next time
+    with suppress(OctavoError):  # a full disk: they are measured again next time
         library.make_folder()
         write_json(path, content)
     return heads
 
 
 def _read(path: Path, model_hash: str) -> list[QueryHead] | None:
-    """The heads that a file names; None if there is none, or it is not of this model and version."""
+    """Return the heads in a file; None if it is missing, or of another model or version."""
     if not path.exists():
         return None
     try:
@@ -75,19 +71,9 @@ def _read(path: Path, model_hash: str) -> list[QueryHead] | None:
 
 
 def find_heads(llama: Llama, n_heads: int = _N_HEADS) -> list[QueryHead]:
-    """Measure which heads retrieve, on passkeys that the model reads and then repeats.
+    """Measure which heads retrieve, on passkeys that the model reads and then repeats. The model is empty afterwards.
 
-    Parameters
-    ----------
-    llama : Llama
-        The model. It forgets what it holds.
-    n_heads : int
-        Most heads to return.
-
-    Returns
-    -------
-    list of QueryHead
-        The strongest first.
+    Return at most n_heads, the strongest first.
     """
     with llama.attending(DENSE_ATTENTION):
         scores = head_scores(llama)
@@ -95,7 +81,7 @@ def find_heads(llama: Llama, n_heads: int = _N_HEADS) -> list[QueryHead]:
 
 
 def head_scores(llama: Llama) -> dict[QueryHead, float]:
-    """Return what share of its attention each query head pays to the passkey that is being repeated.
+    """Return the share of its attention that each query head pays to the passkey that is being repeated.
 
     Parameters
     ----------
@@ -106,7 +92,7 @@ def head_scores(llama: Llama) -> dict[QueryHead, float]:
     n_tokens = min(_N_TOKENS, llama.n_ctx() - 1)
     try:
         text = passkey_text(haystack, n_tokens, np.random.default_rng(0), haystack.words, _N_WORDS)
-    except OctavoError:  # a context of a few hundred tokens, in which nothing has to be found
+    except OctavoError:  # a context of a few hundred tokens, which needs no search
         return {}
     llama.read(text.tokens[: text.n_read])
     second = text.tokens[text.n_read : text.n_read + llama.n_batch]
@@ -131,7 +117,7 @@ def head_scores(llama: Llama) -> dict[QueryHead, float]:
 
 
 def _weights_of_passkeys(text: RecallText, n_second: int) -> np.ndarray:
-    """Return for each token of the second part, (n_second, n_tokens), which passkey the next token repeats."""
+    """Return for each token of the second part, (n_second, n_tokens), the passkey that the next token repeats."""
     weights = np.zeros((n_second, text.n_read + n_second), np.float32)
     done = 0
     for recalled in text.passkeys:

@@ -30,15 +30,15 @@ class Session:
     Parameters
     ----------
     llama : Llama
-        The model, on octavo's attention. What it holds is the document.
+        The model, on octavo's attention, which holds the document.
     sampling : Sampling
-        How answers are drawn.
+        How to draw answers.
     system : str
-        What the model reads before the first question (see `Prompt`).
+        Read before the first question (see `Prompt`).
     recorder : Recorder, optional
-        Keeps queries of the last answer's steps, for those who ask where it comes from.
+        Keeps queries of the last answer's steps, for its sources.
     library : Library, optional
-        The model's indexes, beside which conversations are kept.
+        The model's indexes; conversations are kept beside them.
     has_document : bool, optional
         Whether questions are about a document; by default whether the model holds one.
 
@@ -47,11 +47,11 @@ class Session:
     llama : Llama
         The model.
     sampling : Sampling
-        How answers are drawn.
+        How to draw answers.
     n_document : int
         Tokens of the document, the prompt's head included; 0 without a document.
     answer : Answer or None
-        The last answer, as far as it came. None before the first, and while the model reads a question.
+        The last answer so far. None before the first, and while the model reads a question.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Session:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that the context holds: the document, questions and answers."""
+        """Return the number of tokens in the context: document, questions and answers."""
         return int(self.llama.n_tokens)
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that the model can look back on."""
+        """Return the number of tokens that the model can look back on."""
         return int(self.llama.n_ctx())
 
     def ask(self, question: str) -> Answer:
@@ -178,7 +178,7 @@ class Session:
             generated.close()
             if meter.n_tokens:
                 self.answer = meter.answer(text.shown, reason)
-            if llama.n_tokens < start:  # stopped while it read the question: as if it had not been put
+            if llama.n_tokens < start:  # stopped while it read the question: undo the question
                 llama.rewind(start - len(tokens))
             elif text.stopped:
                 self._unread = []
@@ -186,12 +186,12 @@ class Session:
             release_threads()
 
     def regenerate(self) -> Generator[str, None, None]:
-        """Answer the last question anew, piece by piece as `stream` does. The answer before is forgotten.
+        """Answer the last question anew, piece by piece as `stream` does. The old answer is forgotten.
 
         Raises
         ------
         OctavoError
-            There was no question, or this attention cannot go back.
+            There was no question, or this attention cannot return to it.
         """
         if self._last is None:
             raise OctavoError("There is no question to answer again.")
@@ -202,8 +202,7 @@ class Session:
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from.
 
-        They are what the answer's tokens attended beyond what any token attends, by the heads that retrieve
-        (docs/sources.md).
+        The answer's tokens attended to them more than any token does, by the retrieval heads (docs/sources.md).
 
         Parameters
         ----------
@@ -219,13 +218,13 @@ class Session:
         Raises
         ------
         OctavoError
-            There is no document or no answer yet, the document was opened with `sources=False`, or none of the heads
-            that retrieve sees the whole document, as in models whose windows all slide.
+            There is no document or no answer yet, the document was opened with `sources=False`, or no retrieval head
+            sees the whole document, as in models whose windows all slide.
         """
         raise OctavoError("There is no document that answers could come from.")
 
     def _attended(self) -> np.ndarray:
-        """Return what the last answer paid to the document's tokens (`Recorder.attended`)."""
+        """Return the attention of the last answer to the document's tokens (`Recorder.attended`)."""
         if self._recorder is None:
             raise OctavoError("Sources are not recorded: open the document with sources=True.")
         document = self.llama.context.cache.document
@@ -234,17 +233,17 @@ class Session:
         return self._recorder.attended(document)
 
     def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
-        """Return text and places of a document with these tokens, which its index describes so."""
+        """Return text and places of a document, from its tokens and its index's description."""
         text = TokenText.of_document(self.llama, tokens[len(self.prompt.head()) :], described)
         return text, [Place(*place) for place in described.get("places", ())]
 
     def _check_document(self) -> None:
-        """Raise OctavoError if the index of the document was changed while it was open."""
+        """Raise OctavoError if the document's index changed while it was open."""
         if not self._closed and (document := self.llama.context.cache.document) is not None:
             document.check()
 
     def _question_tokens(self, question: str) -> list[int]:
-        """Tokens that the model has to read before it answers."""
+        """Return the tokens that the model has to read before it answers."""
         if self._closed:
             raise OctavoError("This conversation is closed: open it again.")
         if not question.strip():
@@ -266,7 +265,7 @@ class Session:
         Parameters
         ----------
         name : str
-            Its name, or the path of a file. One of this name is replaced.
+            A name, or the path of a file. A conversation of this name is replaced.
 
         Returns
         -------
@@ -283,7 +282,7 @@ class Session:
         return path
 
     def load(self, name: str) -> None:
-        """Resume a conversation that was saved, in place of this one.
+        """Resume a saved conversation, in place of this one.
 
         Parameters
         ----------
@@ -293,17 +292,17 @@ class Session:
         Raises
         ------
         OctavoError
-            There is none of this name, or it was over another document or with another model.
+            The name is unknown, or the conversation was over another document or with another model.
         """
         path = self._file(name)
         self.resume(read_conversation(path, self._model_hash, self.llama.context.kv_type))
 
     def conversation(self) -> Conversation:
-        """Return a copy of the questions and answers as they stand."""
+        """Return a copy of the questions and answers so far."""
         return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last)
 
     def resume(self, conversation: Conversation) -> None:
-        """Resume a conversation in place of this one, which stays if that is refused.
+        """Resume a conversation in place of this one, which stays if the resumption fails.
 
         Raises
         ------
@@ -321,7 +320,7 @@ class Session:
         self._unread, self._last, self.answer = conversation.unread, conversation.last, None
 
     def _file(self, name: str) -> Path:
-        """Where a conversation of this name lies: beside the model's indexes, unless the name is a path."""
+        """Return the file of a conversation: beside the model's indexes, unless the name is a path."""
         if self.library is None or Path(name).name != name or Path(name).suffix:
             return Path(name)
         return self.library.folder / "conversations" / f"{name}.safetensors"

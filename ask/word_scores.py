@@ -10,22 +10,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: How fast a word counts less that comes again, and how much a long piece is held to be long.
+#: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
 _K1, _B = 1.5, 0.75
 
-#: Tokens of a part, by default. A piece is two parts; the next piece begins with the second of them.
+#: Default tokens of a part. A piece is two parts; the next piece begins with the second of them.
 PART = 256
 
 
 class WordScores:
-    """The tokens of documents, of which a question's are counted.
+    """Score documents by the tokens that they share with a question.
 
     Parameters
     ----------
     documents : sequence of int32 arrays, shape (n_tokens,)
-        Tokens of each document; of none, it scores 0.
+        Tokens of each document; an empty one scores 0.
     n_part : int
-        Tokens of a part: half of those of a piece.
+        Tokens of a part, half a piece.
     """
 
     def __init__(self, documents: Sequence[np.ndarray], n_part: int = PART) -> None:
@@ -42,13 +42,7 @@ class WordScores:
         self._longer = 1 - _B + _B * lengths / max(lengths.mean(), 1e-9)
 
     def of(self, question: Sequence[int]) -> np.ndarray:
-        """Return the score of each document: float64, shape (n_documents,).
-
-        Parameters
-        ----------
-        question : sequence of int
-            Tokens of the question; one that comes again counts once.
-        """
+        """Return the score of each document: float64, shape (n_documents,). A repeated token counts once."""
         best: np.ndarray = np.maximum.reduceat(self._scores(question), self._first)
         return best
 
@@ -57,7 +51,7 @@ class WordScores:
         return np.split(self._scores(question), self._first[1:])
 
     def _scores(self, question: Sequence[int]) -> np.ndarray:
-        """Scores of all pieces."""
+        """Return the scores of all pieces."""
         scores = np.zeros(len(self._is_last))
         for token in set(question):
             counts = self._pieces(np.bincount(self._part_of[self._tokens == token], minlength=len(self._is_last)))
@@ -67,7 +61,7 @@ class WordScores:
         return scores
 
     def _pieces(self, of_parts: np.ndarray) -> np.ndarray:
-        """Add to what each part has what the next part of the same document has."""
+        """Add each part's values to those of the next part of the same document."""
         following = np.append(of_parts[1:], 0)
         following[self._is_last] = 0
         made: np.ndarray = of_parts + following

@@ -1,4 +1,4 @@
-"""Say what indexes there are: of which documents, how large, how old, and which are of no more use."""
+"""List indexes: their documents, size, age, and whether they are stale, unfinished or damaged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..runtime.store.locks import Busy, do_not_wait, locked
 from ..runtime.store.manifest import MANIFEST, read_manifest
 from ..runtime.store.model_library import hash_text
 
-#: File of an index whose time says when it was last opened.
+#: File of an index whose modification time is that of its last use.
 _USED = "used"
 
-#: What may be the matter with an index.
+#: Faults of an index.
 CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
 
 
@@ -33,23 +33,21 @@ class Entry:
 
     Parameters
     ----------
-    folder : Path
-        Its folder.
     document, model : str
-        What they are called.
+        Names of document and model.
     file : str
-        What the document's file is called, which may be one of several parts of it.
+        Name of the document's file, of which the document may be a part.
     tokens : int
-        Tokens of the document; 0 if that is not known.
+        Tokens of the document; 0 if unknown.
     kv_type : str
-        Type of its keys and values; "" if that is not known.
+        Type of its keys and values; "" if unknown.
     n_bytes : int
         Bytes on disk.
     created, used : datetime
-        When it was made, and last opened.
+        Times of its making and last use.
     state : str
-        CHANGED if the document's file says something else now, GONE if there is none any more; UNFINISHED if the build
-        was interrupted, DAMAGED if it cannot be read; else "".
+        CHANGED if the document's file has another text now, GONE if it is missing; UNFINISHED after an interrupted
+        build, DAMAGED if the index cannot be read; else "".
     """
 
     folder: Path
@@ -65,13 +63,7 @@ class Entry:
 
 
 def entries(folders: Iterable[Path]) -> list[Entry]:
-    """Return the indexes in some libraries, those first that were used last.
-
-    Parameters
-    ----------
-    folders : iterable of Path
-        Folders of libraries.
-    """
+    """Return the indexes in the folders of some libraries, the most recently used first."""
     found = [entry for folder in folders for entry in _entries_of(folder)]
     return sorted(found, key=lambda entry: entry.used, reverse=True)
 
@@ -104,7 +96,7 @@ def _entries_of(library: Path) -> Iterator[Entry]:
 
 
 def _state(document: dict[str, Any]) -> str:
-    """Return whether a document's file has changed since it was indexed. It is read only if its time says so."""
+    """Return whether a document's file has changed since it was indexed; read it only if its time has changed."""
     if "path" not in document:
         return ""
     path = Path(document["path"])
@@ -125,12 +117,12 @@ def _state(document: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=4)
 def _text(path: Path, as_of: int) -> str:
-    """The text of a document's file, which is read once for all its parts."""
+    """Return the text of a document's file, which is read once for all its parts."""
     return read_document(path).text
 
 
 def _time(path: Path) -> datetime:
-    """Return when a file was changed last."""
+    """Return the modification time of a file."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
@@ -140,13 +132,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def damage_of(folder: Path) -> str:
-    """Return a sentence about what is the matter with an index, or ""; all its files are compared.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the index.
-    """
+    """Return the damage of an index as a sentence, or "", after comparing all its files."""
     try:
         open_index(folder, read_manifest(folder)["model"]["sha256"], thorough=True)
     except OctavoError as problem:
@@ -155,22 +141,16 @@ def damage_of(folder: Path) -> str:
 
 
 def note_use(folder: Path) -> None:
-    """Note that an index is opened, if that can be."""
+    """Record the use of an index, if possible."""
     with suppress(OSError):
         (folder / _USED).touch()
 
 
 def remove(folder: Path) -> None:
-    """Remove an index.
-
-    Raises
-    ------
-    OctavoError
-        It cannot be removed.
-    """
+    """Remove an index. Raise OctavoError if that fails."""
     try:
         with locked(folder, waiting=do_not_wait):
-            (folder / MANIFEST).unlink(missing_ok=True)  # the rest of an interrupted removal is not an index
+            (folder / MANIFEST).unlink(missing_ok=True)  # the remains of an interrupted removal are not an index
             shutil.rmtree(folder)
     except FileNotFoundError:  # another process was faster
         return

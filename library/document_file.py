@@ -1,4 +1,4 @@
-"""A document's file, and the hash by which the index of its text is found."""
+"""Read a document's file, and find its index by the hash of its text."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class DocumentFile:
     ----------
     path : path
         The file; "-" is standard input.
-    password : str, optional
-        Opens an encrypted PDF.
     """
 
     path: str | os.PathLike[str]
@@ -30,37 +28,31 @@ class DocumentFile:
 
     @property
     def name(self) -> str:
-        """Return what messages call the document."""
+        """Return the document's name for messages."""
         return document_name(self.path)
 
     @property
     def is_file(self) -> bool:
-        """Whether the file can be read again: it is not a pipe."""
+        """Return whether the file can be read again: it is not a pipe."""
         return os.path.isfile(self.path)
 
     def read(self) -> Document:
-        """Read the file.
-
-        Raises
-        ------
-        OctavoError
-            It cannot be read.
-        """
+        """Read the file. Raise OctavoError if that fails."""
         return read_document(self.path, self.password)
 
 
 @dataclass(frozen=True, eq=False)
 class HashedDocument:
-    """A document and the hash of its text. The text itself is read when it is needed.
+    """A document with the hash of its text. The text itself is read on demand.
 
     Parameters
     ----------
     sha256 : str
         Hash of the text.
     file : DocumentFile or None
-        The document's file; None for a part of a document, and for a text that another machine read.
+        None for a part of a document, and for a text that another machine read.
     document : Document or None
-        What was read; None if the hash was known without.
+        None if the hash was known without reading.
     """
 
     sha256: str
@@ -69,12 +61,12 @@ class HashedDocument:
 
     @classmethod
     def of(cls, document: Document, file: DocumentFile | None = None) -> HashedDocument:
-        """Return a document that was read."""
+        """Return a document with its hash."""
         return cls(hash_text(document.text), file, document)
 
     @property
     def name(self) -> str:
-        """Return what messages call the document."""
+        """Return the document's name for messages."""
         if self.document is not None:
             return self.document.name
         assert self.file is not None
@@ -82,11 +74,11 @@ class HashedDocument:
 
     @property
     def path(self) -> Path:
-        """Return the path by which users know the document: that of its file, or the name of a part."""
+        """Return the document's path for users: its file, or the name of a part."""
         return Path(self.name if self.file is None else self.file.path)
 
     def with_text(self) -> HashedDocument:
-        """Return the document with its text, which is read if it was not.
+        """Return the document with its text, read now if necessary.
 
         Raises
         ------
@@ -98,23 +90,19 @@ class HashedDocument:
         return HashedDocument.of(self.file.read(), self.file)
 
     def without_text(self) -> HashedDocument:
-        """Return the document without its text, if that can be read again."""
+        """Return the document without its text, if the file can be read again."""
         return replace(self, document=None) if self.file is not None and self.file.is_file else self
 
 
 def hash_document(
     file: DocumentFile | Document, snapshot: LibrarySnapshot, notice: Callable[[str], None]
 ) -> HashedDocument:
-    """Find the hash of a document's text, and read the document unless this very file was indexed.
+    """Return a document's hash, and read the document unless this very file is indexed.
 
     Parameters
     ----------
     file : DocumentFile or Document
-        The document's file, or what was read of it.
-    snapshot : LibrarySnapshot
-        The model's indexes.
-    notice : callable
-        Receives what there is to know about a document that is read.
+        The document, or its file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Split a document that is longer than a model's context into parts that fit, at headings where there are some."""
+"""Split a document that exceeds a model's context into parts that fit, at headings if there are any."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ..documents.document import Document, place_at
 
-#: How far from the middle a text is cut, as a share of its length, to begin a part at a heading or a paragraph.
+#: Largest distance of a cut from the middle, as a share of the length, to begin a part at a heading or a paragraph.
 _REACH = 0.15
 
-#: Where a text without a heading near the middle is cut: the first of these that is there.
+#: Borders to cut at without a heading near the middle: the first one that occurs.
 _BORDERS = ("\n\n", "\n", ". ", " ")
 
 
@@ -19,18 +19,15 @@ def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list
 
     Parameters
     ----------
-    document : Document
-        The document.
     most : int
-        Most tokens of a part.
+        Largest number of tokens of a part.
     count : callable
-        Returns how many tokens a text has.
+        Returns the number of tokens of a text.
 
     Returns
     -------
     list of Document
-        The parts in order, which together are the whole text. Each knows its headings and pages, and is named after the
-        document: "novel.txt, part 2 of 5".
+        The parts in order, with their headings and pages. Names are like "novel.txt, part 2 of 5".
     """
     headings = [
         place.offset
@@ -47,7 +44,7 @@ def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list
 def _ranges(
     text: str, start: int, stop: int, headings: Sequence[int], most: int, count: Callable[[str], int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield where parts start and stop: a text that is too long is cut so that the parts on both sides are alike."""
+    """Yield the bounds of the parts: a text that is too long is cut into two of about the same length."""
     n_tokens = count(text[start:stop])
     if n_tokens <= most or stop - start < 2:
         yield start, stop
@@ -60,7 +57,7 @@ def _ranges(
 
 
 def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int]) -> int:
-    """Return where to cut: at the heading that is nearest to the middle, or else behind the last border before it."""
+    """Return where to cut: at the heading nearest to the middle, or else behind the last border before it."""
     reach = max(int(_REACH * (stop - start)), 1)
     first, last = max(middle - reach, start + 1), min(middle + reach, stop - 1)
     near = [offset for offset in headings if first <= offset <= last]
@@ -74,7 +71,7 @@ def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int])
 
 
 def _part(document: Document, start: int, stop: int, name: str) -> Document:
-    """A part of a document."""
+    """Return a part of a document."""
     first = place_at(document.places, start)
     inside = [place._replace(offset=place.offset - start) for place in document.places if start < place.offset < stop]
     places = ([first._replace(offset=0)] if first else []) + inside

@@ -1,4 +1,4 @@
-"""Turn what a user names (files, folders, patterns) into a list of documents."""
+"""Expand the files, folders and patterns that a user names into a list of documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..documents.read import STANDARD_INPUT, may_be_document
 from ..errors import OctavoError
 from ..runtime.store.model_library import LIBRARY
 
-#: What octavo reads, to explain what it leaves out.
+#: The formats that octavo reads, for notices about files that it leaves out.
 _READS = "octavo reads text, Markdown, HTML, PDF, EPUB and DOCX."
 
 Name = str | os.PathLike[str]
@@ -21,9 +21,9 @@ Name = str | os.PathLike[str]
 def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = None) -> list[Name]:
     """Return the documents that paths name, each once, in the order in which they are named.
 
-    A folder stands for the documents in it and in its folders, sorted by name. Left out of it are hidden files and
-    folders, octavo's own folders, and files that octavo does not read, such as pictures. A file that is named itself is
-    never left out: if it cannot be read, opening it says why.
+    A folder stands for the documents in it and in its folders, sorted by name, without hidden files and folders,
+    octavo's own folders, and files of other formats, such as pictures. A named file always counts: if it cannot be
+    read, opening it raises the error.
 
     Parameters
     ----------
@@ -31,17 +31,17 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
         Files, folders, patterns such as "reports/**/*.pdf", and "-" for standard input. A file whose name looks like a
         pattern is that file.
     notice : callable, optional
-        Receives a sentence for each folder in which there are files that octavo does not read, or that is closed.
+        Receives a notice about each folder that is closed, or has files of other formats.
 
     Returns
     -------
     list of path
-        The documents. Those of folders are of the class `Path`, others are as they were given.
+        Documents of folders as `Path`, others unchanged.
 
     Raises
     ------
     OctavoError
-        A folder has no document in it, or a pattern fits nothing.
+        A folder has no documents, or a pattern matches none.
     """
     found: dict[str, Name] = {}
     for path in paths:
@@ -52,13 +52,13 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
 
 
 def names_many(path: Name) -> bool:
-    """Return whether a path stands for several documents: a folder does, and a pattern that is not a file's name."""
+    """Return whether a path stands for several documents, as a folder and a pattern do."""
     name = os.fspath(path)
     return os.path.isdir(name) or (glob.has_magic(name) and not os.path.lexists(name))
 
 
 def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
-    """Yield the documents that one path names."""
+    """Yield the documents of a path."""
     name = os.fspath(path)
     if not names_many(path):
         yield path
@@ -66,7 +66,7 @@ def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
         yield from _documents_in(Path(path), notice)
     else:
         matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
-        if "**" in Path(name).parts:  # which goes into folders by itself
+        if "**" in Path(name).parts:  # it enters folders by itself
             matches = [match for match in matches if not match.is_dir()]
         if not matches:
             raise OctavoError(f"There is nothing like {name}: give a file, a folder, or another pattern.")
@@ -75,7 +75,7 @@ def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
 
 
 def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
-    """Return the documents that a folder stands for."""
+    """Return the documents of a folder."""
     documents: list[Path] = []
     others: list[Path] = []
     for path in sorted(files_in(folder, notice)):
@@ -89,14 +89,12 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
 
 
 def files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
-    """Yield the files in a folder and its folders that are documents if they are of a kind that octavo reads.
+    """Yield the visible plain files in a folder and its subfolders, in any order and of any format.
 
     Parameters
     ----------
     folder : Path
-        The folder. A folder in it that links lead to once more is entered once.
-    notice : callable
-        Receives a sentence for each folder that is closed.
+        Folders in it with several links to them are entered once.
 
     Yields
     ------
@@ -124,7 +122,7 @@ def _is_left_out(folder: str) -> bool:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path is a plain file that is not hidden: no pipe, and no link that leads nowhere."""
+    """Return whether a path is a plain, visible file: not a pipe, and not a broken link."""
     try:
         return not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""A document that is indexed: its name, its file and the folder of its index."""
+"""An indexed document: its name, its file and the folder of its index."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ class IndexedDocument:
     Parameters
     ----------
     name : str
-        What messages call it.
+        Name in messages.
     path : Path
-        The path by which users know it: that of its file, or the name of a part.
-    folder : Path
-        Its index.
+        Path for users: its file, or the name of a part.
     """
 
     name: str

@@ -23,34 +23,30 @@ from .catalogue import folder_bytes, note_use
 from .document_file import HashedDocument
 from .document_parts import parts_of
 
-#: Bytes of an index for each byte of keys and values: clusters and what is measured on the last tokens.
+#: Bytes of an index for each byte of keys and values, clusters and measurements included.
 _MORE_THAN_ROWS = 1.1
 
-#: Seconds that an index takes to open before a notice says so: it is compared with its checksums the first time.
+#: Seconds of opening an index before a notice: the first time compares its checksums.
 _SHOWN_SECONDS = 0.5
 
-#: Tokens of the context that a part of a long document leaves to questions and answers, and most parts.
+#: Tokens of the context that parts of a long document leave for questions and answers, and largest number of parts.
 _ROOM, _MOST_PARTS = 1536, 100
 
-#: Share of the time that tokens take whose rows are known: they are clustered anew.
+#: Relative time of tokens whose rows are known: they are only clustered.
 _CLUSTERING = 0.3
 
 
 class Indexer:
-    """Finds the indexes of documents, and makes those that are missing, for one model as it was loaded.
+    """Find the indexes of documents, and make missing ones, for one model with its attention.
 
     Parameters
     ----------
     llama : Llama
         The model that reads documents.
-    snapshot : LibrarySnapshot
-        The model's indexes.
-    notice : callable
-        Receives sentences about what happens.
     prefill : str
-        How documents are read, one of PREFILLS (settings.py). An index of a dense reading serves any.
+        How to read documents, one of PREFILLS (settings.py). An index of a dense reading serves any.
     known : collection of str
-        Names of indexes that another library has: those are not made.
+        Names of indexes in another library, which are not made.
     """
 
     def __init__(
@@ -68,12 +64,12 @@ class Indexer:
 
     @cached_property
     def _identities(self) -> list[tuple[float, dict[str, Any]]]:
-        """What an index depends on that serves, by the share of attention that batches cover: first 0, everything."""
+        """Return the identities of usable indexes, by the share of attention that batches cover: first 0, all."""
         shares = (0.0, self._covers)
         return [(covers, identity(self.llama, self._settings, covers)) for covers in shares]
 
     def folder(self, document: HashedDocument) -> Path:
-        """Return the folder where the index of a document lies or will lie."""
+        """Return the present or future folder of a document's index."""
         return self._locate(document)[0]
 
     def _locate(self, document: HashedDocument) -> tuple[Path, float]:
@@ -86,16 +82,6 @@ class Indexer:
 
     def fit(self, document: HashedDocument) -> list[HashedDocument]:
         """Split a document that exceeds the context, and print a notice.
-
-        Parameters
-        ----------
-        document : HashedDocument
-            The document.
-
-        Returns
-        -------
-        list of HashedDocument
-            The document, or its parts in order.
 
         Raises
         ------
@@ -125,21 +111,9 @@ class Indexer:
             return [HashedDocument.of(part) for part in parts]
 
     def index(self, document: HashedDocument, progress: Progress) -> Path:
-        """Make the index of a document unless it is there already, with what the model's attention needs of it.
+        """Make the index of a document, with everything that the model's attention needs, unless it exists.
 
         The model is empty afterwards, and attends as before.
-
-        Parameters
-        ----------
-        document : HashedDocument
-            The document.
-        progress : Progress
-            Receives how far the work is.
-
-        Returns
-        -------
-        Path
-            The folder of the index.
 
         Raises
         ------
@@ -147,7 +121,7 @@ class Indexer:
             The document cannot be read or is too long, or disk or memory do not suffice.
         """
         path, _ = self._locate(document)
-        if name := self._known.get(path.name.rpartition("-")[2]):  # named after another copy of the document
+        if name := self._known.get(path.name.rpartition("-")[2]):  # has the name of another copy of the document
             return path.with_name(name)
         if (opened := self._opened(path, document.name)) is not None:
             self.notice(f"{document.name} is indexed already: {path}")
@@ -159,19 +133,7 @@ class Indexer:
         return path
 
     def attach(self, document: HashedDocument, progress: Progress) -> dict[str, Any]:
-        """Attach a document's index to the model, and make the index first if there is none.
-
-        Parameters
-        ----------
-        document : HashedDocument
-            The document.
-        progress : Progress
-            Receives how far the work is.
-
-        Returns
-        -------
-        dict
-            What the index's manifest says of the document.
+        """Attach a document's index to the model; make the index first if it is missing. Return its description.
 
         Raises
         ------
@@ -189,7 +151,7 @@ class Indexer:
         return described
 
     def _opened(self, path: Path, name: str) -> tuple[Index, dict[str, Any]] | None:
-        """Open an index. Return None if it is missing, or damaged, and print a notice then."""
+        """Open an index. Return None, with a notice, if it is missing or damaged."""
         if not path.exists():
             return None
         start = time.perf_counter()
@@ -203,8 +165,8 @@ class Indexer:
         return opened
 
     def _build(self, document: HashedDocument, progress: Progress) -> tuple[Path, tuple[Index, dict[str, Any]]]:
-        """Make an index, and open it. Meanwhile all heads attend densely, but those that stream by `duo`."""
-        document = document.with_text()  # the file may have changed since its hash was found
+        """Make an index, and open it. Meanwhile all heads attend densely, except those that stream by `duo`."""
+        document = document.with_text()  # the file may have changed since it was hashed
         text, llama, notice = document.document, self.llama, self.notice
         assert text is not None
         self.snapshot.refresh()  # other processes may have indexed versions of the text
@@ -246,7 +208,10 @@ class Indexer:
 
 
 def _expected(builder: IndexBuilder) -> str:
-    """What an index will take, by the one of the library that is nearest in length; the time only if there is one."""
+    """Describe the expected bytes and seconds of an index, from the library's index of nearest length.
+
+    Seconds are known only if the library has an index.
+    """
     n_tokens, row_bytes = len(builder.tokens), builder.llama.context.cache.row_bytes
     n_known = builder.known.n_tokens if builder.known else 0
     alike = [

@@ -18,18 +18,18 @@ from .batch.local_run import index_all, index_one
 from .document_file import DocumentFile
 from .expand_paths import files_in
 
-#: Seconds for which a file must stay as it is before it is read: it may still be written.
+#: Seconds without changes before a file is read, as it may still be written.
 QUIET = 2.0
 
-#: Seconds between looks at folders, as network folders send no changes; and where the system sends none.
+#: Seconds between scans of folders, as network folders send no events; and on systems that send none.
 _SELDOM, _OFTEN = 60.0, 5.0
 
-#: Changes of files that change nothing.
+#: Events that do not change files.
 _READINGS = {"opened", "closed_no_write"}
 
 
 class _State(NamedTuple):
-    """How a file is: when it was changed last, and its size."""
+    """The modification time and the size of a file."""
 
     mtime_ns: int
     n_bytes: int
@@ -41,13 +41,7 @@ class Watch:
     Parameters
     ----------
     folders : sequence of Path
-        The folders, each with its folders.
-    job : Job
-        How documents are read.
-    progress : ProgressOfMany
-        Receives how far reading is.
-    notice : callable
-        Receives sentences about what happens.
+        Folders, each with its subfolders.
     password : str, optional
         Opens encrypted PDFs.
 
@@ -75,12 +69,12 @@ class Watch:
         self._changed = threading.Event()
 
     def run(self, n_jobs: int = 1) -> None:
-        """Index what is there, then what appears and changes, until KeyboardInterrupt.
+        """Index the present documents, then new and changed ones, until KeyboardInterrupt.
 
         Parameters
         ----------
         n_jobs : int
-            How many documents are read at once of those that are there already.
+            Number of present documents to read at once.
 
         Raises
         ------
@@ -101,7 +95,7 @@ class Watch:
                     self._index(reader, path)
 
     def _listen(self, stack: ExitStack) -> float:
-        """Have the system tell of changes; returns after how many seconds to look without having been told."""
+        """Listen for the system's events; return the seconds between scans without events."""
         from watchdog.events import FileSystemEvent, FileSystemEventHandler
         from watchdog.observers import Observer
 
@@ -127,26 +121,26 @@ class Watch:
         return _SELDOM
 
     def _index_all(self, n_jobs: int) -> None:
-        """Index what is there."""
+        """Index the present documents."""
         self._done = self._look()
         there = [path for path in sorted(self._done) if may_be_document(path)]
         for result in index_all([self._file(path) for path in there], self._job, self._progress, self._notice, n_jobs):
             self._report(result)
 
     def _look(self) -> dict[Path, _State]:
-        """Return how the files are."""
+        """Return the state of each file."""
         found = {}
         for folder in self._folders:
             for path in files_in(folder, lambda sentence: None):
                 try:
                     status = path.stat()
-                except OSError:  # it went in this moment
+                except OSError:  # it was removed at this moment
                     continue
                 found[path] = _State(status.st_mtime_ns, status.st_size)
         return found
 
     def _due(self) -> list[Path]:
-        """Return the files that are new or changed, and have stayed as they are for a while."""
+        """Return the new and changed files that have not changed for a while."""
         found, now = self._look(), time.monotonic()
         for path in self._done.keys() - found.keys():
             del self._done[path]
@@ -168,12 +162,12 @@ class Watch:
         return sorted(due)
 
     def _index(self, reader: Reader, path: Path) -> None:
-        """Index a document that is new or changed."""
+        """Index a new or changed document."""
         self._progress.begin(1)
         self._report(index_one(reader, self._file(path), self._progress, self._notice))
 
     def _report(self, result: IndexResult) -> None:
-        """Print a notice of why a document has no index. It is tried again when it changes."""
+        """Send a notice of why a document has no index. It is tried again when it changes."""
         if result.problem:
             self._notice(result.problem)
 

@@ -24,25 +24,25 @@ _GRACE = 5
 
 @dataclass(frozen=True)
 class Access:
-    """Where the server listens, and who may ask.
+    """Address of the server, and its access rules.
 
     Parameters
     ----------
     host : str
-        Address to listen at. Beyond this machine a key is needed.
+        Address to listen at. Addresses beyond this machine need a key.
     port : int
-        Port to listen at; 0 for any that is free.
+        Port to listen at; 0 for any free one.
     api_key : str, optional
-        What requests must bring.
+        Key that requests need.
     hosts : sequence of str
-        Names by which the server may be asked, besides addresses and localhost.
+        Accepted host names, besides addresses and localhost.
     most_bytes : int
         Largest body, in bytes.
 
     Raises
     ------
     OctavoError
-        The address is open to other machines, and there is no key.
+        The address is open to other machines, and has no key.
     """
 
     host: str
@@ -57,25 +57,12 @@ class Access:
 
 
 def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: Callable[[str], None]) -> None:
-    """Serve a model and its documents until the process is asked to stop.
-
-    Parameters
-    ----------
-    job : Job
-        The model, the attention, and how documents are read.
-    sampling : Sampling
-        How answers are drawn where requests do not say.
-    access : Access
-        Where the server listens, and who may ask.
-    limits : Limits
-        How much is done at once.
-    notice : callable
-        Receives sentences about what happens.
+    """Serve a model and its documents until the process must stop.
 
     Raises
     ------
     OctavoError
-        The model cannot be used, or the address is not to be had.
+        The model cannot be used, or the address is not available.
     """
     host = access.host
     listening = _listen(host, access.port)
@@ -100,9 +87,9 @@ def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: 
 
 
 class _Announced(uvicorn.Server):
-    """A server that tells when it answers: from then on Ctrl-C stops it in good order.
+    """Announce that the server answers; from then on Ctrl-C stops it in order.
 
-    Requests that are under way then have some seconds, after which `stop` has them fail.
+    Running requests then have a few seconds until `stop` fails them.
     """
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stop: Callable[[], None]) -> None:
@@ -119,7 +106,7 @@ class _Announced(uvicorn.Server):
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"

@@ -1,4 +1,4 @@
-"""Have the workers of a Dask cluster do tasks. What the tasks are is the business of those who hand them on."""
+"""Have the workers of a Dask cluster do tasks, whatever the tasks are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONNECT, _FIRST_WORKER = 10, 60
 
 _GONE = "The Dask scheduler is gone: start it, and the same command goes on."
 
-#: Tasks that are sent for each that can be done at once, so that no worker waits.
+#: Tasks to send for each that can run at once, so that no worker waits.
 _AHEAD = 2
 
 
@@ -44,24 +44,14 @@ def order_for(
     n_threads: int | None,
     plan: Path | None = None,
 ) -> Order:
-    """Return what workers are to do.
+    """Return the order for the workers.
 
     Parameters
     ----------
-    work : type
-        The kind of work.
     settings : dict
-        What it needs, in JSON's types. `plan` is added, the name of the plan's file or None.
-    library : Library
-        The model's library.
-    model : path
-        The model's file.
+        Settings of the work, in JSON's types. `plan` is added: the name of the plan's file, or None.
     named : path, optional
         The model as the user named it: workers may have it at another path.
-    n_threads : int, optional
-        Threads of a task; by default the tasks on a machine share its cores.
-    plan : Path, optional
-        The plan's file, if there is one.
     """
     files = {}
     if plan is not None and plan.is_file():
@@ -79,25 +69,18 @@ def order_for(
 
 
 def _path_on_workers(model: str | os.PathLike[str]) -> str:
-    """Return where workers look for the model first: where it lies on this machine."""
+    """Return the path at which workers look for the model first: the path on this machine."""
     return os.path.abspath(model)
 
 
 @contextmanager
 def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
-    """Connect to a cluster, and disconnect at the end. What is not done then is cancelled.
-
-    Parameters
-    ----------
-    scheduler : str
-        Address of the scheduler, such as "tcp://10.0.0.5:8786".
-    order : Order
-        What its workers are to do.
+    """Connect to a cluster; at the end cancel open tasks and disconnect.
 
     Yields
     ------
     Workers
-        The workers, all of which have said that they can do it.
+        The workers, all of which can do the work.
 
     Raises
     ------
@@ -109,7 +92,7 @@ def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
     except ImportError as problem:
         raise OctavoError('A cluster needs dask.distributed: pip install "octavo[cluster]".') from problem
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # octavo prints what matters in sentences
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # octavo prints its own notices
     try:
         client = Client(scheduler, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as problem:  # TimeoutError is an OSError
@@ -129,21 +112,14 @@ def workers_of(scheduler: str, order: Order) -> Iterator[Workers]:
 
 
 class Workers:
-    """The workers of a cluster. One thread hands tasks on to them, and receives their messages.
+    """The workers of a cluster. One thread sends tasks to them, and receives their messages.
 
-    A task whose worker dies goes to another one, three times at most, as Dask's `allowed-failures` says.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        The connection.
-    order : Order
-        What they are to do.
+    A task whose worker dies moves to another one, three times at most, as Dask's `allowed-failures` says.
 
     Attributes
     ----------
     order : Order
-        The same, with how many tasks each machine does at once.
+        The order, with the number of tasks that each machine does at once.
     """
 
     def __init__(self, client: Client, order: Order) -> None:
@@ -168,17 +144,12 @@ class Workers:
         client.subscribe_topic(self._topic, self._receive)
 
     def ask(self, question: Callable[..., Any]) -> dict[str, Any]:
-        """Ask all workers.
+        """Call a function on all workers; return each one's answer by its address.
 
         Parameters
         ----------
         question : callable
-            Takes the order. If it has a parameter `dask_worker`, it takes the worker as well.
-
-        Returns
-        -------
-        dict
-            The answer of each, by its address.
+            Takes the order, and the worker if it has a parameter `dask_worker`.
 
         Raises
         ------
@@ -201,7 +172,7 @@ class Workers:
             return None
 
     def at_once(self, do: str, tasks: str) -> str:
-        """Return how many there are, as a sentence: what they do, such as "read", and to what, such as "documents"."""
+        """Return a sentence about the number of workers, with a verb such as "read" and a noun such as "documents"."""
         n_workers, n_slots = len(self._client.nthreads()), sum(self.order.slots.values())
         who = f"{n_workers:,} workers {do}" if n_workers > 1 else f"1 worker {do}s"
         return f"{who} {n_slots:,} {tasks} at once." if n_slots > 1 else f"{who} the {tasks}."
@@ -212,22 +183,21 @@ class Workers:
         message_of: Callable[[Item], Message | None],
         receive: Callable[[Item, Message], None],
     ) -> Iterator[tuple[Item, Message]]:
-        """Have tasks done, and yield what becomes of them, in the order in which that happens.
+        """Have tasks done, and yield each item with its result, in the order of completion.
 
         Parameters
         ----------
         waiting : deque
-            What is to be done. More may be added meanwhile.
+            Items to do. More may be added meanwhile.
         message_of : callable
-            Takes what is to be done, when a worker can soon begin it, and returns the task for `Work.do`; None if there
-            is none.
+            Returns the task of an item for `Work.do`, once a worker can soon begin it; None if there is none.
         receive : callable
             Takes an item and a message about it.
 
         Yields
         ------
         tuple
-            What was to be done, and what `on_worker.do` returned.
+            The item, and the result of `cluster_worker.do`.
 
         Raises
         ------
@@ -244,7 +214,7 @@ class Workers:
             if not self._futures:
                 continue
             number, message = self._received.get()
-            if number not in self._futures:  # a late message about one that is done
+            if number not in self._futures:  # a late message about a finished task
                 continue
             if "is_over" in message:
                 yield items.pop(number), _outcome(self._futures.pop(number))
@@ -252,12 +222,12 @@ class Workers:
                 receive(items[number], message)
 
     def _takes_more(self) -> bool:
-        """Whether a worker will soon be free."""
+        """Return whether a worker will soon be free."""
         n_slots: int = sum(self._client.nthreads().values())
         return len(self._futures) < max(1, _AHEAD * n_slots)
 
     def _hand_on(self, message: Message) -> int:
-        """Send a task; returns its number."""
+        """Send a task; return its number."""
         self._n_begun += 1
         number = self._n_begun
         future = self._client.submit(on_worker.do, self.order, number, message, key=f"{self._topic}-{number}")
@@ -266,19 +236,19 @@ class Workers:
         return number
 
     def _receive(self, event: tuple[Any, Message]) -> None:
-        """Take a worker's message about a task, in the client's thread."""
+        """Receive a worker's message about a task, in the client's thread."""
         _, message = event
         self._received.put((message.pop("number"), message))
 
     def end(self) -> None:
-        """Cancel what is not done."""
+        """Cancel open tasks."""
         with suppress(Exception):  # the cluster may be gone
             self._client.cancel(list(self._futures.values()), force=True)
             self._client.run(on_worker.end, self._topic, on_error="ignore")
 
 
 def _outcome(future: Future[Any]) -> Message:
-    """Return what a task has returned, or how it failed."""
+    """Return the result of a task, or its failure."""
     from distributed import KilledWorker
 
     if future.status == "error":
@@ -300,14 +270,14 @@ def result_of(outcome: Message, measured: str) -> Message:
     Parameters
     ----------
     outcome : dict
-        What `on_worker.do` returned.
+        Result of `cluster_worker.do`.
     measured : str
-        What the task measures, for messages.
+        Subject of the measurement, for messages.
 
     Raises
     ------
     OctavoError
-        It could not be measured.
+        The measurement failed.
     """
     if "failed" in outcome:
         raise OctavoError(f"{measured} could not be measured: {outcome['failed']}")

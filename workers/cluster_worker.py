@@ -1,4 +1,4 @@
-"""What runs on the workers of a Dask cluster. Each task is done by a process of its own beside the worker."""
+"""Run tasks on the workers of a Dask cluster, each in a process of its own beside the worker."""
 
 from __future__ import annotations
 
@@ -19,37 +19,35 @@ from ..runtime.store.model_library import Library
 from .work import Message
 from .worker_process import Died, Ended, WorkerProcess
 
-#: Seconds that a process waits for another task before it is ended.
+#: Seconds that a process waits for another task before it ends.
 _IDLE = 60.0
 
-#: How often a task is begun whose process dies while the worker lives.
+#: Attempts at a task whose process dies while the worker lives.
 _ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the workers of a cluster are to do, the same for all tasks.
+    """The order for a cluster's workers, the same for all tasks.
 
     Parameters
     ----------
     work : str
         The kind of work (`work.name_of`).
     settings : dict
-        What it needs, in JSON's types. On a worker `model`, `n_threads`, and `folder`, which has the files, are added.
+        Settings of the work, in JSON's types. A worker adds `model`, `n_threads`, and `folder`, which has the files.
     model : str
-        Where the model lies on the client's machine.
+        Path of the model on the client's machine.
     named : str or None
         The model as the user named it.
     model_hash : str
         Hash of the model file.
-    n_threads : int, optional
-        Threads of a task; by default the tasks on a machine share its cores.
     files : mapping of str to bytes
         Files that the work needs, by name.
     version : str
-        Version of octavo that the client has.
+        The client's version of octavo.
     slots : mapping of str to int
-        For each machine, how many tasks are done there at once.
+        For each machine, the number of tasks that it does at once.
     topic : str
         The topic of messages about progress.
     """
@@ -67,7 +65,7 @@ class Order:
 
 
 def check(order: Order) -> str:
-    """Return a sentence about why this machine cannot do what is ordered; "" if it can."""
+    """Return why this machine cannot do the order, as a sentence; "" if it can."""
     if order.version != __version__:
         return f"it runs octavo {__version__}, and this machine {order.version}: install the same."
     try:
@@ -78,7 +76,7 @@ def check(order: Order) -> str:
 
 
 def _model(order: Order) -> Path:
-    """Return where the model lies on this machine: at the client's path, or by its name, or where OCTAVO_MODEL says."""
+    """Return the model's path on this machine: the client's path, its name, or OCTAVO_MODEL."""
     named = os.environ.get("OCTAVO_MODEL")
     others = []
     for path in (order.model, order.named, *([named] if named else [])):
@@ -98,12 +96,12 @@ def _model(order: Order) -> Path:
 
 
 def threads_of(order: Order, address: str) -> int:
-    """Return how many threads a task has on this machine, whose worker has this address."""
+    """Return the threads of a task on this machine, whose worker has this address."""
     return order.n_threads or max(1, default_threads() // order.slots.get(urlparse(address).hostname or "", 1))
 
 
 def _settings(order: Order, folder: Path, address: str) -> dict[str, Any]:
-    """Return what a process needs on this machine, and write the files that it needs."""
+    """Return the settings of a process on this machine, and write the files that it needs."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in order.files.items():
         if not (folder / name).exists():
@@ -113,22 +111,13 @@ def _settings(order: Order, folder: Path, address: str) -> dict[str, Any]:
 
 
 def do(order: Order, number: int, message: Message) -> Message:
-    """Have a task done: a task of the cluster.
-
-    Parameters
-    ----------
-    order : Order
-        How.
-    number : int
-        The task's number, for progress.
-    message : dict
-        The task (`Work.do`).
+    """Have a task done: the function of a cluster's task.
 
     Returns
     -------
     dict
-        `result`, and the address of the `worker`; or `error` or `fatal` with a sentence; or, as `failed`, how the
-        processes ended that were to do it.
+        `result`, and the address of the `worker`; or `error` or `fatal` with a sentence; or `failed` with the ends of
+        the processes that tried it.
     """
     from distributed import get_worker
 
@@ -171,7 +160,7 @@ class _Processes:
         self._waiting: dict[WorkerProcess, threading.Timer] = {}
 
     def take(self, work: str, settings: dict[str, Any], topic: str) -> WorkerProcess:
-        """Return a process that does a client's work: one that waits, or a new one."""
+        """Return a process for a client's work: a waiting one, or a new one."""
         with self._lock:
             alike = (process for process in self._waiting if (process.work, process.settings) == (work, settings))
             process = next(alike, None)
@@ -213,11 +202,11 @@ _processes = _Processes()
 
 
 def end(topic: str, dask_worker: Any) -> None:
-    """End the processes that work for a client, and remove what they left."""
+    """End the processes that work for a client, and remove their files."""
     _processes.end(topic)
     shutil.rmtree(_folder(dask_worker, topic), ignore_errors=True)
 
 
 def _folder(worker: Any, topic: str) -> Path:
-    """Return where a worker keeps what belongs to a client."""
+    """Return the folder of a client on a worker."""
     return Path(worker.local_directory, topic)

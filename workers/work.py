@@ -1,6 +1,6 @@
-"""What a process of its own does for the process that started it: kinds of work, and the messages between the two.
+"""Define kinds of work that a process does for another one, and the messages between the two.
 
-A kind of work is named by its module and class, so that this package need not know those of others.
+A kind of work is named by its module and class, so that this package does not depend on other packages.
 """
 
 from __future__ import annotations
@@ -20,22 +20,16 @@ from ..runtime.models.load_model import load_model
 from ..runtime.store.model_library import LIBRARY, Library
 from ..settings import ModelSettings
 
-#: What goes between the two processes, in JSON's types.
+#: A message between the two processes, in JSON's types.
 Message = dict[str, Any]
 
 
 class CannotLoad(OctavoError):
-    """The model cannot be used: nothing of the work can be done."""
+    """The model cannot be used, so that all tasks fail."""
 
 
 class Sender:
-    """Send messages as lines of JSON: a `Progress`, and a receiver of notices.
-
-    Parameters
-    ----------
-    out : text file
-        Where the lines go.
-    """
+    """Send messages as lines of JSON: a `Progress`, and a receiver of notices."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -45,29 +39,25 @@ class Sender:
         print(json.dumps(message), file=self._out, flush=True)
 
     def notice(self, sentence: str) -> None:
-        """Send a sentence about what happens."""
+        """Send a notice."""
         self.send(notice=sentence)
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
-        """Send that a task begins."""
+        """Send the beginning of a task."""
         self.send(task=task, total=total, unit=unit, done=done)
 
     def advance(self, amount: int) -> None:
-        """Send that some more is done."""
+        """Send the progress of a task."""
         self.send(advance=amount)
 
 
 def receive(message: Message, progress: Progress, notice: Callable[[str], None]) -> None:
-    """Pass a message of a `Sender` on.
+    """Pass on a message of a `Sender`.
 
     Parameters
     ----------
     message : dict
-        The message: a task that begins, an amount that is done, or a notice.
-    progress : Progress
-        Receives tasks and amounts.
-    notice : callable
-        Receives sentences.
+        The beginning of a task, an amount of progress, or a notice.
     """
     if "task" in message:
         progress.start(message["task"], message["total"], message["unit"], message["done"])
@@ -78,14 +68,14 @@ def receive(message: Message, progress: Progress, notice: Callable[[str], None])
 
 
 class Work(ABC):
-    """A kind of work, with what it keeps from one task to the next.
+    """A kind of work, with state that lasts from one task to the next.
 
     Parameters
     ----------
     settings : dict
-        What all tasks share, in JSON's types.
+        Settings of all tasks, in JSON's types.
     sender : Sender
-        Sends progress and notices to the process that started this one.
+        Sends progress and notices to the parent process.
     """
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
@@ -93,17 +83,7 @@ class Work(ABC):
 
     @abstractmethod
     def do(self, message: Message) -> Message:
-        """Do a task.
-
-        Parameters
-        ----------
-        message : dict
-            The task, in JSON's types.
-
-        Returns
-        -------
-        dict
-            The result, in JSON's types.
+        """Do a task; the message and the result are in JSON's types.
 
         Raises
         ------
@@ -115,7 +95,7 @@ class Work(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the open files and models."""
 
 
 class ModelWork(Work):
@@ -126,13 +106,13 @@ class ModelWork(Work):
 
     @property
     def library(self) -> Library:
-        """The model's library on this machine, for as long as the client is there."""
+        """Return the model's library on this machine, for the client's lifetime."""
         model = Path(self.settings["model"])
         return Library(model, Path(self.settings["folder"]) / f"{model.stem}{LIBRARY}")
 
     @cached_property
     def llama(self) -> Llama:
-        """The model, with the client's plan if there is one."""
+        """Return the model, with the client's plan if there is one."""
         settings = self.settings
         plan = Path(settings["folder"], settings["plan"]) if settings["plan"] else None
         try:
@@ -153,12 +133,12 @@ def name_of(work: type[Work]) -> str:
 
 
 def first_line(work: str, settings: dict[str, Any]) -> str:
-    """Return what a process reads first: the name of the work, and its settings."""
+    """Return the first line for a process: the name of the work, and its settings."""
     return json.dumps({"work": work, "settings": settings})
 
 
 def begin(line: str, sender: Sender) -> Work:
-    """Return the work that a first line names."""
+    """Return the work of a first line."""
     message = json.loads(line)
     module, _, name = message["work"].partition(":")
     work: Work = getattr(import_module(module), name)(message["settings"], sender)

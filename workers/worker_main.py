@@ -1,9 +1,9 @@
 """Work in a process of its own: `python -m octavo.workers.worker_main`.
 
 The first line on stdin names a kind of work and its settings (`work.first_line`), each further line is a task, in JSON.
-The process sends messages, lines of JSON, on stdout; the last one about a task has `result`, or `error`, or
-`fatal` if no task can be done. It ends with stdin. It can be ended at any moment, as an interrupted build loses
-nothing, and a process that started it and is gone does not leave it at work: a line that cannot be written ends it.
+The process sends messages, lines of JSON, on stdout; the last one about a task has `result`, or `error`, or `fatal` if
+no task can be done. It ends with stdin. It may be killed at any moment, as an interrupted build loses no work. If its
+parent is gone, it ends at the first line that it cannot write.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .work import CannotLoad, Sender, begin
 
 
 def main() -> None:
-    """Do what stdin names."""
+    """Do the work that stdin names."""
     sender = Sender(os.fdopen(os.dup(1), "w"))
-    os.dup2(2, 1)  # keep what a library prints out of our lines
+    os.dup2(2, 1)  # keep prints of libraries out of our lines
     work = begin(sys.stdin.readline(), sender)
     try:
         for line in sys.stdin:
@@ -30,7 +30,7 @@ def main() -> None:
                 return
             except OctavoError as problem:
                 sender.send(error=str(problem))
-    except BrokenPipeError:  # the process that started this one is gone
+    except BrokenPipeError:  # the parent process is gone
         os._exit(1)
     work.close()
 

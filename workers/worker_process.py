@@ -1,4 +1,4 @@
-"""A process that works for another one, seen from the one that started it."""
+"""Start a process that works for this one, and talk to it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 from .work import Message, first_line
 
-#: The command that starts it.
+#: Command of the process.
 COMMAND = [sys.executable, "-P", "-m", "octavo.workers.worker_main"]
 
-#: What a process that was ended may take, in seconds.
+#: Seconds for a process to end.
 _GRACE = 10
 
 
 class Died(Exception):
-    """The process ended without saying why; the message is what is known."""
+    """The process died without a reason; the message holds what is known."""
 
 
 class Ended(Exception):
@@ -31,14 +31,14 @@ class Ended(Exception):
 class WorkerProcess:
     """A process that does one task after another with one model.
 
-    It belongs to no terminal: Ctrl-C reaches the process that started it, which ends this one.
+    It has no terminal: Ctrl-C reaches the parent process, which ends this one.
 
     Parameters
     ----------
     work : str
         The kind of work (`work.name_of`).
     settings : dict
-        What all tasks share.
+        Settings of all tasks.
     """
 
     def __init__(self, work: str, settings: dict[str, Any]) -> None:
@@ -48,19 +48,12 @@ class WorkerProcess:
         self._is_ended = False
 
     def do(self, task: Message, receive: Callable[[Message], None]) -> Message:
-        """Have a task done.
+        """Have a task done; return the last message, which has `result`, `error` or `fatal`.
 
         Parameters
         ----------
-        task : dict
-            The message that says what it is.
         receive : callable
             Receives each message of the process.
-
-        Returns
-        -------
-        dict
-            The last message, which says how it ended: `result`, `error` or `fatal`.
 
         Raises
         ------
@@ -101,7 +94,7 @@ class WorkerProcess:
         raise Died(f"code {code}" + (f": {last}" if last else ""))
 
     def end(self) -> None:
-        """End the process, whatever it does. An interrupted build resumes later."""
+        """End the process at once. An interrupted build resumes later."""
         with self._lock:
             self._is_ended, process = True, self._process
         if process is None:

@@ -1,4 +1,4 @@
-"""What workers of a Dask cluster do with documents: they read them into the client's library, or for it to fetch."""
+"""Index documents on workers of a Dask cluster, into the client's library or for the client to fetch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .job import Job, ReadDocuments
 class ReadForClient(ReadDocuments):
     """Read documents for a client that may be on another machine.
 
-    The settings are `job`, the client's in JSON's types; `library`, the client's; and `probe`, a file in that, whose
-    name tells that it is the client's.
+    The settings are `job`, the client's in JSON's types; `library`, the client's; and `probe`, a file in the library by
+    whose name workers recognise it.
     """
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
@@ -36,7 +36,7 @@ class ReadForClient(ReadDocuments):
     def do(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`).
 
-        If the client does not see them, `files` says of each what to fetch; None if the client has the index.
+        If the client does not see them, `files` lists the files of each to fetch; None if the client has the index.
         """
         result = super().do(message)
         if self._is_shared:
@@ -45,7 +45,7 @@ class ReadForClient(ReadDocuments):
 
 
 def _files(folder: Path) -> dict[str, int] | None:
-    """Return the files of an index and their sizes; None if it is not here."""
+    """Return the files of an index and their sizes; None if the index is not here."""
     return {file.name: file.stat().st_size for file in folder.iterdir()} if folder.exists() else None
 
 
@@ -67,5 +67,5 @@ def piece(path: str, offset: int, size: int) -> bytes:
 
 
 def remove(folder: str) -> None:
-    """Remove an index that was fetched."""
+    """Remove a fetched index."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -25,13 +25,13 @@ from .index_result import IndexResult
 from .job import Job, as_text_message
 from .local_run import report
 
-#: How the name of the file begins by which workers tell that they see a library.
+#: Beginning of the name of the file by which workers recognise a library.
 _PROBE = ".probe"
 
-#: Bytes of a file that are fetched at once.
+#: Bytes of a file to fetch at once.
 _PIECE = 32 << 20
 
-#: How often a document is begun whose index is lost before it is fetched.
+#: Attempts at a document whose index is lost before it is fetched.
 _ATTEMPTS = 3
 
 
@@ -45,28 +45,20 @@ def index_on_cluster(
 ) -> list[IndexResult]:
     """Index documents on a Dask cluster. One that cannot be indexed does not stop the others.
 
-    The client reads the files, so workers need not see them. Workers write into the client's library if they see that;
-    else what they make is fetched.
+    The client reads the files, so workers need not see them. Workers write into the client's library if they see it;
+    else the client fetches the indexes.
 
     Parameters
     ----------
-    files : sequence of DocumentFile
-        The documents.
     job : Job
-        How they are read. Settings without `n_threads` share the cores of each worker's machine among its documents.
+        Settings without `n_threads` share the cores of each worker's machine among its documents.
     named : str, optional
         The model as the user named it: workers may have it at another path.
-    scheduler : str
-        Address of the scheduler, such as "tcp://10.0.0.5:8786".
-    progress : ProgressOfMany
-        Receives how far the work is.
-    notice : callable
-        Receives sentences about what happens.
 
     Returns
     -------
     list of IndexResult
-        What became of each document.
+        The result of each document.
 
     Raises
     ------
@@ -100,7 +92,7 @@ def index_on_cluster(
 
 @contextmanager
 def _probe(library: Library) -> Iterator[str]:
-    """Leave a file in a library by which workers tell that they see it."""
+    """Create a file in a library by which workers recognise it."""
     library.make_folder()
     path = library.folder / f"{_PROBE}-{secrets.token_hex(16)}"
     with disk_errors(library.folder):
@@ -137,7 +129,7 @@ class _Documents:
         return [result for result in self._results if result is not None]
 
     def _message(self, number: int) -> Message | None:
-        """Return what a worker needs of a document; None if it cannot be read."""
+        """Return the message from which a worker reads a document; None if it cannot be read."""
         file = self._files[number]
         try:
             message = as_text_message(file.read())
@@ -155,7 +147,7 @@ class _Documents:
             receive(message, self._shown[number], self._notice)
 
     def _end(self, number: int, outcome: Message) -> None:
-        """Take what has become of a document."""
+        """Take the result of a document."""
         name = self._files[number].name
         if "failed" in outcome:
             self._finish(number, IndexResult(name, (), f"{name} could not be read: {outcome['failed']}"))
@@ -181,7 +173,7 @@ class _Documents:
         (self._shown.pop(number, None) or self._progress.document(result.name)).end()
 
     def _brought(self, name: str, remote: list[Path], files: list[dict[str, int] | None], worker: str) -> list[Path]:
-        """Return where a document's indexes are here, after those are fetched that were not; none if one is lost."""
+        """Return the local folders of a document's indexes, after fetching missing ones; none if one is lost."""
         brought = []
         for folder, sizes in zip(remote, files, strict=True):
             path: Path | None = self._library.folder / folder.name
@@ -195,7 +187,7 @@ class _Documents:
         return brought
 
     def _fetched(self, remote: Path, files: dict[str, int], worker: str) -> Path | None:
-        """Fetch an index from the worker that made it; None if that is gone."""
+        """Fetch an index from the worker that made it; None if the worker is gone."""
         path = self._library.folder / remote.name
         with disk_errors(self._library.folder), _temporary(self._library.folder) as temporary:
             folder = temporary / remote.name
@@ -218,13 +210,13 @@ class _Documents:
         return path
 
     def _piece(self, worker: str, path: Path, offset: int, size: int) -> Any:
-        """Return a part of a file of a worker; None if that is gone."""
+        """Return a part of a file of a worker; None if the worker is gone."""
         return self._workers.call(worker, cluster_index.piece, str(path), offset, size)
 
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
-    """Make a folder in a folder, and remove it at the end."""
+    """Make a temporary folder in a folder."""
     path = Path(tempfile.mkdtemp(prefix="fetched-", dir=folder))
     try:
         yield path

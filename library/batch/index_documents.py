@@ -1,4 +1,4 @@
-"""Index what a user names: here, or on a cluster."""
+"""Index the documents that a user names: here, or on a cluster."""
 
 from __future__ import annotations
 
@@ -30,25 +30,10 @@ def index_collection(
 
     Parameters
     ----------
-    paths : iterable of path
-        Documents, folders and patterns.
-    job : Job
-        How documents are read, with the model as the user named it.
-    progress : Progress or ProgressOfMany
-        Receives how far the work is.
-    notice : callable
-        Receives sentences about what happens.
-    password : str, optional
-        Opens encrypted PDFs.
     n_jobs : int
-        Documents that are read at once, each by a process of its own.
+        Documents to read at once, each in a process of its own.
     scheduler : str, optional
         Address of a Dask cluster's scheduler, whose workers read the documents.
-
-    Returns
-    -------
-    list of IndexResult
-        What became of each document.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What becomes of many documents that are to be indexed."""
+"""Results of indexing many documents."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ...errors import OctavoError
 
 @dataclass(frozen=True)
 class IndexResult:
-    """What became of a document.
+    """The result of indexing a document.
 
     Parameters
     ----------
     name : str
-        What the document is called.
+        Name of the document.
     folders : sequence of Path
-        Its index; those of its parts in order, if it is longer than the context; none if it could not be indexed.
+        The index; those of the parts in order, if the document exceeds the context; none after a failure.
     problem : str
-        A sentence that says why there is none; "" if there is one.
+        Why there is no index, a sentence; else "".
     """
 
     name: str
@@ -34,7 +34,7 @@ class NotIndexed(OctavoError):
     Parameters
     ----------
     outcomes : sequence of IndexResult
-        What became of each document, in order.
+        The result of each document, in order.
     """
 
     def __init__(self, outcomes: Sequence[IndexResult]) -> None:
@@ -52,13 +52,7 @@ class NotIndexed(OctavoError):
 
 
 def folders_of(outcomes: Sequence[IndexResult]) -> list[Path]:
-    """Return the indexes of all documents, in order.
-
-    Raises
-    ------
-    NotIndexed
-        Some have none.
-    """
+    """Return the indexes of all documents, in order. Raise NotIndexed if some have none."""
     if any(result.problem for result in outcomes):
         raise NotIndexed(outcomes)
     return [folder for result in outcomes for folder in result.folders]

@@ -1,4 +1,4 @@
-"""How documents are read, in a form that goes to other processes, and the model that reads them so."""
+"""Describe how to read documents, in a form for other processes, and read them with a model."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from ..open_index import Indexer
 
 @dataclass(frozen=True)
 class Job:
-    """How documents are read.
+    """How to read documents.
 
     Parameters
     ----------
     settings : ModelSettings
-        Which model reads them, and how it runs.
+        The model, and how it runs.
     attention : Attention
-        The attention that questions will be asked with.
+        The attention of later questions.
     prefill : str
-        How a document is read, one of PREFILLS (settings.py).
+        How to read a document, one of PREFILLS (settings.py).
     library : str, optional
-        Folder of the library, in place of the one that the settings say.
+        Folder of the library, in place of that of the settings.
     known : tuple of str
-        Names of indexes that are elsewhere already: they are not made.
+        Names of indexes that exist elsewhere, and are not made.
     nice : int
-        How much other processes come before one that reads.
+        Niceness of the reading process.
     """
 
     settings: ModelSettings
@@ -56,26 +56,18 @@ class Job:
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> Job:
-        """Return the job that has these fields."""
+        """Return the job with these fields."""
         settings, attention = ModelSettings(**fields["settings"]), Attention.parse(**fields["attention"])
         return cls(**{**fields, "settings": settings, "attention": attention, "known": tuple(fields["known"])})
 
     def open_library(self, notice: Notice) -> Library:
-        """Return the library that the indexes are written into."""
+        """Return the library for the indexes."""
         _, library = locate_model(self.settings, notice)
         return replace(library, folder=Path(self.library)) if self.library else library
 
 
 class Reader:
-    """Reads documents with one model, which is loaded when the first document needs it.
-
-    Parameters
-    ----------
-    job : Job
-        How documents are read.
-    notice : callable
-        Receives sentences about what happens.
-    """
+    """Read documents with one model, which is loaded for the first document that needs it."""
 
     def __init__(self, job: Job, notice: Callable[[str], None]) -> None:
         self.job, self.notice = job, notice
@@ -84,7 +76,7 @@ class Reader:
 
     @cached_property
     def llama(self) -> Llama:
-        """The model."""
+        """Return the model."""
         job = self.job
         try:
             return load(job.settings, self.library, job.attention, self.notice)
@@ -93,23 +85,21 @@ class Reader:
 
     @cached_property
     def _indexer(self) -> Indexer:
-        """What finds and makes indexes."""
+        """Return the indexer."""
         return Indexer(self.llama, self._snapshot, self.notice, self.job.prefill, self.job.known)
 
     def index(self, file: DocumentFile | Document, progress: Progress) -> list[Path]:
-        """Make the index of a document, or those of its parts, unless they are there already or known.
+        """Make the index of a document, or those of its parts, unless they exist or are known.
 
         Parameters
         ----------
         file : DocumentFile or Document
-            The document's file, or what was read of it.
-        progress : Progress
-            Receives how far the work is.
+            The document, or its file.
 
         Returns
         -------
         list of Path
-            The folder of the index; if the document is longer than the context, those of its parts in order.
+            The folder of the index, or those of the parts in order if the document exceeds the context.
 
         Raises
         ------
@@ -118,7 +108,7 @@ class Reader:
         OctavoError
             The document cannot be read or is too long, or disk or memory do not suffice.
         """
-        document = hash_document(file, self._snapshot, self.notice)  # it is refused before the model is loaded
+        document = hash_document(file, self._snapshot, self.notice)  # refuse it before loading the model
         return [self._indexer.index(part, progress) for part in self._indexer.fit(document)]
 
     def close(self) -> None:
@@ -146,12 +136,12 @@ class ReadDocuments(Work):
 
 
 def as_message(file: DocumentFile) -> Message:
-    """Return what another process of this machine needs to read a document: its path, if it can be read again.
+    """Return the message from which a process on this machine reads a document: its path, if it can be read again.
 
     Raises
     ------
     OctavoError
-        It is not a file that can be read again, and it cannot be read.
+        The file cannot be read, neither again nor now.
     """
     if file.is_file:
         return {"path": os.path.abspath(file.path), "password": file.password}
@@ -159,7 +149,7 @@ def as_message(file: DocumentFile) -> Message:
 
 
 def as_text_message(document: Document) -> Message:
-    """Return what a process of any machine needs of a document: its text."""
+    """Return the message from which a process on any machine reads a document: its text."""
     return {"document": asdict(document)}
 
 

@@ -17,7 +17,7 @@ from ..document_file import DocumentFile
 from .index_result import IndexResult
 from .job import Job, ReadDocuments, Reader, as_message
 
-#: How often a document is begun whose process dies.
+#: Attempts at a document whose process dies.
 _ATTEMPTS = 2
 
 
@@ -28,21 +28,8 @@ def index_all(
 
     Parameters
     ----------
-    files : sequence of DocumentFile
-        The documents.
-    job : Job
-        How they are read.
-    progress : ProgressOfMany
-        Receives how far the work is.
-    notice : callable
-        Receives sentences about what happens.
     n_jobs : int
-        Documents that are read at once. They share the job's threads.
-
-    Returns
-    -------
-    list of IndexResult
-        What became of each.
+        Documents to read at once. They share the job's threads.
 
     Raises
     ------
@@ -61,7 +48,7 @@ def index_all(
 
 
 def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) -> IndexResult:
-    """Send a notice of where a document's index is, or those of its parts, and return the result."""
+    """Send a notice of the folders of a document's index, and return the result."""
     if len(folders) == 1:
         notice(f"The index of {name} is {folders[0]}")
     else:
@@ -73,22 +60,6 @@ def index_one(
     reader: Reader, file: DocumentFile, progress: ProgressOfMany, notice: Callable[[str], None]
 ) -> IndexResult:
     """Index a document in this process.
-
-    Parameters
-    ----------
-    reader : Reader
-        What reads it.
-    file : DocumentFile
-        The document.
-    progress : ProgressOfMany
-        Receives how far the work is.
-    notice : callable
-        Receives sentences about what happens.
-
-    Returns
-    -------
-    IndexResult
-        What became of it.
 
     Raises
     ------
@@ -118,7 +89,7 @@ def _one_after_another(
 
 
 class _Jobs:
-    """Documents that are read by several processes. A thread for each hands documents on; one thread receives."""
+    """Documents that several processes read. A thread for each hands documents on; one thread receives."""
 
     def __init__(
         self, files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
@@ -153,7 +124,7 @@ class _Jobs:
                 message = self._read(process, number)
             except Ended:
                 return
-            except Exception as problem:  # whatever it is, the main thread must not wait for ever
+            except Exception as problem:  # of any kind: the main thread must not wait for ever
                 message = {"fatal": f"Reading {self._files[number].name} failed: {problem!r}."}
             self._received.put((number, message))
 
@@ -176,7 +147,7 @@ class _Jobs:
         }
 
     def _receive(self) -> None:
-        """Pass on what the processes send, until all documents are done."""
+        """Pass on the processes' messages, until all documents are done."""
         shown: dict[int, DocumentProgress] = {}
         left = len(self._files)
         while left:

@@ -1,4 +1,4 @@
-"""Several sequences of one model: the weights are loaded once, and a step computes a token of each."""
+"""Hold several sequences of one model: the weights are loaded once, and a step computes a token of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sequence import TokenSequence
 
 
 class SequencePool:
-    """The sequences of a model. One thread calls its methods, and evaluates on the model.
+    """The sequences of a model. Call its methods, and evaluate on the model, from one thread.
 
     Parameters
     ----------
@@ -26,24 +26,24 @@ class SequencePool:
 
     @property
     def current(self) -> TokenSequence:
-        """Return the sequence that the model computes now."""
+        """Return the current sequence of the model."""
         return self._llama.sequence
 
     def new(self) -> TokenSequence:
-        """Return another sequence, empty, which attends as the current one does. It becomes the current one."""
+        """Make an empty sequence current, which attends as the last one did, and return it."""
         sequence = self._llama.context.new_sequence()
         self._llama.switch(sequence)
         return sequence
 
     def fork(self, sequence: TokenSequence, n_tokens: int) -> TokenSequence:
-        """Return another sequence that begins as one does, in the same memory. It becomes the current one.
+        """Make a sequence current that shares the first tokens of another one and their memory, and return it.
 
         Parameters
         ----------
         sequence : TokenSequence
             A sequence whose attention evicts no rows.
         n_tokens : int
-            How many of its tokens to take: no fewer than those of its document.
+            Number of tokens to share: at least those of the document.
         """
         self.take(sequence)
         forked = self.new()
@@ -52,31 +52,29 @@ class SequencePool:
         return forked
 
     def take(self, sequence: TokenSequence) -> None:
-        """Have the model compute a sequence from the next step on."""
+        """Make a sequence the current one."""
         if sequence is not self.current:
             self._llama.switch(sequence)
 
     @property
     def most_together(self) -> int:
-        """Return how many sequences `step` can compute."""
+        """Return the largest number of sequences that `step` can compute."""
         return self._llama.context.most_together
 
     def step(self, sequences: Sequence[TokenSequence], tokens: Sequence[int]) -> None:
-        """Evaluate a token of each of some sequences; logits come in their order.
+        """Evaluate a token of each of several sequences; logits come in their order.
 
         Parameters
         ----------
         sequences : sequence of TokenSequence
-            The sequences, at most `most_together`.
-        tokens : sequence of int
-            A token for each.
+            At most `most_together`.
 
         Raises
         ------
         OctavoError
-            A sequence has no room, or memory does not suffice. Then none of them has changed.
+            A sequence has no room, or memory does not suffice. All sequences are then unchanged.
         """
-        if len(sequences) == 1:  # devices that compute sequences in turns have no other way
+        if len(sequences) == 1:  # the only way of devices that compute sequences in turns
             self.take(sequences[0])
             self._llama.eval(list(tokens))
             return

@@ -1,4 +1,4 @@
-"""One of the sequences that a model holds: contexts compute several in turns, and tokens of several in one step."""
+"""The state of a token sequence: a context computes several in turns, and tokens of several in one step."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..query_recorder import Recorder
 
 @dataclass(eq=False)
 class TokenSequence:
-    """All that a model knows of one sequence.
+    """The state of one sequence in a model.
 
     Parameters
     ----------
     attention : Attention
-        How its tokens attend.
+        Attention of its tokens.
     resolved_attention : Attention
         The same, with the choice of "auto" in its place.
     input_ids : int32 array, shape (n_rows,)
         Its tokens, and room for more.
     n_tokens : int
-        How many tokens it has.
+        Number of tokens.
     recorder : Recorder or None
         Keeps queries of its steps.
 
@@ -47,7 +47,7 @@ class TokenSequence:
         return self.input_ids[: self.n_tokens]
 
     def append(self, token: int) -> None:
-        """Add a token that was read in a step of several sequences."""
+        """Add a token of a step of several sequences."""
         if self.n_tokens == len(self.input_ids):
             self.input_ids = np.resize(self.input_ids, 2 * self.n_tokens)
         self.input_ids[self.n_tokens] = token

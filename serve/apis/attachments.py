@@ -1,4 +1,4 @@
-"""Documents that a request names, and that messages name or bring along."""
+"""Documents that a request names, and that its messages name or include."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from ..http.server import Server
 
 
 class Attachments:
-    """The documents of a conversation, each once, however often it is named.
+    """The documents of a conversation, each once.
 
     Parameters
     ----------
-    server : Server
-        Where documents are read.
     named : str or list of str, optional
-        Ids, names or patterns of documents that the request names beside its messages.
+        Ids, names or patterns of documents in the request, outside its messages.
     """
 
     def __init__(self, server: Server, named: str | list[str] | None = None) -> None:
@@ -25,19 +23,19 @@ class Attachments:
         self.documents = list(dict.fromkeys([named] if isinstance(named, str) else named or ()))
 
     def name(self, reference: str) -> None:
-        """Take a document that a message names."""
+        """Add a document that a message names."""
         if reference not in self.documents:
             self.documents.append(reference)
 
     async def bring(self, name: str | None, data: str) -> None:
-        """Take a document that a message brings along, and wait until it is read.
+        """Add a document that a message includes, and wait until it is read.
 
         Parameters
         ----------
         name : str, optional
-            What it is called.
+            Name of the document.
         data : str
-            Its bytes in base64, as a data URL or alone.
+            Bytes in base64, with or without the head of a data URL.
 
         Raises
         ------
@@ -51,7 +49,7 @@ class Attachments:
         await self.bring_bytes(name or "document", content)
 
     async def bring_bytes(self, name: str, content: bytes) -> None:
-        """Take a document's bytes, and wait until it is read."""
+        """Add a document from its bytes, and wait until it is read."""
         document_id = await self._server.documents.add_bytes(name, content)
         self.name(document_id)
         await self._server.documents.wait(document_id)

@@ -1,4 +1,4 @@
-"""OpenAI's completions: a text, or tokens, and what follows; with `echo`, the log probabilities of the text itself."""
+"""OpenAI's completions: continue a text or tokens; with `echo`, report the log probabilities of the text itself."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
 from ..http.server import Server, server_of
 
-#: Most prompts of one request, and most answers to each.
+#: Largest number of prompts of one request, and of answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
 
 
 class StreamOptions(BaseModel):
-    """What a stream reports besides text."""
+    """Extra reports of a stream."""
 
     include_usage: bool = False
 
 
 class CompletionBody(BaseModel):
-    """What a client asks; fields that are not named here are ignored."""
+    """A client's request; other fields are ignored."""
 
     model_config = ConfigDict(strict=False)
 
@@ -161,7 +161,7 @@ def _tokens(server: Server, prompt: str | list[int], begins: bool) -> list[int]:
 
 
 def _echoed(server: Server, body: CompletionBody, request: Request) -> str:
-    """Return the prompt's text, if it is asked for."""
+    """Return the prompt's text, if the request asks for it."""
     if not body.echo:
         return ""
     llama = server.engine.llama

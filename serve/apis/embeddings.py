@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, of models that are made for them."""
+"""OpenAI's embeddings, for models made for them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..http.api_error import RequestError
 from ..http.requests import parsed
 from ..http.server import Server, server_of
 
-#: Most texts of one request, as in OpenAI's API.
+#: Largest number of texts of one request, as in OpenAI's API.
 _MOST_TEXTS = 2048
 
 
 class EmbeddingBody(BaseModel):
-    """What a client asks; fields that are not named here are ignored."""
+    """A client's request; other fields are ignored."""
 
     input: str | list[str] | list[int] | list[list[int]]
     encoding_format: Literal["float", "base64"] = "float"

@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Anthropic's messages API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tool(BaseModel):
 
 
 class ToolChoice(BaseModel):
-    """Whether a function must be called."""
+    """Whether the model must call a function."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -51,7 +51,7 @@ class ToolChoice(BaseModel):
 
 
 class MessagesBody(BaseModel):
-    """What a client asks; fields that are not named here are ignored."""
+    """A client's request; other fields are ignored."""
 
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
@@ -95,7 +95,7 @@ async def count(http_request: HttpRequest) -> Response:
 
 
 async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int | None = None) -> ChatTurn:
-    """Return the turn that a body asks for."""
+    """Return the turn of a body."""
     attachments, cites = Attachments(server, body.document), [False]
     messages: list[Mapping[str, Any]] = []
     if body.system:
@@ -129,7 +129,7 @@ async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int
 
 
 async def _messages(message: Message, attachments: Attachments, cites: list[bool]) -> list[Mapping[str, Any]]:
-    """Return a message in the form of chat completions: results of calls are messages of their own there."""
+    """Return a message in the form of chat completions, which has messages for the results of calls."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     results: list[Mapping[str, Any]] = []
@@ -181,16 +181,12 @@ def _unless_none(name: str, value: Any) -> dict[str, Any]:
 
 
 class _Writer:
-    """Makes a message of what the model writes, and the event of each step.
+    """Make a message of the model's answer, and the event of each step.
 
     Parameters
     ----------
-    request : Request
-        What the engine was asked.
-    model : str
-        What the model is called.
     stops : sequence of str
-        The client's texts that end an answer.
+        The client's stop texts.
     """
 
     def __init__(self, request: Request, model: str, stops: Sequence[str]) -> None:
@@ -218,7 +214,7 @@ class _Writer:
         return f"event: error\ndata: {json.dumps(anthropic_error(problem))}"
 
     def add(self, event: Event) -> list[str]:
-        """Take a part of the answer, and return its events."""
+        """Add a part of the answer, and return its events."""
         if isinstance(event, Text):
             if not event.text:
                 return []
@@ -254,7 +250,7 @@ class _Writer:
         return [_line("content_block_stop", index=len(self._blocks) - 1)]
 
     def message(self) -> dict[str, Any]:
-        """Return the message as it stands."""
+        """Return the message so far."""
         finished = self._finished
         usage = finished.end.usage if finished else None
         reason, stop = _REASONS[finished.reason] if finished else None, None
@@ -280,7 +276,7 @@ def _line(kind: str, **values: Any) -> str:
 
 
 def _usage(usage: Usage | None) -> dict[str, Any]:
-    """Return an answer's token counts: Anthropic does not count cached tokens among the others."""
+    """Return an answer's token counts: Anthropic counts cached tokens separately."""
     n_read = usage.prompt_tokens - usage.cached_tokens if usage else 0
     n_cached, n_answer = (usage.cached_tokens, usage.answer_tokens) if usage else (0, 0)
     cached = {"cache_read_input_tokens": n_cached, "cache_creation_input_tokens": 0, "cache_creation": None}

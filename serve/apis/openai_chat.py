@@ -1,4 +1,4 @@
-"""OpenAI's chat completions."""
+"""OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FunctionCall(BaseModel):
 
 
 class Call(BaseModel):
-    """A call that the model made before."""
+    """A call in an earlier message of the model."""
 
     id: str = ""
     type: Literal["function"] = "function"
@@ -63,7 +63,7 @@ class Function(BaseModel):
 
 
 class Tool(BaseModel):
-    """A tool: functions are the only kind."""
+    """A tool, always a function."""
 
     type: Literal["function"] = "function"
     function: Function
@@ -97,13 +97,13 @@ class ResponseFormat(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What a stream reports besides the answer."""
+    """Extra reports of a stream."""
 
     include_usage: bool = False
 
 
 class ChatBody(BaseModel):
-    """What a client asks; fields that are not named here are ignored. Whatever `model` says, there is one model."""
+    """A client's request; other fields are ignored. The server has one model, whatever `model` names."""
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -157,7 +157,7 @@ async def complete(http_request: HttpRequest) -> Response:
 
 
 async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
-    """Return the turn that a body asks for."""
+    """Return the turn of a body."""
     attachments = Attachments(server, body.document)
     messages = [await _message(message, attachments) for message in body.messages]
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
@@ -233,7 +233,7 @@ def _schema(form: ResponseFormat | None) -> dict[str, Any] | None:
 
 
 def _numbered(request: Request, number: int) -> Request:
-    """Return the request for one of several answers: each is drawn with another seed."""
+    """Return the request for one of several answers, each with another seed."""
     sampling = request.sampling
     if not number or sampling.seed is None:
         return request
@@ -303,7 +303,7 @@ def _call_as_json(call: ToolCall) -> dict[str, Any]:
 
 
 def _document_as_json(opened: Opened) -> Any:
-    """Return what an answer is given from: a document, or those that excerpts are of, the likeliest first."""
+    """Return the document of an answer, or the documents of its excerpts, the likeliest first."""
     documents = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
     return documents if isinstance(opened, OpenExcerpts) else documents[0]
 

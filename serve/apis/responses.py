@@ -1,4 +1,4 @@
-"""OpenAI's responses. Each brings its whole conversation: none is kept for a later one to name."""
+"""OpenAI's responses API. Each request has its whole conversation: the server keeps none."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Format(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """What the answer's text is like."""
+    """Options of the answer's text."""
 
     format: Format | None = None
 
 
 class ResponseBody(BaseModel):
-    """What a client asks; fields that are not named here are ignored. Whatever `model` says, there is one model."""
+    """A client's request; other fields are ignored. The server has one model, whatever `model` names."""
 
     model: str
     input: str | list[dict[str, Any]] = Field(min_length=1)
@@ -178,23 +178,13 @@ def _as_tool(tool: Tool) -> dict[str, Any]:
 
 
 class _Writer:
-    """Makes a response of what the model writes, and the event of each step.
-
-    Parameters
-    ----------
-    body : ResponseBody
-        What was asked.
-    request : Request
-        What the engine was asked.
-    model : str
-        What the model is called.
-    """
+    """Make a response of the model's answer, and the event of each step."""
 
     def __init__(self, body: ResponseBody, request: Request, model: str) -> None:
         self._body, self._request, self._model = body, request, model
         self._id, self._created = f"resp_{uuid.uuid4().hex}", int(time.time())
         self._output: list[dict[str, Any]] = []
-        self._open: dict[str, Any] | None = None  # the message that is being written
+        self._open: dict[str, Any] | None = None  # the current message
         self._end: End | None = None
         self._reason, self._n_events = "", 0
 
@@ -215,7 +205,7 @@ class _Writer:
         return self._line("error", **{name: error[name] for name in ("message", "code", "param")})
 
     def add(self, event: Event) -> list[str]:
-        """Take a part of the answer, and return its events."""
+        """Add a part of the answer, and return its events."""
         if isinstance(event, Text):
             return self._add_text(event)
         if isinstance(event, ToolCall):
@@ -248,7 +238,7 @@ class _Writer:
         return [added, self._line("response.content_part.added", **self._place(), part={**part})]
 
     def _close(self, finished: Finished | None = None) -> list[str]:
-        """End the message that is being written, if there is one."""
+        """End the current message, if there is one."""
         if self._open is None:
             return []
         message, place, part = self._open, self._place(), self._open["content"][0]
@@ -283,7 +273,7 @@ class _Writer:
         ]
 
     def _place(self) -> dict[str, Any]:
-        """Where the text lies that is being written."""
+        """Return the place of the current text."""
         assert self._open is not None
         return {"item_id": self._open["id"], "output_index": len(self._output) - 1, "content_index": 0}
 
@@ -294,7 +284,7 @@ class _Writer:
         return f"event: {kind}\ndata: {json.dumps(event)}"
 
     def response(self, status: str) -> dict[str, Any]:
-        """Return the response as it stands."""
+        """Return the response so far."""
         body, usage = self._body, self._end.usage if self._end else None
         incomplete = self._reason == "length"
         response: dict[str, Any] = {
@@ -334,7 +324,7 @@ class _Writer:
         return response
 
 
-#: What a response says of settings that octavo does not have.
+#: Fields of a response for settings that octavo lacks.
 _NOT_KEPT: dict[str, Any] = {
     "previous_response_id": None,
     "truncation": "disabled",
@@ -355,7 +345,7 @@ def _dump(value: Any) -> Any:
 
 
 def _citations(end: End, index: int) -> list[dict[str, Any]]:
-    """Return the sources of an answer, after whose text they stand."""
+    """Return the sources of an answer, which refer to the end of its text."""
     return [{"type": source["type"], "index": index, **source["file_citation"]} for source in annotations_of(end)]
 
 

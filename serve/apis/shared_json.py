@@ -41,7 +41,7 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
 
 
 def timings_of(usage: Usage) -> dict[str, Any]:
-    """Return timings as llama.cpp's server reports them, and how much of the keys and values was read."""
+    """Return timings as llama.cpp's server reports them, with the share of the keys and values that was read."""
     n_read, n_steps = usage.prompt_tokens - usage.cached_tokens, max(usage.answer_tokens - 1, 0)
     return {
         "prompt_n": n_read,

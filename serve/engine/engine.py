@@ -1,8 +1,7 @@
 """The engine: one thread that computes the answers of many requests on one model.
 
-In each turn it reads one batch of a prompt, or of several that are short, and then one token of each answer that is
-under way: so a long prompt stops no stream for longer than a batch takes. Tokens of several answers are read in one
-step, as the weights are then read once.
+Each turn reads one batch of a prompt, or of several short ones, and then one token of each running answer: so a long
+prompt delays a stream by no more than a batch. One step reads the tokens of all answers, and so the weights only once.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: A batch of a prompt is so many times smaller while answers are under way: they wait for it.
+#: Factor by which a prompt's batch is smaller while answers wait for it.
 _SMALLER = 4
 
-#: Clients whose turns are remembered.
+#: Number of clients whose turns are remembered.
 _MOST_CLIENTS = 1000
 
-#: Tokens whose logits are computed at once: each has one number for each token of the vocabulary.
+#: Tokens of a step with logits: each has one number for each token of the vocabulary.
 _WITH_LOGITS = 64
 
 
 @dataclass
 class Totals:
-    """What was done since the start, for /metrics."""
+    """Counters since the start, for /metrics."""
 
     requests: int = 0
     failed: int = 0
@@ -57,24 +56,24 @@ class Totals:
 
 
 class Engine:
-    """Generates, for many requests at once, in a thread of its own.
+    """Generate answers for many requests at once, in a thread of its own.
 
     Parameters
     ----------
     llama : Llama
         The model. Only the engine evaluates on it.
     name : str
-        What clients call it.
+        Name of the model for clients.
     sequences : Sequences
-        The conversations that it holds.
+        The conversations in memory.
     heads : sequence of QueryHead
-        The heads that sources are found by; none if there are none.
+        Retrieval heads, which find sources; may be empty.
     n_running : int
-        Most requests that are worked on at once.
+        Largest number of running requests.
     n_waiting : int
-        Most requests that wait.
+        Largest number of waiting requests.
     timeout : float
-        Seconds after which a request is given up.
+        Seconds after which a request fails.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Engine:
         self._waiting: list[RunningRequest] = []
         self._running: list[RunningRequest] = []
         self._forgotten: list[str] = []
-        self._begun = dict[str, int]()  # of each client the number of its request that was begun last, in that order
+        self._begun = dict[str, int]()  # number of each client's last begun request, in this order
         self._tasks: list[tuple[Callable[[], None], Future[None]]] = []
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="octavo-engine")
@@ -103,21 +102,16 @@ class Engine:
 
     @property
     def n_running(self) -> int:
-        """Return how many requests are worked on."""
+        """Return the number of running requests."""
         return len(self._running)
 
     @property
     def n_waiting(self) -> int:
-        """Return how many requests wait."""
+        """Return the number of waiting requests."""
         return len(self._waiting)
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece | End, None]:
-        """Generate. To close the generator stops the work.
-
-        Parameters
-        ----------
-        request : Request
-            What is to be generated.
+        """Generate an answer. Closing the generator stops the work.
 
         Yields
         ------
@@ -154,7 +148,7 @@ class Engine:
             running.cancelled = True
 
     def check(self, request: Request) -> None:
-        """Check that a request would be taken now.
+        """Check that the engine would accept a request now.
 
         Raises
         ------
@@ -178,7 +172,7 @@ class Engine:
             raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
 
     async def run(self, task: Callable[[], None]) -> None:
-        """Run something else that computes, when it is its turn. It should take no longer than a batch.
+        """Run another task on the model in its turn. It should take no longer than a batch.
 
         Raises
         ------
@@ -194,19 +188,19 @@ class Engine:
         await asyncio.wrap_future(future)
 
     def forget(self, document_id: str) -> None:
-        """Forget conversations over a document that is removed, when no request uses it."""
+        """Forget conversations over a removed document, once no request uses it."""
         with self._changed:
             self._forgotten.append(document_id)
             self._changed.notify()
 
     def stop(self) -> None:
-        """Have requests fail that are under way, and take no more."""
+        """Fail all running requests, and accept no more."""
         with self._changed:
             self._closing = True
             self._changed.notify()
 
     def close(self) -> None:
-        """Stop, and keep what was read."""
+        """Stop, and keep the prompts."""
         self.stop()
         self._thread.join()
 
@@ -237,7 +231,7 @@ class Engine:
         self.sequences.close()
 
     def _turn(self) -> None:
-        """Do one batch of a prompt, or of several that are short, one token of each answer, and one task."""
+        """Do one batch of a prompt, or of several short ones, one token of each answer, and one task."""
         while self._forgotten:
             self.sequences.forget(self._forgotten.pop())
         self._give_up()
@@ -259,7 +253,7 @@ class Engine:
             self._run_task(*self._tasks.pop(0))
 
     def _run_task(self, task: Callable[[], None], future: Future[None]) -> None:
-        """Run a task, and pass on its result or its failure."""
+        """Run a task, and return its result or failure to the caller."""
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -270,7 +264,7 @@ class Engine:
             future.set_result(None)
 
     def _give_up(self) -> None:
-        """End requests whose client has gone, and those that take too long."""
+        """End requests whose client has gone, and those that exceed the timeout."""
         late = time.perf_counter() - self._timeout
         with self._changed:
             for running in [waiting for waiting in self._waiting if waiting.cancelled or waiting.put < late]:
@@ -307,14 +301,14 @@ class Engine:
         return of_clients[client], self._begun.get(client, 0)
 
     def _note_turn(self, client: str) -> None:
-        """Take note that a client had its turn."""
+        """Note that a client had its turn."""
         self._begun.pop(client, None)
         self._begun[client] = self.totals.requests
         if len(self._begun) > _MOST_CLIENTS:
             del self._begun[next(iter(self._begun))]
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
-        """End a request that was not begun."""
+        """End a request that has not begun."""
         running.close()
         if problem is None:
             self.totals.cancelled += 1
@@ -329,13 +323,13 @@ class Engine:
         running.fail(problem)
 
     def _leave(self, running: RunningRequest, problem: Exception | None) -> None:
-        """End a request before its answer has ended."""
+        """End a request before its answer ends."""
         self._running.remove(running)
         self._put_back(running)
         self._refuse(running, problem)
 
     def _put_back(self, running: RunningRequest) -> None:
-        """Give back a request's sequence."""
+        """Return a request's sequence to the pool."""
         assert running.sequence is not None
         running.sequence.recorder = None
         self.sequences.end(running.sequence)
@@ -382,7 +376,7 @@ class Engine:
             running.last_logits = logits[-1]
 
     def _answer(self, answering: list[RunningRequest]) -> None:
-        """Read the token of each answer that was drawn last, and draw the next ones."""
+        """Read the last token of each answer, and draw the next one."""
         most = self.sequences.most_together
         for start in range(0, len(answering), most):
             group = answering[start : start + most]
@@ -427,7 +421,7 @@ class Engine:
         running.tell(end)
 
     def _sources(self, running: RunningRequest) -> list[Source]:
-        """The passages that an answer comes from, if they were asked for."""
+        """Return the passages that an answer comes from, if the request asked for them."""
         document, sequence = running.request.document, running.sequence
         if document is None or sequence is None or sequence.recorder is None:
             return []

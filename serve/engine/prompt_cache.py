@@ -1,4 +1,4 @@
-"""Prompts on disk, with their keys and values: what was read once is not computed again, also after a restart."""
+"""Keep prompts on disk with their keys and values, so that they are not computed again, even after a restart."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ class CachedPrompt:
     Parameters
     ----------
     path : Path
-        Its file, as `write_conversation` wrote it.
+        A file of `write_conversation`.
     follows : str
         Hash of the tokens before it: those of a document, or of nothing.
-    tokens : int32 array, shape (n_tokens,)
-        Its tokens.
     n_bytes : int
         Size of the file.
     """
@@ -42,7 +40,7 @@ class CachedPrompt:
 
 
 class PromptCache:
-    """The prompts of one model in a folder. Its methods may be called from any thread.
+    """The prompts of one model in a folder. Any thread may call its methods.
 
     Parameters
     ----------
@@ -50,17 +48,15 @@ class PromptCache:
         The folder of their files. The first prompt creates it.
     model : str
         Hash of the model file.
-    kv_type : str
-        How keys and values are stored.
     most_bytes : int
-        What they may take together; those that were not used for longest go first. 0 keeps none.
+        Limit of all files together; the least recently used ones go first. 0 keeps none.
     """
 
     def __init__(self, folder: Path, model: str, kv_type: str, most_bytes: int) -> None:
         self._folder, self._model, self._kv_type, self._most_bytes = folder, model, kv_type, most_bytes
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "octavo-keeps-prompts")
-        self._prompts: list[CachedPrompt] = []  # those used last at the end
+        self._prompts: list[CachedPrompt] = []  # least recently used first
         for path in sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime):
             try:
                 self._prompts.append(self._described(path))
@@ -68,32 +64,23 @@ class PromptCache:
                 _log.warning("%s is not a prompt of this model, or is damaged: octavo leaves it alone.", path)
 
     def _described(self, path: Path) -> CachedPrompt:
-        """Read what a file says of itself."""
+        """Read a file's description of its prompt."""
         conversation = read_conversation(path, self._model, self._kv_type, checked=False)
         return CachedPrompt(path, conversation.follows, np.array(conversation.tokens, np.int32), path.stat().st_size)
 
     @property
     def n_bytes(self) -> int:
-        """Return what they take."""
+        """Return the bytes of all files."""
         with self._lock:
             return sum(prompt.n_bytes for prompt in self._prompts)
 
     def longest(self, follows: str, tokens: np.ndarray) -> tuple[int, CachedPrompt | None]:
-        """Find the prompt that shares most of its first tokens with these.
+        """Find the prompt with the longest common prefix with some tokens; return the length of the prefix, too.
 
         Parameters
         ----------
         follows : str
             Hash of the tokens before them.
-        tokens : int32 array, shape (n_tokens,)
-            The tokens.
-
-        Returns
-        -------
-        n_common : int
-            How many tokens it shares.
-        prompt : CachedPrompt or None
-            The prompt.
         """
         with self._lock:
             following = [prompt for prompt in self._prompts if prompt.follows == follows]
@@ -101,7 +88,7 @@ class PromptCache:
         return (n_common(found.tokens, tokens), found) if found else (0, None)
 
     def read(self, prompt: CachedPrompt) -> Conversation:
-        """Read a prompt from disk, and take note that it was used. A damaged one is removed.
+        """Read a prompt from disk, and note its use. Remove a damaged one.
 
         Raises
         ------
@@ -121,7 +108,7 @@ class PromptCache:
         return conversation
 
     def keep(self, conversation: Conversation) -> None:
-        """Write a prompt in the background, unless one on disk holds it. Those that it holds are removed."""
+        """Write a prompt in the background, unless a prompt on disk contains it. Remove those that it contains."""
         if not self._most_bytes or not conversation.rows:
             return
         n_bytes = sum(rows.nbytes for layer in conversation.rows for rows in layer)
@@ -156,7 +143,7 @@ class PromptCache:
             prompt.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all prompts are written."""
         self._writer.shutdown()
 
 
@@ -166,7 +153,7 @@ def holds(prompt: CachedPrompt, other: CachedPrompt) -> bool:
 
 
 def n_common(tokens: np.ndarray, others: np.ndarray) -> int:
-    """Return how many first tokens two sequences share."""
+    """Return the length of the common prefix."""
     n = min(len(tokens), len(others))
     differs = np.flatnonzero(tokens[:n] != others[:n])
     return int(differs[0]) if len(differs) else n

@@ -1,4 +1,4 @@
-"""What a request asks of the model, and what comes back: token by token, whatever API it came by."""
+"""A request to the model, and its answer token by token, independent of the API."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ if TYPE_CHECKING:
     from ...runtime.methods.attention import Attention
     from ..library.open_document import Opened, Source
 
-#: Why an answer ended: the model ended it or a stop text came, as many tokens as were allowed, or the context is full.
+#: Why an answer ended: the model or a stop text ended it, it reached its limit of tokens, or the context is full.
 Reason = Literal["stop", "length", "context"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How an answer is generated, as a request's body says.
+    """How to generate an answer, from a request's body.
 
     Parameters
     ----------
-    sampling : Sampling
-        How tokens are drawn; `max_tokens` None for as many as fit the context.
     frequency_penalty, presence_penalty : float
-        Subtracted from a token's logit for each time that it came, and once if it came at all.
+        Subtracted from a token's logit for each occurrence, and once if it occurred at all.
     logit_bias : mapping of int to float
         Added to the logits of tokens.
     stop : sequence of str
@@ -37,11 +35,11 @@ class Generation:
     answers : bool
         Whether to answer; otherwise the model only reads the prompt.
     attention : Attention, optional
-        How tokens attend; by default as the server was started.
+        Words of the attention; by default the server's.
     sources : bool
         Whether to report the passages that the answer comes from.
     client : str
-        Who asks: a client that asks much waits behind those that ask little.
+        Identity of the client: a client with many requests waits behind those with few.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -59,14 +57,14 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Generation):
-    """What the engine is to generate: `Generation`, and the prompt that it follows.
+    """A generation with the prompt that it continues.
 
     Parameters
     ----------
     tokens : sequence of int
-        The prompt: after the document, if there is one.
+        The prompt, after the document if there is one.
     document : OpenDocument or OpenExcerpts, optional
-        What comes before the prompt.
+        Text before the prompt.
     grammar : str, optional
         GBNF grammar that the answer follows.
     """
@@ -77,7 +75,7 @@ class Request(Generation):
 
     @property
     def n_prompt(self) -> int:
-        """Return how many tokens come before the answer."""
+        """Return the number of tokens before the answer."""
         return len(self.tokens) + (self.document.n_tokens if self.document else 0)
 
 
@@ -87,10 +85,6 @@ class TokenLogprob:
 
     Parameters
     ----------
-    token : int
-        Its number.
-    text : bytes
-        Its text.
     logprob : float or None
         None for the first token of all, which nothing predicts.
     top : sequence of (int, bytes, float)
@@ -105,7 +99,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of an answer: its text, which may be empty, and its tokens' log probabilities if they were asked for."""
+    """A piece of an answer: its text, which may be empty, and its tokens' log probabilities if requested."""
 
     text: str
     logprobs: Sequence[TokenLogprob] = ()
@@ -113,24 +107,24 @@ class Piece:
 
 @dataclass(frozen=True)
 class Usage:
-    """What an answer took.
+    """Tokens and seconds of an answer.
 
     Parameters
     ----------
     prompt_tokens : int
         Tokens before the answer, those of the document included.
     cached_tokens : int
-        Those of them that were not computed for this request.
+        Those of them that came from a cache.
     answer_tokens : int
-        Tokens that were drawn.
+        Tokens of the answer.
     prompt_s, answer_s : float
-        Seconds from when the model took up the request to the first token, and from there to the last.
+        Seconds from the beginning of the work to the first token, and from there to the last.
     waited_s : float
-        Seconds in the queue before.
+        Seconds in the queue.
     attention : str
-        How tokens attended.
+        Words of the attention.
     kv_share : float
-        Share of the keys and values that a step read, on average.
+        Mean share of the keys and values that a step read.
     """
 
     prompt_tokens: int

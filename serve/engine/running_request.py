@@ -1,4 +1,4 @@
-"""A request while the model works on it."""
+"""The state of a request that the model works on."""
 
 from __future__ import annotations
 
@@ -21,33 +21,31 @@ if TYPE_CHECKING:
 
 
 class RunningRequest:
-    """A request from when it was put until its answer ends.
+    """A request from its arrival to the end of its answer.
 
     Parameters
     ----------
-    request : Request
-        What is to be generated.
     tell : callable
         Receives each `Piece`, and the `End` or an exception.
 
     Attributes
     ----------
     sequence : TokenSequence or None
-        The sequence that it works on.
+        The sequence of its tokens.
     unread : list of int
-        Tokens of the prompt that the model has to read.
+        Tokens of the prompt that are still to be read.
     next_token : int or None
-        The token that was drawn last, and is to be read.
+        The last drawn token, which is still to be read.
     n_cached : int
-        Tokens of the prompt that were not computed.
+        Tokens of the prompt that came from a cache.
     cancelled, ended : bool
         Whether its client has gone, and whether the answer has ended.
     prompt_logprobs : list of TokenLogprob
-        Those of the prompt's tokens, as far as they were read.
+        Of the prompt's tokens read so far.
     last_logits : float32 array, shape (n_vocab,), or None
-        Logits after them, where log probabilities were asked for.
+        Logits after them, if the request asks for log probabilities.
     put, started : float
-        When it was put, and taken up, by `time.perf_counter`.
+        Times of its arrival and of its beginning, by `time.perf_counter`.
     """
 
     def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
@@ -67,22 +65,14 @@ class RunningRequest:
         self._bytes_before = 0
 
     def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], longest: int) -> None:
-        """Begin, on a sequence that holds the prompt but for `unread`, and may grow to `longest` tokens."""
+        """Begin on a sequence that holds the prompt except `unread`, and may grow to `longest` tokens."""
         self._sampler = TokenSampler(llama, self.request)
         self.sequence, self.unread = sequence, unread
         self.n_cached = self.request.n_prompt - len(unread)
         self._room = longest - self.request.n_prompt
 
     def draw(self, llama: Llama, number: int) -> None:
-        """Draw the next token from the logits of one of the last step's tokens, and tell what it adds.
-
-        Parameters
-        ----------
-        llama : Llama
-            The model.
-        number : int
-            Number of the token in the step; -1 for the last.
-        """
+        """Draw a token from the logits of token `number` of the last step (-1: the last), and send the new text."""
         assert self._sampler is not None
         token, logprob = self._sampler.draw(number)
         self._last = time.perf_counter()
@@ -92,7 +82,7 @@ class RunningRequest:
         self.next_token = token
         reason: Reason | None = None
         ends = llama.ends(token)
-        if logprob is not None and (not ends or self.request.of_prompt):  # lm-eval counts on one for each token
+        if logprob is not None and (not ends or self.request.of_prompt):  # lm-eval expects one for each token
             self._logprobs.append(logprob)
         if ends:
             self._end("stop", self._text.rest())
@@ -121,7 +111,7 @@ class RunningRequest:
         self.ended = True
 
     def end_at_once(self) -> None:
-        """End without an answer, as none was asked for."""
+        """End without an answer, as requested."""
         self._first = self._last = time.perf_counter()
         self._end("length", "")
 
@@ -130,7 +120,7 @@ class RunningRequest:
         return End(self._reason, self._usage(), sources, self.prompt_logprobs, self._text.stopped_by)
 
     def fail(self, problem: BaseException) -> None:
-        """Tell that it failed."""
+        """Send the failure to the client."""
         self.ended = True
         self.tell(problem)
 
@@ -141,7 +131,7 @@ class RunningRequest:
             self._sampler = None
 
     def _bytes_read(self) -> int:
-        """Bytes that the sequence's attention has read, of those that budgets are shares of."""
+        """Return the bytes that the sequence's attention has read, without sliding layers."""
         assert self.sequence is not None
         cache = self.sequence.cache
         return int(cache.heads["bytes_read"][cache.counted].sum())

@@ -14,19 +14,12 @@ from ...runtime.llama import Llama
 from ..http.api_error import RequestError
 from .request import Request, TokenLogprob
 
-#: Tokens at the end of an answer that a penalty looks at, as in llama.cpp.
+#: Tokens at the end of an answer that a penalty covers, as in llama.cpp.
 _LAST_TOKENS = 64
 
 
 class TokenSampler:
-    """What draws the tokens of one answer.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model.
-    request : Request
-        How tokens are drawn.
+    """Draw the tokens of one answer.
 
     Raises
     ------
@@ -61,19 +54,12 @@ class TokenSampler:
         chain.add_dist(random.getrandbits(31) if sampling.seed is None else sampling.seed)
 
     def draw(self, number: int) -> tuple[int, TokenLogprob | None]:
-        """Draw the token that follows.
+        """Draw the next token; return it with its log probability if the request asks for it.
 
         Parameters
         ----------
         number : int
-            Number of the request's token in the step that predicts; -1 for the last.
-
-        Returns
-        -------
-        token : int
-            The token.
-        logprob : TokenLogprob or None
-            Its log probability, if the request asks for those.
+            Number of the request's token in the predicting step; -1 for the last.
         """
         token = int(self._chain.sample(self._llama._ctx, number))
         if self._n_top is None:
@@ -87,18 +73,12 @@ class TokenSampler:
 
 
 def token_logprob(llama: Llama, logits: np.ndarray, token: int, n_top: int) -> TokenLogprob:
-    """Return a token's log probability, and those of the likeliest tokens.
+    """Return a token's log probability, and those of the n_top likeliest tokens.
 
     Parameters
     ----------
-    llama : Llama
-        The model.
     logits : float32 array, shape (n_vocab,)
-        The logits that predict it.
-    token : int
-        The token.
-    n_top : int
-        How many of the likeliest tokens to name.
+        The logits of its position.
     """
     highest = float(logits.max())
     log_sum = highest + float(np.log(np.exp(logits - highest, dtype=np.float64).sum()))
@@ -111,20 +91,14 @@ def token_logprob(llama: Llama, logits: np.ndarray, token: int, n_top: int) -> T
 
 
 def check_bias(bias: Mapping[int, float], n_vocab: int) -> None:
-    """Check that biased tokens exist.
-
-    Raises
-    ------
-    RequestError
-        One does not.
-    """
+    """Raise RequestError for a biased token that does not exist."""
     unknown = [token for token in bias if not 0 <= token < n_vocab]
     if unknown:
         raise RequestError(f"There is no token {unknown[0]}: this model has {n_vocab:,} tokens.", param="logit_bias")
 
 
 def _add_bias(chain: internals.LlamaSampler, bias: Mapping[int, float], n_vocab: int) -> None:
-    """Add to the logits of tokens."""
+    """Add a sampler that changes the logits of tokens."""
     biases = (llama_cpp.llama_logit_bias * len(bias))()
     for entry, (token, value) in zip(biases, bias.items(), strict=True):
         entry.token, entry.bias = token, value
@@ -134,7 +108,7 @@ def _add_bias(chain: internals.LlamaSampler, bias: Mapping[int, float], n_vocab:
 
 
 def _add_grammar(chain: internals.LlamaSampler, grammar: str, llama: Llama) -> None:
-    """Allow only what a grammar allows."""
+    """Add a sampler that only allows tokens that fit a grammar."""
     with silent_llama_cpp():
         sampler = llama_cpp.llama_sampler_init_grammar(llama._model.vocab, grammar.encode(), b"root")
     if not sampler:

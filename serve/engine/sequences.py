@@ -26,13 +26,13 @@ from .running_request import RunningRequest
 
 _log = logging.getLogger(__name__)
 
-#: Fewest tokens that are worth taking from elsewhere: copying them costs as much as reading some.
+#: Smallest number of tokens worth copying from elsewhere.
 FEWEST = 32
 
-#: Tokens that are read anew at most before a prompt is kept on disk again.
+#: New tokens after which a prompt is kept on disk again.
 KEPT_EVERY = 1024
 
-#: Most idle sequences, however short.
+#: Largest number of idle sequences.
 _MOST_IDLE = 64
 
 
@@ -45,7 +45,7 @@ class _StoredRows:
 
 
 class Sequences:
-    """The sequences of the model, idle ones among them. It is used by the engine's thread alone.
+    """The sequences of the model, idle ones included. Only the engine's thread uses it.
 
     Parameters
     ----------
@@ -54,21 +54,21 @@ class Sequences:
     prompt_cache : PromptCache
         Prompts on disk.
     documents : ServedLibrary
-        The library: a prompt may begin with the text of one of its documents.
+        The library; a prompt may begin with one of its documents.
     idle_bytes : int
-        Memory that keys and values of idle sequences may take.
+        Memory limit for keys and values of idle sequences.
     """
 
     def __init__(self, llama: Llama, prompt_cache: PromptCache, documents: ServedLibrary, idle_bytes: int) -> None:
         self._llama, self._prompt_cache, self._documents, self._idle_bytes = llama, prompt_cache, documents, idle_bytes
         self._pool = SequencePool(llama)
         self._attention = llama.attention
-        self._idle: list[TokenSequence] = [self._pool.current]  # those used last at the end
+        self._idle: list[TokenSequence] = [self._pool.current]  # least recently used first
         self._running: list[TokenSequence] = []
         self._documents_of: dict[TokenSequence, Opened | None] = {self._pool.current: None}
 
     def warm_up(self) -> None:
-        """Compile what steps of one and of several sequences need, so that no request waits for it."""
+        """Compile the kernels for steps of one and of several sequences, so that no request waits for them."""
         first, token = self._pool.current, self._llama.token_bos()
         both = [first, self._pool.new()] if self.most_together > 1 else [first]
         for sequence in both:
@@ -82,21 +82,21 @@ class Sequences:
 
     @property
     def most_together(self) -> int:
-        """Return how many sequences one step can compute."""
+        """Return the largest number of sequences of a step."""
         return self._pool.most_together
 
     @property
     def n_tokens(self) -> int:
-        """Return how many tokens all sequences hold after their documents."""
+        """Return the number of tokens of all sequences after their documents."""
         return sum(sequence.n_tokens - self._n_document(sequence) for sequence in [*self._idle, *self._running])
 
     def begin(self, running: RunningRequest) -> None:
-        """Give a request a sequence that holds as much of its prompt as is known.
+        """Give a request a sequence that holds as much of its prompt as possible.
 
         Raises
         ------
         OctavoError
-            The attention cannot be used, the document's index has changed, or the prompt fits no memory.
+            The attention cannot be used, the document's index has changed, or memory does not suffice for the prompt.
         """
         request = running.request
         attention, document = request.attention or self._attention, request.document
@@ -104,7 +104,7 @@ class Sequences:
         if document is not None:
             document.index.check()
             tokens = np.concatenate([document.index.tokens, tokens])
-        if request.of_prompt:  # all of it has to be computed
+        if request.of_prompt:  # its logits have to be computed
             sequence = self._fresh(attention, document)
         else:
             sequence = self._with_most(tokens[:-1], attention, document)
@@ -113,7 +113,7 @@ class Sequences:
             llama, cache = self._llama, sequence.cache
             llama.context.check_room(len(tokens) - llama.n_tokens)
             cache.check_memory(len(tokens) - cache.n_document)
-            longest = min(llama.longest, len(tokens) + llama.n_ctx())  # some attentions have no end
+            longest = min(llama.longest, len(tokens) + llama.n_ctx())  # some attentions have no limit
             running.start(llama, sequence, tokens[llama.n_tokens :].tolist(), longest)
         except BaseException:
             self._idle.append(sequence)
@@ -122,7 +122,7 @@ class Sequences:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Have the model compute something else, on an empty sequence that is empty again afterwards."""
+        """Lend the model an empty sequence for another computation, and empty it again afterwards."""
         sequence = self._fresh(self._attention, None)
         try:
             yield
@@ -132,21 +132,21 @@ class Sequences:
             self._idle.append(sequence)
 
     def take(self, sequence: TokenSequence) -> None:
-        """Have the model compute a sequence from the next step on."""
+        """Make a sequence the model's current one."""
         self._pool.take(sequence)
 
     def step(self, sequences: list[TokenSequence], tokens: list[int]) -> None:
-        """Read a token of each of some sequences, in one step."""
+        """Read a token of each of several sequences, in one step."""
         self._pool.step(sequences, tokens)
 
     def end(self, sequence: TokenSequence) -> None:
-        """Take back a request's sequence: the next request may continue it."""
+        """Take back a request's sequence; the next request may continue it."""
         self._running.remove(sequence)
         self._idle.append(sequence)
         self._free_idle()
 
     def keep(self, sequence: TokenSequence) -> None:
-        """Keep a long prompt on disk that was read, unless most of it is there already."""
+        """Keep a long prompt on disk, unless most of it is there already."""
         tokens, n_document = sequence.tokens, self._n_document(sequence)
         if len(tokens) - n_document < KEPT_EVERY or not _keeps_rows(sequence.cache):
             return
@@ -155,7 +155,7 @@ class Sequences:
             self._prompt_cache.keep(Conversation.of(sequence, n_document, [], None))
 
     def forget(self, document_id: str) -> None:
-        """Forget idle sequences over a document that is removed, or over excerpts of it."""
+        """Forget idle sequences over a removed document, or over excerpts of it."""
         for sequence in self._idle:
             opened = self._documents_of[sequence]
             if opened is not None and any(document.id == document_id for document in opened.documents):
@@ -173,7 +173,7 @@ class Sequences:
         return document.n_tokens if document else 0
 
     def _with_most(self, tokens: np.ndarray, attention: Attention, document: Opened | None) -> TokenSequence:
-        """Find or make a sequence that holds the most of a prompt's first tokens. It is the current one."""
+        """Find or make the sequence that holds most of a prompt's first tokens, and make it current."""
         document = document or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
         n_forked, forked = self._most_shared(tokens, attention)
@@ -196,7 +196,7 @@ class Sequences:
         return sequence
 
     def _nearest(self, tokens: np.ndarray, attention: Attention) -> tuple[int, TokenSequence | None]:
-        """Find the idle sequence that shares most with a prompt, and no less than it would have to forget."""
+        """Find the idle sequence that shares most with a prompt, and at least as much as it would have to forget."""
         best, found = 0, None
         for sequence in self._idle:
             n, n_document = self._n_usable(sequence, tokens, attention), self._n_document(sequence)
@@ -205,7 +205,7 @@ class Sequences:
         return best, found
 
     def _n_usable(self, sequence: TokenSequence, tokens: np.ndarray, attention: Attention) -> int:
-        """First tokens of a prompt that a sequence holds, and can go back to."""
+        """Return how many first tokens of a prompt a sequence holds, and can go back to."""
         n, cache = n_common(sequence.tokens, tokens), sequence.cache
         goes_back = n == sequence.n_tokens or _keeps_rows(cache)
         return n if sequence.attention == attention and goes_back and n >= self._n_document(sequence) else 0
@@ -218,7 +218,7 @@ class Sequences:
         return (n, found) if n >= FEWEST else (0, None)
 
     def _elsewhere(self, tokens: np.ndarray, document: Opened | None) -> Iterator[_StoredRows]:
-        """Find where on disk rows of a prompt's first tokens lie, for a sequence that begins with the document."""
+        """Find rows of a prompt's first tokens on disk, for a sequence that begins with the document."""
         n_document = document.n_tokens if document else 0
         yield _StoredRows(n_document, list)
         least = n_document + FEWEST
@@ -231,7 +231,7 @@ class Sequences:
                 yield _StoredRows(n, lambda: KnownRows(index.index.layers, n).rows(0, n))
 
     def _fresh(self, attention: Attention, document: Opened | None) -> TokenSequence:
-        """A sequence that holds the document, and nothing after it. It is the current one."""
+        """Make a sequence current that holds the document alone, and return it."""
         sequence = next((sequence for sequence in self._idle if sequence.n_tokens == 0), None)
         if sequence is None:
             sequence = self._pool.new()
@@ -256,7 +256,7 @@ class Sequences:
         return sequence
 
     def _free_idle(self) -> None:
-        """Free the idle sequences that were not used for longest, as far as they take too much memory."""
+        """Free the least recently used idle sequences while they exceed the memory limit."""
         while len(self._idle) > 1 and (len(self._idle) > _MOST_IDLE or self._bytes_of_idle() > self._idle_bytes):
             sequence = self._idle[0]
             self.keep(sequence)
@@ -266,7 +266,7 @@ class Sequences:
             del self._documents_of[sequence]
 
     def _bytes_of_idle(self) -> int:
-        """Memory of idle sequences' keys and values, but for those that are mapped; what is shared counts once."""
+        """Return the memory of idle sequences' keys and values, without mapped ones; shared ones count once."""
         tails = [tail for sequence in self._idle for tail in sequence.cache.tails]
         chunks = {id(chunk): chunk.nbytes for tail in tails for chunk in tail.chunks if chunk is not None}
         opened = {document for sequence in self._idle if (document := self._documents_of[sequence]) is not None}
@@ -274,7 +274,7 @@ class Sequences:
 
 
 def _keeps_rows(cache: KVCache) -> bool:
-    """Whether a cache keeps all rows, where they were read."""
+    """Return whether a cache keeps all rows where they were read."""
     return not (cache.evicts or cache.origin)
 
 

@@ -14,25 +14,13 @@ from .engine import Engine
 
 
 class TextEmbeddings:
-    """Embeddings of one text after another, batch by batch in the engine's thread: answers continue in between.
-
-    Parameters
-    ----------
-    engine : Engine
-        What computes.
-    """
+    """Compute embeddings batch by batch in the engine's thread, so that answers continue in between."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._embedder, self._one_at_a_time = engine, Embedder(engine.llama), asyncio.Lock()
 
     def check(self, dimensions: int | None) -> None:
-        """Check that the model computes embeddings, and of so many dimensions.
-
-        Raises
-        ------
-        RequestError
-            It does not.
-        """
+        """Raise RequestError unless the model computes embeddings, with this number of dimensions."""
         if not self._embedder.works:
             raise RequestError(
                 f"{self._engine.name} computes no embeddings, as its header names no way to pool them: start "
@@ -53,7 +41,7 @@ class TextEmbeddings:
         Raises
         ------
         RequestError
-            It has none, more than the context, or some that do not exist.
+            The text is empty, exceeds the context, or has tokens that do not exist.
         """
         llama = self._engine.llama
         tokens = text if isinstance(text, list) else list(llama.tokenize(text.encode(errors="replace")))
@@ -79,7 +67,7 @@ class TextEmbeddings:
         Raises
         ------
         OctavoError
-            There is not enough memory, the client has hung up, or the server stops.
+            Memory does not suffice, the client has hung up, or the server stops.
         """
         embedder, run = self._embedder, self._engine.run
         async with self._one_at_a_time:
@@ -91,5 +79,5 @@ class TextEmbeddings:
             return embedder.embedding()
 
     def close(self) -> None:
-        """Free memory. The engine must be closed."""
+        """Free memory, after the engine is closed."""
         self._embedder.close()

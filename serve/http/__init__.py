@@ -1,1 +1,1 @@
-"""The application, security, and how requests are read and answered."""
+"""The application, its security, and the reading and answering of requests."""

@@ -1,4 +1,4 @@
-"""What a request is refused with."""
+"""The error that refuses a request."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from ...errors import OctavoError
 
 
 class RequestError(OctavoError):
-    """A request that is refused; each API writes it in its own form.
+    """A refused request; each API writes it in its own form.
 
     Parameters
     ----------
     message : str
-        What is wrong, in a sentence.
+        The reason, a sentence.
     status : int
         HTTP status.
     code : str, optional
-        OpenAI's code for it, such as "model_not_found".
+        OpenAI's code, such as "model_not_found".
     param : str, optional
-        The field that is wrong.
+        The wrong field.
     """
 
     def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The application: a model is opened, and its routes are put together."""
+"""Build the application: open a model, and collect the routes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .requests import openai_error
 from .security import Guard
 from .server import Server
 
-#: Modules that have routes.
+#: Modules with routes.
 _MODULES = (openai_chat, completions, embeddings, responses, messages, files_api, status, page_route)
 
 #: Share of the free memory that idle conversations may take.
@@ -44,18 +44,18 @@ _IDLE_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Limits:
-    """How much the server does at once.
+    """Limits of the server's load.
 
     Parameters
     ----------
     n_parallel : int
-        Most requests that are worked on at once.
+        Largest number of running requests.
     n_waiting : int
-        Most requests that wait.
+        Largest number of waiting requests.
     timeout : float
-        Seconds after which a request is given up.
+        Seconds after which a request fails.
     kept_bytes : int
-        What long prompts may take on disk, in bytes.
+        Bytes on disk for long prompts.
     """
 
     n_parallel: int
@@ -74,34 +74,17 @@ def open_server(
     name: str,
     notice: Callable[[str], None],
 ) -> Server:
-    """Start the engine on a model.
+    """Start the engine on a model. The caller closes the server.
 
     Parameters
     ----------
     llama : Llama
         The model, which is empty.
-    library : Library
-        The model's library.
-    job : Job
-        How documents are read.
-    limits : Limits
-        How much is done at once.
-    sampling : Sampling
-        How answers are drawn where requests do not say.
-    name : str
-        What clients call the model.
-    notice : callable
-        Receives a sentence about what happens.
-
-    Returns
-    -------
-    Server
-        The server; its engine has to be closed.
 
     Raises
     ------
     OctavoError
-        The disk refuses.
+        The disk cannot be written.
     """
     heads = source_heads(llama, library, notice)
     llama.reset()
@@ -129,16 +112,16 @@ def open_server(
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
-    """Put the application together.
+    """Build the application, which closes the server at its end.
 
     Parameters
     ----------
     server : Server
         What answers. It is closed with the application.
     hosts : iterable of str
-        Names by which the server may be asked, besides addresses and localhost.
+        Accepted host names, besides addresses and localhost.
     key : str, optional
-        What requests must bring.
+        Key that requests need.
     most_bytes : int
         Largest body, in bytes.
     """
@@ -164,7 +147,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
 
 
 def refusal(path: str, problem: RequestError) -> Response:
-    """Return the response to a refused request, in the form of the path's API."""
+    """Return the response that refuses a request, in the form of the path's API."""
     as_json = messages.anthropic_error if path.startswith("/v1/messages") else openai_error
     return JSONResponse(as_json(problem), problem.status)
 

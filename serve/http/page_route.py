@@ -1,4 +1,4 @@
-"""The page at `/`: three files that lie beside this module, served as they are."""
+"""Serve the page at `/`: three files beside this module, unchanged."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from starlette.routing import Route
 
 FOLDER = Path(__file__).parents[1] / "page"
 
-#: What the page may do: load its own files and talk to its own server. Scripts cannot write HTML: documents and
-#: answers enter the page as text. The only image is the icon, which index.html holds as a data URL.
+#: Content security policy: the page loads its own files and talks to its own server. Scripts cannot write HTML:
+#: documents and answers enter the page as text. The only image is the icon, which index.html holds as a data URL.
 POLICY = "; ".join(
     (
         "default-src 'self'",

@@ -1,4 +1,4 @@
-"""Read a request's body, notice that its client hangs up, and stream events: the handlers of all APIs share these."""
+"""Read a request's body, notice a client's hangup, and stream events, for the handlers of all APIs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
 
     Parameters
     ----------
-    request : Request
-        The request.
     kind : type of BaseModel
-        The model that it must fit.
+        Model of the body.
 
     Raises
     ------
     RequestError
-        It is not JSON, or a field is not what it must be.
+        The body is not JSON, or a field has a wrong value.
     """
     try:
         return kind.model_validate(json.loads(await request.body()))
@@ -47,17 +45,17 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
 
 
 def client_of(request: Request) -> str:
-    """Return who asks, for a fair queue: where from, and with which key."""
+    """Return the identity of a client for a fair queue: its address and its key."""
     return f"{request.client.host if request.client else ''} {request.headers.get('authorization', '')}"
 
 
 async def connected(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """Yield the events of a generator, which is closed when the client hangs up.
+    """Yield the events of a generator, and close it when the client hangs up.
 
     Raises
     ------
     RequestError
-        The client has hung up: no client receives it.
+        The client has hung up; the error reaches no client.
     """
     gone = asyncio.create_task(_disconnected(request))
     coming: asyncio.Future[Event] | None = None
@@ -73,7 +71,7 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
                 return
     finally:
         gone.cancel()
-        if coming is not None and not coming.done():  # also where the server stops
+        if coming is not None and not coming.done():  # also when the server stops
             coming.cancel()
             await asyncio.wait({coming})
         await events.aclose()
@@ -86,12 +84,12 @@ async def _disconnected(request: Request) -> None:
 
 
 def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str] | None = None) -> Response:
-    """Stream lines as server-sent events. An error on the way is the last event; a client that hangs up ends the work.
+    """Stream lines as server-sent events. An error becomes the last event; a hangup of the client ends the work.
 
     Parameters
     ----------
     lines : async generator of str
-        The data of the events; an event's name may come before it, as "event: NAME\\ndata: ...".
+        The data of the events; an event's name may come before it, as "event: NAME\ndata: ...".
     failure : callable, optional
         Returns the line of an error; by default in OpenAI's form.
     """

@@ -1,4 +1,4 @@
-"""What comes before every request: who may ask, from which page, and how much may be sent."""
+"""Guard every request: check its key, its origin, and its size."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .api_error import RequestError
 
-#: Paths that tell nothing, and need no key: the page asks for the key itself.
+#: Paths without secrets, which need no key: the page asks for the key itself.
 _OPEN = ("/", "/page.js", "/page.css", "/health")
 
 
 class Guard:
-    """Refuses what does not come from where it should; each API writes a refusal in its own form.
+    """Refuse requests from elsewhere; each API writes a refusal in its own form.
 
-    A page of another site can have the browser send requests to this machine, also under a name of its own that leads
-    here (DNS rebinding). So the names of hosts are checked, and the origins that browsers tell.
+    A page of another site can have the browser send requests to this machine, even under a name of its own that leads
+    here (DNS rebinding). So the guard checks the names of hosts, and the origins that browsers send.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        The guarded application.
     refuse : callable
-        Returns the response to a path that tells why it is refused.
+        Returns the response for a path and a reason.
     hosts : iterable of str
-        Names by which the server may be asked, besides addresses and localhost.
+        Accepted host names, besides addresses and localhost.
     key : str, optional
-        What requests must bring as a bearer token or as x-api-key.
+        Key that requests need, as a bearer token or as x-api-key.
     most_bytes : int
         Largest body, in bytes.
     """
@@ -47,7 +47,7 @@ class Guard:
         self._hosts, self._key, self._most_bytes = {*(host.lower() for host in hosts), "localhost"}, key, most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or say why it is refused."""
+        """Answer or refuse a request."""
         if scope["type"] == "http" and (refusal := self._refusal(scope, Headers(scope=scope))) is not None:
             await self._refuse(scope["path"], refusal)(scope, receive, send)
         else:
@@ -68,7 +68,7 @@ class Guard:
         return None
 
     def _is_known(self, host: str) -> bool:
-        """Whether a Host header names this server: an address cannot be bound to another one, a name can."""
+        """Return whether a Host header names this server: an address cannot be rebound, a name can."""
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         try:
             ip_address(name.strip("[]"))
@@ -85,7 +85,7 @@ class Guard:
         return RequestError(f"The body is larger than {self._most_bytes / 2**20:,.0f} MiB.", 413)
 
     def _limited(self, receive: Receive) -> Receive:
-        """Stop a body that says nothing of its size, and is too large."""
+        """Stop a body without a declared size once it is too large."""
         n_bytes = 0
 
         async def limited() -> Message:

@@ -1,4 +1,4 @@
-"""The server: a model and its documents, as the handlers of all APIs use them."""
+"""The server: a model and its documents, for the handlers of all APIs."""
 
 from __future__ import annotations
 
@@ -27,24 +27,12 @@ class Server:
 
     Parameters
     ----------
-    engine : Engine
-        Generates.
     documents : ServedLibrary
-        The documents that are read, and those that are being read.
-    finder : DocumentFinder
-        Finds the document that a question is about, or excerpts of several.
-    messages : MessageFormatter
-        Makes tokens of messages.
-    embeddings : TextEmbeddings
-        Computes embeddings, where the model can.
-    prompt_cache : PromptCache
-        Prompts on disk.
-    sampling : Sampling
-        How answers are drawn where requests do not say.
+        Indexed documents, and those that are being read.
     attention : Attention
-        How tokens attend, unless a request says otherwise.
+        Words of the default attention.
     started : int
-        When the server was started, in seconds since 1970.
+        Time of the start, in seconds since 1970.
     """
 
     engine: Engine
@@ -58,7 +46,7 @@ class Server:
     started: int
 
     def close(self) -> None:
-        """End the engine, and wait until prompts are kept. It may be closed again."""
+        """Stop the engine, and wait until prompts are kept. A second call does nothing."""
         self.engine.close()
         self.prompt_cache.close()
 
@@ -81,7 +69,7 @@ class Server:
         return replace(attention, budget=self.attention.budget)
 
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
-        """Return how to draw an answer: as a request says, or else as the server does. Any integer is a seed."""
+        """Return how to draw an answer: the request's values, or else the server's. Any integer is a seed."""
         given = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
         given |= {} if seed is None else {"seed": seed % (2**32 - 1)}
         return replace(self.sampling, **given)

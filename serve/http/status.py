@@ -1,4 +1,4 @@
-"""What the server says of itself: models, tokens, health and figures."""
+"""Report on the server: models, tokens, health and figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .server import Server, server_of
 
 
 def _model(server: Server) -> dict[str, Any]:
-    """The model as OpenAI's API has it, with what llama.cpp's server and octavo add."""
+    """Return the model in OpenAI's form, with the extensions of llama.cpp's server and octavo."""
     llama = server.engine.llama
     meta = {"n_ctx": llama.n_ctx(), "n_ctx_train": llama._model.n_ctx_train(), "n_vocab": llama.n_vocab()}
     meta |= {"n_params": llama._model.n_params(), "attention": str(server.attention)}
@@ -39,7 +39,7 @@ async def model(request: Request) -> Response:
 
 
 class TokenizeBody(BaseModel):
-    """A text, as llama.cpp's server takes it, or as vLLM's does: as `prompt`."""
+    """A text, in the form of llama.cpp's server, or of vLLM's: as `prompt`."""
 
     content: str = Field(validation_alias=AliasChoices("content", "prompt"))
     add_special: bool = Field(False, validation_alias=AliasChoices("add_special", "add_special_tokens"))
@@ -54,7 +54,7 @@ async def tokenize(request: Request) -> Response:
 
 
 class DetokenizeBody(BaseModel):
-    """Tokens, as llama.cpp's server takes them."""
+    """Tokens, in the form of llama.cpp's server."""
 
     tokens: list[int]
 
@@ -69,7 +69,7 @@ async def detokenize(request: Request) -> Response:
 
 
 async def tokenizer_info(request: Request) -> Response:
-    """Answer GET /tokenizer_info, as vLLM's server does: lm-eval then needs no tokenizer of its own."""
+    """Answer GET /tokenizer_info, as vLLM's server does, so that lm-eval needs no tokenizer of its own."""
     llama = server_of(request).engine.llama
     names = {name: text or None for name, text in special_tokens(llama._model).items()}
     return JSONResponse({**names, "chat_template": llama.metadata.get(TEMPLATE_NAME)})
@@ -80,7 +80,7 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-#: What each figure of /metrics says.
+#: Help text of each figure of /metrics.
 _HELP = {
     "requests": "Requests that were begun",
     "failed": "Requests that failed",

@@ -22,18 +22,14 @@ _Result = TypeVar("_Result")
 
 
 class DocumentFinder:
-    """Finds documents by the model's heads that retrieve, as `octavo ask FOLDER` does.
+    """Find documents by the model's retrieval heads, as `octavo ask FOLDER` does.
 
     Parameters
     ----------
-    engine : Engine
-        What has the model read a question, in a turn of its own.
     documents : ServedLibrary
-        The documents that are read.
-    library : Library
-        The model's library.
+        The library's documents.
     heads : sequence of QueryHead
-        The heads that retrieve; without any, words alone decide.
+        Retrieval heads; without any, words alone decide.
     """
 
     def __init__(self, engine: Engine, documents: ServedLibrary, library: Library, heads: Sequence[QueryHead]) -> None:
@@ -41,21 +37,19 @@ class DocumentFinder:
         self._last: DocumentSet | None = None
 
     async def open(self, references: Sequence[str], reads: str, question: str) -> Opened:
-        """Open what a question is to be answered from.
+        """Open the text to answer a question from.
 
         Parameters
         ----------
         references : sequence of str
             Ids, names and patterns of documents, at least one (`ServedLibrary.find`).
         reads : str
-            The one document that the question is about, or excerpts of all: one of READS (settings.py).
-        question : str
-            The question.
+            The document that the question is about, or excerpts of all: one of READS (settings.py).
 
         Raises
         ------
         RequestError
-            A document is not there, the model's keys cannot be laid out as excerpts, or the server is stopping.
+            A document is missing, the model's keys cannot be laid out as excerpts, or the server is stopping.
         OctavoError
             An index is damaged.
         """
@@ -74,11 +68,11 @@ class DocumentFinder:
 
     @staticmethod
     def _id(found: Sequence[ReadDocument], indexed: IndexedDocument) -> str:
-        """Return what clients call a document."""
+        """Return the id of a document for clients."""
         return next(document.id for document in found if document.folder == indexed.folder)
 
     async def _search(self, found: Sequence[ReadDocument], find: Callable[[DocumentSet], _Result]) -> _Result:
-        """Find something among documents, in the engine's thread."""
+        """Search documents in the engine's thread."""
         results: list[_Result] = []
 
         def search() -> None:
@@ -90,7 +84,7 @@ class DocumentFinder:
         return results[0]
 
     def _set_of(self, found: Sequence[ReadDocument]) -> DocumentSet:
-        """Return the set of these documents: the last one, if it has the same."""
+        """Return the set of these documents: the last one, if it is equal."""
         documents = [IndexedDocument(document.name, Path(document.name), document.folder) for document in found]
         if self._last is None or self._last.documents != documents:
             self._last = DocumentSet(self._engine.llama, self._library, documents, self._heads, lambda document: None)

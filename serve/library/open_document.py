@@ -1,4 +1,4 @@
-"""What an answer is given from: a document that was read, or excerpts of several."""
+"""The text to answer from: an indexed document, or excerpts of several."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
 
-#: Passages that are named as sources of an answer.
+#: Largest number of an answer's sources.
 _MOST_SOURCES = 3
 
 
 @dataclass(frozen=True, eq=False)
 class OpenDocument:
-    """A document that was read.
+    """An open indexed document.
 
     Parameters
     ----------
     id : str
-        What clients call it.
+        Id for clients.
     path : Path
         Folder of its index.
     index : Index
         The index, which all conversations share.
     described : dict
-        What the index's manifest says of the document.
+        The manifest's description of the document.
     n_head : int
         Tokens of the prompt before its text.
     offset : int
-        Where its text begins in the file that clients know by the id, in characters.
+        Offset of its text in the client's file, in characters.
     """
 
     id: str
@@ -54,21 +54,21 @@ class OpenDocument:
 
     @property
     def documents(self) -> list[OpenDocument]:
-        """Return the documents that are read for an answer."""
+        """Return the documents of the text."""
         return [self]
 
     @property
     def n_tokens(self) -> int:
-        """Return how many tokens it has, with the prompt's head before it."""
+        """Return its number of tokens, with the prompt's head."""
         return len(self.index.tokens)
 
     @property
     def n_bytes(self) -> int:
-        """Return the memory that its keys and values take: they are mapped."""
+        """Return the memory of its keys and values, which are mapped."""
         return 0
 
     def text(self, llama: Llama) -> TokenText:
-        """Return its text, as it was read."""
+        """Return its text, as the model read it."""
         if not self._texts:
             self._texts.append(TokenText.of_document(llama, self.index.tokens[self.n_head :], self.described))
         return self._texts[0]
@@ -79,11 +79,11 @@ class OpenDocument:
 
     @property
     def places(self) -> list[Place]:
-        """Return where its pages and headings begin."""
+        """Return the places of its pages and headings."""
         return [Place(*place) for place in self.described.get("places", ())]
 
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
-        """Return the passages that the answer comes from whose queries were recorded."""
+        """Return the passages that the recorded answer comes from."""
         attended = recorder.attended(self.index)[:, self.n_head :]
         return [self.source(passage) for passage in passages(self.text(llama), self.places, attended, _MOST_SOURCES)]
 
@@ -95,14 +95,14 @@ class OpenDocument:
 
 @dataclass(frozen=True, eq=False)
 class OpenExcerpts:
-    """Excerpts of documents that were read, in the place of a document.
+    """Excerpts of documents, in place of a document.
 
     Parameters
     ----------
     laid_out : LaidOut
         The excerpts as one context.
     opened : mapping of IndexedDocument to OpenDocument
-        The documents that they are of, the likeliest first.
+        Their documents, the likeliest first.
     """
 
     laid_out: LaidOut
@@ -110,7 +110,7 @@ class OpenExcerpts:
 
     @property
     def documents(self) -> list[OpenDocument]:
-        """Return the documents that they are of, the likeliest first."""
+        """Return the documents of the excerpts, the likeliest first."""
         return list(self.opened.values())
 
     @property
@@ -120,16 +120,16 @@ class OpenExcerpts:
 
     @property
     def n_tokens(self) -> int:
-        """Return how many tokens they have, with the prompt's head before them."""
+        """Return their number of tokens, with the prompt's head."""
         return len(self.index.tokens)
 
     @property
     def n_bytes(self) -> int:
-        """Return the memory that their keys and values take."""
+        """Return the memory of their keys and values."""
         return self.index.n_bytes
 
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
-        """Return the passages that the answer comes from whose queries were recorded, each with its document."""
+        """Return the passages that the recorded answer comes from, each with its document."""
 
         def text_of(document: IndexedDocument) -> tuple[TokenText, list[Place]]:
             opened = self.opened[document]
@@ -140,11 +140,11 @@ class OpenExcerpts:
 
 
 class Source(NamedTuple):
-    """A passage that an answer comes from, and its document."""
+    """A passage of an answer's sources, and its document."""
 
     document: OpenDocument
     passage: Passage
 
 
-#: What comes before a prompt.
+#: Text before a prompt.
 Opened = OpenDocument | OpenExcerpts

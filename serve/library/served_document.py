@@ -8,16 +8,12 @@ from typing import Any, NamedTuple
 
 
 class ReadDocument(NamedTuple):
-    """A document that was read, or a part of one that is longer than the context.
+    """An indexed document, or a part of one that exceeds the context.
 
     Parameters
     ----------
     id : str
-        What clients call it. All parts of an upload have the same.
-    folder : Path
-        Its index.
-    manifest : dict
-        What the index says.
+        Id for clients, the same for all parts of an upload.
     """
 
     id: str
@@ -26,7 +22,7 @@ class ReadDocument(NamedTuple):
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return what the manifest says of the document."""
+        """Return the manifest's description of the document."""
         described: dict[str, Any] = self.manifest["document"]
         return described
 
@@ -42,7 +38,7 @@ class ReadDocument(NamedTuple):
         return Path(self.described["path"]).name if is_part else self.name
 
     def parts(self, documents: Iterable[ReadDocument]) -> list[ReadDocument]:
-        """Return the parts of its file that some documents are, in order; the document alone if it is not a part."""
+        """Return the parts of its file among some documents, in order; the document alone if it has no parts."""
         if "part" not in self.described:
             return [self]
         n_parts = self.name.rpartition(" of ")[2]  # the file may have been read with another context before

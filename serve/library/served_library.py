@@ -1,4 +1,4 @@
-"""The library that the server answers from: documents that are read, those that are being read, and uploads."""
+"""The server's library: indexed documents, documents that are being read, and uploads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .upload import Upload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Longest name of an upload's file.
+#: Largest length of an upload's name.
 _LONGEST_NAME = 120
 
 #: File beside an upload until it is read: its reading resumes when the server is started again.
@@ -47,17 +47,7 @@ _UNREAD = ".unread"
 
 
 class ServedLibrary:
-    """The documents of one model's library. Methods that are coroutines belong to the server's loop.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model: its tokenizer and settings.
-    library : Library
-        The model's library.
-    job : Job
-        How documents are read.
-    """
+    """The documents of one model's library. Its coroutines belong to the server's loop."""
 
     def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
@@ -77,7 +67,7 @@ class ServedLibrary:
         return self._library.folder / "uploads"
 
     def _indexes(self) -> Iterator[ReadDocument]:
-        """Yield each document whose index the model can attend as it is set now, the newest first."""
+        """Yield each document whose index fits the model's attention, the newest first."""
         snapshot = LibrarySnapshot(self._library)
         for folder, manifest in snapshot.indexes:
             described = manifest["document"]
@@ -85,57 +75,47 @@ class ServedLibrary:
                 yield ReadDocument(self._id_of(described), folder, manifest)
 
     def _finished(self) -> list[ReadDocument]:
-        """Return the documents that were read, without the first parts of an upload that is still being read."""
+        """Return the indexed documents, without the first parts of an upload that is still being read."""
         return [document for document in self._indexes() if document.id not in self._uploads]
 
     def _is_upload(self, described: dict[str, Any]) -> bool:
         return Path(described.get("path", "")).parent.parent == self._upload_folder.resolve()
 
     def _id_of(self, described: dict[str, Any]) -> str:
-        """Name a document by its content: that of an upload's file, else its text."""
+        """Return the id of a document from its content: that of an upload's file, else its text."""
         if self._is_upload(described):
             return Path(described["path"]).parent.name
         return f"file-{described['sha256'][:24]}"
 
     async def open(self, reference: str) -> list[OpenDocument]:
-        """Open a document that was read, or all its parts in order.
-
-        Parameters
-        ----------
-        reference : str
-            Its id, or its name in the library.
+        """Open an indexed document, or all its parts in order, by its id or name.
 
         Raises
         ------
         RequestError
-            There is none, it is still being read, it could not be read, or its index is damaged.
+            The document is unknown, is still being read, could not be read, or has a damaged index.
         """
         return [await self.open_at(document.folder, document.id) for document in self.find([reference])]
 
     def find(self, references: Sequence[str]) -> list[ReadDocument]:
-        """Find documents by what a request calls them.
+        """Find documents by a request's names, each once.
 
         Parameters
         ----------
         references : sequence of str
             Ids and names as in `open`, and patterns of names, such as "*.pdf".
 
-        Returns
-        -------
-        list of ReadDocument
-            The documents, each once.
-
         Raises
         ------
         RequestError
-            There is none of a name, or none that fits a pattern; one is still being read, or could not be read.
+            A name is unknown, a pattern fits no document, or a document is still being read or could not be read.
         """
         finished = self._finished()
         found = {document.folder: document for name in references for document in self._named(name, finished)}
         return list(found.values())
 
     async def open_at(self, path: Path, document_id: str) -> OpenDocument:
-        """Open a document whose index was found.
+        """Open a document by the folder of its index.
 
         Raises
         ------
@@ -145,7 +125,7 @@ class ServedLibrary:
         return await asyncio.to_thread(self._open, document_id, path)
 
     def _named(self, reference: str, finished: Sequence[ReadDocument]) -> list[ReadDocument]:
-        """Return the documents that have an id, else those that have a name, else those whose names fit a pattern."""
+        """Return the documents with an id, or else with a name, or else with names that fit a pattern."""
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
@@ -183,7 +163,7 @@ class ServedLibrary:
             return opened
 
     def open_all(self) -> None:
-        """Open all documents, so that prompts that begin with one find it. What cannot be opened is left out."""
+        """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
         for document in self._finished():
             with suppress(OctavoError):
                 self._open(document.id, document.folder)
@@ -194,21 +174,14 @@ class ServedLibrary:
         return found if n else None
 
     def shares_most(self, tokens: np.ndarray, whole: bool = False) -> tuple[int, OpenDocument | None]:
-        """Find the open document that shares most of its first tokens with a prompt.
+        """Find the open document with the longest common prefix with a prompt; return the length of the prefix, too.
 
         Parameters
         ----------
         tokens : int32 array, shape (n_tokens,)
             The prompt.
         whole : bool
-            Leave out those of which the prompt has only a part.
-
-        Returns
-        -------
-        n_common : int
-            How many tokens they share.
-        document : OpenDocument or None
-            The document.
+            Leave out documents of which the prompt has only a part.
         """
         best, found = 0, None
         with self._lock:
@@ -220,19 +193,12 @@ class ServedLibrary:
         return best, found
 
     async def add_bytes(self, name: str, data: bytes) -> str:
-        """Take an upload, and read it in the background.
+        """Store an upload, and read it in the background; return its id, which depends on the bytes alone.
 
         Parameters
         ----------
         name : str
-            What the client calls the file. No folder of it counts.
-        data : bytes
-            What is in it.
-
-        Returns
-        -------
-        str
-            Its id. The same bytes always have the same.
+            The client's file name; its folders are ignored.
 
         Raises
         ------
@@ -251,7 +217,7 @@ class ServedLibrary:
         return document_id
 
     async def resume(self) -> None:
-        """Resume the uploads that were being read when the server was stopped."""
+        """Resume the uploads that a stop of the server interrupted."""
         for mark in sorted(self._upload_folder.glob(f"*/{_UNREAD}")):
             files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
             if len(files) == 1:
@@ -275,7 +241,7 @@ class ServedLibrary:
             return
         if upload.problem:
             with suppress(OctavoError):
-                await self._remove_indexes(document_id)  # the first parts of a document whose others failed
+                await self._remove_indexes(document_id)  # the finished parts of a document that failed
             shutil.rmtree(upload.file.parent, ignore_errors=True)
             return
         del self._uploads[document_id]
@@ -313,7 +279,7 @@ class ServedLibrary:
         Raises
         ------
         RequestError
-            There is none.
+            The document is unknown.
         """
         for file in self.list():
             if file["id"] == document_id:
@@ -321,12 +287,12 @@ class ServedLibrary:
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
     async def remove(self, document_id: str) -> None:
-        """Remove a document's index, and its file if it was uploaded; end its reading if it is being read.
+        """Remove a document's index and its uploaded file; stop reading it.
 
         Raises
         ------
         RequestError
-            There is none.
+            The document is unknown.
         """
         upload = self._uploads.pop(document_id, None)
         if upload is not None:
@@ -340,7 +306,7 @@ class ServedLibrary:
         self.when_removed(document_id)
 
     async def _remove_indexes(self, document_id: str) -> int:
-        """Remove the indexes of a document or of its parts; returns how many there were."""
+        """Remove the indexes of a document or of its parts; return how many there were."""
         folders = [document.folder for document in self._indexes() if document.id == document_id]
         for folder in folders:
             await asyncio.to_thread(catalogue.remove, folder)
@@ -349,7 +315,7 @@ class ServedLibrary:
         return len(folders)
 
     async def close(self) -> None:
-        """End all readings. They resume where they stopped when the server is started again."""
+        """Stop all readings. They resume when the server starts again."""
         self._closing = True
         for upload in list(self._uploads.values()):
             await upload.cancel()
@@ -375,14 +341,14 @@ class ServedLibrary:
 
 
 def _file(document_id: str, name: str, n_bytes: int, created: int, status: str) -> dict[str, Any]:
-    """A file as OpenAI's API has it, with what octavo adds."""
+    """Return a file in OpenAI's form, with octavo's extensions."""
     file = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
     file |= {"purpose": "user_data", "status": status, "status_details": None}
     return {**file, "tokens": None, "index_bytes": None, "progress": None}
 
 
 def _file_name(name: str) -> str:
-    """A name for an upload's file that leads to no folder."""
+    """Return a name for an upload's file without folders."""
     base = re.split(r"[/\\]", name)[-1]
     cleaned = re.sub(r"[^\w.,()+ -]", "_", base).strip(" .")
     if len(cleaned) > _LONGEST_NAME:

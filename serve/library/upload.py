@@ -1,4 +1,4 @@
-"""A document while it is read, by a process of its own."""
+"""Read an uploaded document in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ...library.batch.job import Job, ReadDocuments
 from ...workers.work import Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 
-#: How much answers that are under way come before a reading.
+#: Niceness of a reading: running answers come first.
 _NICE = 5
 
 
 @dataclass
 class Progress:
-    """How far a task of the reading is.
+    """Progress of a task of the reading.
 
     Parameters
     ----------
     task, unit : str
-        What is done, and what is counted.
+        Name of the task, and its unit.
     total, done : int
-        How much there is, and how much of it is done.
+        Units in all, and units done.
     began : float
         When the task began, by `time.monotonic`.
     done_before : int
-        How much of it was done then.
+        Units done at that time.
     """
 
     task: str
@@ -40,7 +40,7 @@ class Progress:
     done_before: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for clients."""
+        """Return it as JSON for clients."""
         passed, done = time.monotonic() - self.began, self.done - self.done_before
         left = passed / done * (self.total - self.done) if done else None
         counts = {"task": self.task, "unit": self.unit, "total": self.total, "done": self.done}
@@ -48,27 +48,18 @@ class Progress:
 
 
 class Upload:
-    """A document that is read, or could not be.
-
-    Parameters
-    ----------
-    file : Path
-        The document's file.
-    job : Job
-        How it is read.
+    """A document that is being read, or could not be.
 
     Attributes
     ----------
-    progress : Progress or None
-        How far it is; None while it waits.
     problem : str
-        Why it failed; "" if it did not.
+        Why it failed; else "".
     finished : asyncio.Event
-        Set when it is over.
+        Set at the end.
     is_read : bool
         Whether the document, or all its parts, have indexes.
     created : float
-        When it began, in seconds since 1970.
+        Time of the upload, in seconds since 1970.
     """
 
     def __init__(self, file: Path, job: Job) -> None:
@@ -79,7 +70,7 @@ class Upload:
         self._process = WorkerProcess(name_of(ReadDocuments), replace(job, nice=_NICE).as_json())
 
     async def run(self) -> None:
-        """Read the document; `finished` and `problem` say how it ended."""
+        """Read the document; `finished` and `problem` hold the result."""
         try:
             result = await asyncio.to_thread(self._process.do, {"path": str(self.file)}, self._receive)
             self.is_read, self.problem = "result" in result, result.get("error") or result.get("fatal") or ""
@@ -94,18 +85,18 @@ class Upload:
             self.finished.set()
 
     def _receive(self, message: Message) -> None:
-        """Take a message of the process."""
+        """Receive a message of the process."""
         receive(message, self, self.notice)
 
     def notice(self, sentence: str) -> None:
-        """Ignore what happens: clients ask for the progress only."""
+        """Ignore notices: clients ask for the progress only."""
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Note that a task begins."""
         self.progress = Progress(task.partition(" ")[0], unit, total, done, time.monotonic(), done)
 
     def advance(self, amount: int) -> None:
-        """Note that some more is done."""
+        """Note further progress."""
         if self.progress is not None:
             self.progress.done += amount
 

@@ -1,1 +1,1 @@
-"""Conversations to prompts."""
+"""Turn conversations into prompts."""

@@ -1,4 +1,4 @@
-"""A turn of a conversation, through any API: messages in; text, calls and sources out."""
+"""A turn of a conversation, for all APIs: messages in; text, calls and sources out."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from .tools import CallFinder, ToolCall, calls_grammar, grammar_of
 
 @dataclass(frozen=True)
 class ChatTurn:
-    """A conversation up to a question, and how the model answers it.
+    """A conversation up to a question, and settings of the answer.
 
     Parameters
     ----------
     messages : sequence of messages
         The conversation, in OpenAI's form, with contents as text.
     generation : Generation
-        How the answer is generated.
+        Settings of the answer.
     documents : sequence of str
-        Ids, names or patterns of the documents that the conversation is over.
+        Ids, names or patterns of the conversation's documents.
     reads : str
-        What the answer is given from: the document that the question is about, or excerpts of all, one of READS
-        (settings.py).
+        Text to answer from: the document that the question is about, or excerpts of all, one of READS (settings.py).
     tools : sequence of dict
-        Functions that the model may call, in OpenAI's form.
+        Tools in OpenAI's form.
     choice : str
-        "none", "auto", "required", or the name of a function that must be called.
+        "none", "auto", "required", or the name of the function to call.
     parallel : bool
         Whether an answer may have several calls.
     schema : dict, optional
@@ -77,12 +76,8 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
 
     Parameters
     ----------
-    server : Server
-        What answers.
-    turn : ChatTurn
-        The turn.
     checked : bool
-        Whether the engine must be ready to take it now.
+        Whether to check that the engine accepts the request now.
 
     Raises
     ------
@@ -112,21 +107,12 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
 
 
 async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGenerator[Event, None]:
-    """Generate an answer. To close the generator stops the work.
-
-    Parameters
-    ----------
-    server : Server
-        What answers.
-    turn : ChatTurn
-        The turn.
-    request : Request
-        What `prepared` made of it.
+    """Generate an answer. Closing the generator stops the work.
 
     Yields
     ------
     Text, ToolCall or Finished
-        What the answer is made of, in order, and its end.
+        The parts of the answer in order, and its end.
 
     Raises
     ------
@@ -159,11 +145,11 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """The last question, and the one before it, which it may continue."""
+    """Return the last question, and the one before it, which it may refer to."""
     asked = [str(message["content"]) for message in messages if message["role"] == "user"]
     return "\n".join(asked[-2:])
 
 
 def _forces(turn: ChatTurn) -> bool:
-    """Whether a function must be called."""
+    """Return whether the model must call a function."""
     return bool(turn.tools) and turn.choice not in ("none", "auto")

@@ -1,6 +1,6 @@
-"""Make a prompt's tokens of a conversation in OpenAI's form, by the model's own chat template.
+"""Turn a conversation in OpenAI's form into a prompt's tokens, by the model's own chat template.
 
-What users wrote never becomes control tokens: see runtime/chat_template.py.
+Users' texts never become control tokens: see runtime/chat_template.py.
 """
 
 from __future__ import annotations
@@ -14,17 +14,12 @@ from ...runtime.llama import Llama
 from ..http.api_error import RequestError
 from .tools import call_text, response_text, tools_text
 
-#: A message in OpenAI's form, but for its content, which is text.
+#: A message in OpenAI's form, except that its content is text.
 Message = Mapping[str, Any]
 
 
 class MessageFormatter:
-    """Makes tokens of messages.
-
-    Parameters
-    ----------
-    llama : Llama
-        The model; only its tokenizer is used.
+    """Turn messages into tokens.
 
     Attributes
     ----------
@@ -42,14 +37,14 @@ class MessageFormatter:
         tools: Sequence[dict[str, Any]] = (),
         options: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Return the tokens of a conversation up to where the answer begins.
+        """Return the tokens of a conversation up to the beginning of the answer.
 
         Parameters
         ----------
         messages : sequence of messages
             The conversation. If the last one is the assistant's, the answer continues it.
         tools : sequence of dict
-            Functions that the model may call, in OpenAI's form.
+            Tools in OpenAI's form.
         options : mapping, optional
             Further variables of the template, such as `enable_thinking`.
 
@@ -87,13 +82,7 @@ class MessageFormatter:
         return tokens + self._text(begun)
 
     def after_document(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """Return the tokens of a conversation over a document: those that come after the document.
-
-        Parameters
-        ----------
-        messages, tools
-            As in `tokens`.
-        """
+        """Return the tokens of a conversation after its document; messages and tools are as in `tokens`."""
         messages, begun = _begun(messages)
         messages = _as_texts(messages)
         if tools:
@@ -112,7 +101,7 @@ class MessageFormatter:
         return tokens + self._text(begun)
 
     def _plain(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[int]:
-        """Tokens of a conversation with a model that has no chat template."""
+        """Return the tokens of a conversation for a model without a chat template."""
         messages = _as_texts(messages)
         if tools:
             messages = _with_system(messages, tools_text(tools))
@@ -129,7 +118,7 @@ class MessageFormatter:
         return tokens
 
     def _knows(self, tools: Sequence[dict[str, Any]]) -> bool:
-        """Whether the template tells the model of tools."""
+        """Return whether the template describes tools to the model."""
         asked = [{"role": "user", "content": "?"}]
         try:
             return self._render(asked, list(tools), None) != self._render(asked, None, None)
@@ -151,7 +140,7 @@ class MessageFormatter:
     def _whole(
         self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None
     ) -> list[int]:
-        """Tokens by a template that changes texts: then texts may hold no control tokens."""
+        """Return tokens by a template that changes texts; then texts may hold no control tokens."""
         for message in messages:
             if self._special(message["content"]) != self._text(message["content"]):
                 raise RequestError(
@@ -169,7 +158,7 @@ class MessageFormatter:
 
 
 def _begun(messages: Sequence[Message]) -> tuple[list[Message], str]:
-    """Split off an answer that is begun already."""
+    """Split off an answer that has begun."""
     last = messages[-1]
     if last["role"] == "assistant" and not last.get("tool_calls"):
         return list(messages[:-1]), last["content"]
@@ -177,7 +166,7 @@ def _begun(messages: Sequence[Message]) -> tuple[list[Message], str]:
 
 
 def _with_arguments(message: Message) -> dict[str, Any]:
-    """Give a message whose calls have their arguments as objects: templates write them as JSON."""
+    """Return a message whose calls have their arguments as objects: templates write them as JSON."""
     calls = []
     for call in message.get("tool_calls") or ():
         try:
@@ -190,7 +179,7 @@ def _with_arguments(message: Message) -> dict[str, Any]:
 
 
 def _as_texts(messages: Sequence[Message]) -> list[Message]:
-    """Write calls and their results as texts, for templates that do not know them."""
+    """Write calls and their results as texts, for templates without them."""
     texts: list[Message] = []
     for message in messages:
         role, content = message["role"], message["content"]

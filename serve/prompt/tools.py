@@ -1,4 +1,4 @@
-"""Functions that a model may call: describe them to it, and find its calls in the text that it writes."""
+"""Describe tools to a model, and find its calls in its answer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ class ToolCall:
 
     Parameters
     ----------
-    name : str
-        The function.
     arguments : str
-        Its arguments, in JSON.
+        The arguments, in JSON.
     id : str
-        What its result names.
+        Id that the result refers to.
     """
 
     name: str
@@ -38,7 +36,7 @@ class ToolCall:
 
 
 def tools_text(tools: Sequence[dict[str, Any]]) -> str:
-    """Return the text that tells a model of functions, where its template does not: in the form of Hermes."""
+    """Return the text that describes functions to a model whose template cannot: in the form of Hermes."""
     described = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     return (
         "You may call functions to help with the user's question. These are their signatures:\n"
@@ -49,7 +47,7 @@ def tools_text(tools: Sequence[dict[str, Any]]) -> str:
 
 
 def call_text(call: dict[str, Any]) -> str:
-    """Return the text of a call that was made before."""
+    """Return the text of an earlier call."""
     function = call["function"]
     return f'{_OPENING}\n{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}\n{_CLOSING}'
 
@@ -64,15 +62,13 @@ def calls_grammar(tools: Sequence[dict[str, Any]], name: str | None) -> str:
 
     Parameters
     ----------
-    tools : sequence of dict
-        The functions.
     name : str, optional
-        The one that must be called; by default any.
+        The function to call; by default any.
 
     Raises
     ------
     RequestError
-        There is no such function, or its parameters cannot be turned into a grammar.
+        The function is unknown, or its parameters cannot be turned into a grammar.
     """
     functions = [tool["function"] for tool in tools if name in (None, tool["function"]["name"])]
     if not functions:
@@ -89,36 +85,30 @@ def calls_grammar(tools: Sequence[dict[str, Any]], name: str | None) -> str:
 
 
 def grammar_of(schema: dict[str, Any], param: str, order: list[str] | None = None) -> str:
-    """Turn a JSON schema into a GBNF grammar.
+    """Turn a JSON schema into a GBNF grammar, with the properties of `order` first.
 
     Parameters
     ----------
-    schema : dict
-        The schema.
     param : str
-        The field of the request that it comes from.
-    order : list of str, optional
-        Properties that come first.
+        The field of the request with the schema.
 
     Raises
     ------
     RequestError
-        It cannot be turned into one.
+        The schema cannot be turned into a grammar.
     """
     try:
         return str(json_schema_to_gbnf(json.dumps(schema), order))
-    except Exception as error:  # of whatever kind: the converter checks little
+    except Exception as error:  # of any kind: the converter checks little
         what = str(error) or type(error).__name__
         raise RequestError(f"This JSON schema cannot be turned into a grammar: {what}.", param=param) from error
 
 
 class CallFinder:
-    """Tells calls from text in an answer as it comes. All else is text.
+    """Separate calls from text in an answer as it comes.
 
     Parameters
     ----------
-    names : sequence of str
-        The functions there are.
     forced : bool
         Whether the whole answer is a call, as a grammar makes it.
     """
@@ -128,7 +118,7 @@ class CallFinder:
         self._held, self._begins, self._after_call = "", True, False
 
     def add(self, text: str) -> list[str | ToolCall]:
-        """Take a piece of the answer, and return what is sure."""
+        """Add a piece of the answer, and return the parts that are certain."""
         self._held += text
         if self._forced or (self._begins and self._held.lstrip()[:1] in ("", "{")):
             return []
@@ -157,13 +147,13 @@ class CallFinder:
         return found
 
     def end(self) -> list[str | ToolCall]:
-        """Return what is left."""
+        """Return the remainder."""
         held, self._held = self._held, ""
         inside = held.strip().removeprefix(_OPENING).removeprefix(_LIST).removesuffix(_CLOSING)
         return list(self._calls(inside) or ([held] if held else []))
 
     def _calls(self, text: str) -> list[str | ToolCall]:
-        """The calls that a text in JSON makes; none if it is something else."""
+        """Return the calls in a JSON text; none if it is something else."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -185,5 +175,5 @@ class CallFinder:
 
 
 def _n_begun(text: str, mark: str) -> int:
-    """Characters at the end of a text that may be the beginning of a mark."""
+    """Return the number of characters at the end of a text that may begin a mark."""
     return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)
