@@ -207,6 +207,7 @@ def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tu
                 start = _joined([before.rstrip("\n")], words)
                 written = _joined([start, written.rstrip("\n")], words) + "\n\n"
                 offsets[number] = length + len(start)
+                offsets = [min(offset, offsets[number]) for offset in offsets]  # empty pages before it begin there too
             elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
                 parts[-1], length = parts[-1][:-1], length - 1  # keep items of a list together
             parts.append(written)

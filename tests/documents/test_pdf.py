@@ -166,6 +166,14 @@ def test_a_paragraph_goes_on_over_a_page():
     assert document.place(document.text.index("then it ended")).page == "2"
 
 
+def test_a_paragraph_that_continues_after_an_empty_page_is_on_its_own_page():
+    writer = PdfWriter().page(*lines(["A paragraph of the first page that does not end", "where the page"]))
+    writer.page(image=True).page(*lines(["ends but continues on the third one."]))
+    document = read(writer)
+    assert document.place(document.text.index("A paragraph")).page == "1"
+    assert document.place(document.text.index("third one")).page == "3"
+
+
 def test_pages_have_their_labels():
     writer = PdfWriter()
     for i in range(3):
