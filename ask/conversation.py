@@ -58,10 +58,7 @@ class Conversation:
     def resume(self, llama: Llama, n_document: int) -> None:
         """Resume the conversation after n_document tokens, where the model holds nothing else.
 
-        Raises
-        ------
-        OctavoError
-            It was over another document, or does not fit the context.
+        Raise OctavoError if it was over another document, or does not fit the context.
         """
         if self.follows != hash_tokens(llama.input_ids[:n_document]):
             raise OctavoError("This conversation was over another document, or with another prompt.")

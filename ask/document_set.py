@@ -88,10 +88,7 @@ class DocumentSet:
     def open(self, document: IndexedDocument) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document; return it with the manifest's description of the document.
 
-        Raises
-        ------
-        OctavoError
-            The index can neither be opened nor made again.
+        Raise OctavoError if the index can neither be opened nor made again.
         """
         opened = self._open.pop(document.folder, None)
         if opened is None:
@@ -106,10 +103,7 @@ class DocumentSet:
     def rank(self, question: str) -> Ranking:
         """Rank the documents that share most words with a question. The model is empty afterwards.
 
-        Raises
-        ------
-        OctavoError
-            An index can neither be opened nor made again.
+        Raise OctavoError if an index can neither be opened nor made again.
         """
         llama = self._llama
         tokens = llama.prompt().question(f" {question}")

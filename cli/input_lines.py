@@ -23,10 +23,7 @@ def is_terminal() -> bool:
 def piped_lines() -> Iterator[str]:
     """Yield entries from standard input. A line that ends with a backslash continues in the next one.
 
-    Raises
-    ------
-    OctavoError
-        The input is not UTF-8 text.
+    Raise OctavoError if the input is not UTF-8 text.
     """
     from ..errors import OctavoError
 
@@ -48,10 +45,7 @@ def piped_lines() -> Iterator[str]:
 def typed_lines() -> Iterator[str]:
     """Yield entries from an editor with history, until Ctrl-D.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        The user presses Ctrl-C on an empty entry, twice in a row.
+    Raise KeyboardInterrupt if the user presses Ctrl-C on an empty entry, twice in a row.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output import create_output

@@ -37,10 +37,7 @@ def inspect(path: Path, output: str) -> None:
 def inspect_index(folder: Path) -> dict[str, Any]:
     """Read the manifest of an index, and compare its files with their checksums.
 
-    Raises
-    ------
-    OctavoError
-        The folder is not a finished index.
+    Raise OctavoError if the folder is not a finished index.
     """
     from ..errors import OctavoError
     from ..runtime.methods import AUTO

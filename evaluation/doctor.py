@@ -94,13 +94,7 @@ def methods() -> dict[str, Method]:
 
 
 class Doctor:
-    """Examine this Mac's GPU.
-
-    Raises
-    ------
-    OctavoError
-        If there is no GPU that Metal knows.
-    """
+    """Examine this Mac's GPU. Raise OctavoError if there is no GPU that Metal knows."""
 
     def __init__(self, progress: Progress, examination: Examination) -> None:
         self.metal = MetalDevice()

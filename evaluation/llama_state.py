@@ -108,10 +108,7 @@ def _write_layer(place: np.ndarray, header: bytes, rows: np.ndarray) -> None:
 def refuse_windows(llama: Llama) -> None:
     """Refuse a model whose cache cannot be copied (rule 8).
 
-    Raises
-    ------
-    OctavoError
-        Some layers attend to a sliding window.
+    Raise OctavoError if some layers attend to a sliding window.
     """
     if any(layer.window for layer in llama.context.cache.layers):
         raise OctavoError(

@@ -13,10 +13,7 @@ _DOTS_PER_INCH = 120
 def check_plot(path: Path) -> None:
     """Check in advance that a picture can be written.
 
-    Raises
-    ------
-    OctavoError
-        If matplotlib is not installed, the name does not end in .png, or the folder does not exist.
+    Raise OctavoError if matplotlib is not installed, the name does not end in .png, or the folder does not exist.
     """
     try:
         import matplotlib  # noqa: F401

@@ -78,13 +78,7 @@ class HashedDocument:
         return Path(self.name if self.file is None else self.file.path)
 
     def with_text(self) -> HashedDocument:
-        """Return the document with its text, read now if necessary.
-
-        Raises
-        ------
-        OctavoError
-            The file cannot be read.
-        """
+        """Return the document with its text, read now if necessary. Raise OctavoError if the file cannot be read."""
         if self.document is not None or self.file is None:
             return self
         return HashedDocument.of(self.file.read(), self.file)

@@ -113,12 +113,8 @@ class Indexer:
     def index(self, document: HashedDocument, progress: Progress) -> Path:
         """Make the index of a document, with everything that the model's attention needs, unless it exists.
 
-        The model is empty afterwards, and attends as before.
-
-        Raises
-        ------
-        OctavoError
-            The document cannot be read or is too long, or disk or memory do not suffice.
+        The model is empty afterwards, and attends as before. Raise OctavoError if the document cannot be read or is too
+        long, or disk or memory do not suffice.
         """
         path, _ = self._locate(document)
         if name := self._known.get(path.name.rpartition("-")[2]):  # has the name of another copy of the document
@@ -135,10 +131,7 @@ class Indexer:
     def attach(self, document: HashedDocument, progress: Progress) -> dict[str, Any]:
         """Attach a document's index to the model; make the index first if it is missing. Return its description.
 
-        Raises
-        ------
-        OctavoError
-            The index cannot be made or opened.
+        Raise OctavoError if the index cannot be made or opened.
         """
         path, _ = self._locate(document)
         opened = self._opened(path, document.name)

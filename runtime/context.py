@@ -121,10 +121,7 @@ class Context(internals.LlamaContext):
     def use(self, assignments: list[Assignment]) -> None:
         """Attend by other methods from the next step on.
 
-        Raises
-        ------
-        OctavoError
-            The context holds rows after the document, and the old or the new methods evict rows.
+        Raise OctavoError if the context holds rows after the document, and the old or the new methods evict rows.
         """
         check_methods(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
@@ -155,10 +152,8 @@ class Context(internals.LlamaContext):
     def decode(self, batch: internals.LlamaBatch) -> None:
         """Run a batch that continues the cache, and add it to the cache.
 
-        Raises
-        ------
-        OctavoError
-            The batch does not continue the cache, does not fit the context or memory, or llama.cpp cannot compute it.
+        Raise OctavoError if the batch does not continue the cache, does not fit the context or memory, or llama.cpp
+        cannot compute it.
         """
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:

@@ -63,25 +63,13 @@ class Embedder:
         return int(llama_cpp.llama_model_n_embd_out(self._llama._model.model))
 
     def start(self, n_tokens: int) -> None:
-        """Begin a text of n_tokens tokens.
-
-        Raises
-        ------
-        OctavoError
-            Memory does not suffice.
-        """
+        """Begin a text of n_tokens tokens. Raise OctavoError if memory does not suffice."""
         self._n_read, self._sum = 0, np.zeros(self.n_dimensions)
         if self._context is None or self._context.n_ctx() < n_tokens:
             self._make_context(max(_LEAST_CELLS, 1 << (n_tokens - 1).bit_length()))
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Read the next tokens of the text, at most `n_batch`.
-
-        Raises
-        ------
-        OctavoError
-            llama.cpp cannot compute them.
-        """
+        """Read the next tokens of the text, at most `n_batch`. Raise OctavoError if llama.cpp cannot compute them."""
         context, n_tokens = self._context, len(tokens)
         assert context is not None
         if self._n_read == 0:

@@ -59,10 +59,7 @@ class Access:
 def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: Callable[[str], None]) -> None:
     """Serve a model and its documents until the process must stop.
 
-    Raises
-    ------
-    OctavoError
-        The model cannot be used, or the address is not available.
+    Raise OctavoError if the model cannot be used, or the address is not available.
     """
     host = access.host
     listening = _listen(host, access.port)

@@ -69,10 +69,7 @@ class FolderEvaluation:
     def run(self) -> dict[str, Any]:
         """Measure the missing answers; return the content of `octavo eval -o json`.
 
-        Raises
-        ------
-        OctavoError
-            The documents cannot be made or read.
+        Raise OctavoError if the documents cannot be made or read.
         """
         settings, rows = self.settings, list[dict[str, Any]]()
         for depth in sorted(set(settings.depths)):

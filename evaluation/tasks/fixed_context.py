@@ -101,10 +101,7 @@ class FixedContext(Task):
 def read_documents(data: Path) -> list[QuestionedDocument]:
     """Read documents and their questions from JSON (see the head of this module).
 
-    Raises
-    ------
-    OctavoError
-        A file cannot be read, or the data have another form.
+    Raise OctavoError if a file cannot be read, or the data have another form.
     """
     content = read_json(data)
     documents = []

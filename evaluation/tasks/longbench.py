@@ -196,11 +196,8 @@ class LongBench(Task):
 def read_questions(data: Path) -> list[Question]:
     """Read JSON lines in LongBench's format.
 
-    Raises
-    ------
-    OctavoError
-        If the file cannot be read or has another form, if a dataset is not known or is Chinese, or if there are
-        several datasets.
+    Raise OctavoError if the file cannot be read or has another form, if a dataset is not known or is Chinese, or if
+    there are several datasets.
     """
     questions = []
     for number, line in enumerate(read_utf8(data).splitlines(), 1):

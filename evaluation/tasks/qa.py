@@ -150,10 +150,7 @@ class QA(Task):
 def read_articles(data: Path) -> list[Paragraph]:
     """Read the paragraphs of XQuAD's articles, those whose questions all have answers.
 
-    Raises
-    ------
-    OctavoError
-        If the file cannot be read or has another form.
+    Raise OctavoError if the file cannot be read or has another form.
     """
     try:
         return [

@@ -60,10 +60,7 @@ class Task(Parameters, ABC):
     def content(self, data: Path) -> str:
         """Return the content of a data file, and of the files that it names; results depend on it.
 
-        Raises
-        ------
-        OctavoError
-            If a file cannot be read.
+        Raise OctavoError if a file cannot be read.
         """
         return read_utf8(data)
 

@@ -138,10 +138,7 @@ class ReadDocuments(Work):
 def as_message(file: DocumentFile) -> Message:
     """Return the message from which a process on this machine reads a document: its path, if it can be read again.
 
-    Raises
-    ------
-    OctavoError
-        The file cannot be read, neither again nor now.
+    Raise OctavoError if the file cannot be read, neither again nor now.
     """
     if file.is_file:
         return {"path": os.path.abspath(file.path), "password": file.password}

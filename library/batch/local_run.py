@@ -59,13 +59,7 @@ def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) ->
 def index_one(
     reader: Reader, file: DocumentFile, progress: ProgressOfMany, notice: Callable[[str], None]
 ) -> IndexResult:
-    """Index a document in this process.
-
-    Raises
-    ------
-    CannotLoad
-        The model cannot be used.
-    """
+    """Index a document in this process. Raise CannotLoad if the model cannot be used."""
     of_document = progress.document(file.name)
     try:
         result = report(file.name, reader.index(file, of_document), notice)

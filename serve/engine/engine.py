@@ -174,10 +174,7 @@ class Engine:
     async def run(self, task: Callable[[], None]) -> None:
         """Run another task on the model in its turn. It should take no longer than a batch.
 
-        Raises
-        ------
-        RequestError
-            The server is stopping.
+        Raise RequestError if the server is stopping.
         """
         future = Future[None]()
         with self._changed:

@@ -90,10 +90,7 @@ class PromptCache:
     def read(self, prompt: CachedPrompt) -> Conversation:
         """Read a prompt from disk, and note its use. Remove a damaged one.
 
-        Raises
-        ------
-        OctavoError
-            It is damaged, or gone.
+        Raise OctavoError if it is damaged, or gone.
         """
         try:
             conversation = read_conversation(prompt.path, self._model, self._kv_type)

@@ -19,13 +19,7 @@ _LAST_TOKENS = 64
 
 
 class TokenSampler:
-    """Draw the tokens of one answer.
-
-    Raises
-    ------
-    RequestError
-        The grammar cannot be read.
-    """
+    """Draw the tokens of one answer. Raise RequestError if the grammar cannot be read."""
 
     def __init__(self, llama: Llama, request: Request) -> None:
         self._llama, self._n_vocab = llama, llama.n_vocab()

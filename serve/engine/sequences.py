@@ -93,10 +93,8 @@ class Sequences:
     def begin(self, running: RunningRequest) -> None:
         """Give a request a sequence that holds as much of its prompt as possible.
 
-        Raises
-        ------
-        OctavoError
-            The attention cannot be used, the document's index has changed, or memory does not suffice for the prompt.
+        Raise OctavoError if the attention cannot be used, the document's index has changed, or memory does not suffice
+        for the prompt.
         """
         request = running.request
         attention, document = request.attention or self._attention, request.document

@@ -38,10 +38,7 @@ class TextEmbeddings:
     def tokens(self, text: str | list[int], number: int) -> list[int]:
         """Return the tokens of a request's text.
 
-        Raises
-        ------
-        RequestError
-            The text is empty, exceeds the context, or has tokens that do not exist.
+        Raise RequestError if the text is empty, exceeds the context, or has tokens that do not exist.
         """
         llama = self._engine.llama
         tokens = text if isinstance(text, list) else list(llama.tokenize(text.encode(errors="replace")))
@@ -64,10 +61,7 @@ class TextEmbeddings:
     async def embed(self, request: Request, tokens: list[int]) -> np.ndarray:
         """Compute an embedding.
 
-        Raises
-        ------
-        OctavoError
-            Memory does not suffice, the client has hung up, or the server stops.
+        Raise OctavoError if memory does not suffice, the client has hung up, or the server stops.
         """
         embedder, run = self._embedder, self._engine.run
         async with self._one_at_a_time:

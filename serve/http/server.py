@@ -53,10 +53,7 @@ class Server:
     def attention_of(self, words: str | None) -> Attention | None:
         """Return how a request attends, with the server's budget and plan; None if it does not say.
 
-        Raises
-        ------
-        RequestError
-            The words do not compose, or are llama.cpp's own attention.
+        Raise RequestError if the words do not compose, or are llama.cpp's own attention.
         """
         if words is None:
             return None

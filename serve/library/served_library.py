@@ -90,10 +90,7 @@ class ServedLibrary:
     async def open(self, reference: str) -> list[OpenDocument]:
         """Open an indexed document, or all its parts in order, by its id or name.
 
-        Raises
-        ------
-        RequestError
-            The document is unknown, is still being read, could not be read, or has a damaged index.
+        Raise RequestError if the document is unknown, is still being read, could not be read, or has a damaged index.
         """
         return [await self.open_at(document.folder, document.id) for document in self.find([reference])]
 
@@ -115,13 +112,7 @@ class ServedLibrary:
         return list(found.values())
 
     async def open_at(self, path: Path, document_id: str) -> OpenDocument:
-        """Open a document by the folder of its index.
-
-        Raises
-        ------
-        OctavoError
-            Its index is damaged.
-        """
+        """Open a document by the folder of its index. Raise OctavoError if its index is damaged."""
         return await asyncio.to_thread(self._open, document_id, path)
 
     def _named(self, reference: str, finished: Sequence[ReadDocument]) -> list[ReadDocument]:
@@ -251,13 +242,7 @@ class ServedLibrary:
                     await asyncio.to_thread(self._open, document_id, document.folder)
 
     async def wait(self, document_id: str) -> None:
-        """Wait until a document is read.
-
-        Raises
-        ------
-        RequestError
-            It could not be read.
-        """
+        """Wait until a document is read. Raise RequestError if it could not be read."""
         upload = self._uploads.get(document_id)
         if upload is not None:
             await upload.finished.wait()
@@ -274,13 +259,7 @@ class ServedLibrary:
         return sorted([*begun, *finished], key=lambda file: -file["created_at"])
 
     def describe(self, document_id: str) -> dict[str, Any]:
-        """Describe a document for clients.
-
-        Raises
-        ------
-        RequestError
-            The document is unknown.
-        """
+        """Describe a document for clients. Raise RequestError if the document is unknown."""
         for file in self.list():
             if file["id"] == document_id:
                 return file
@@ -289,10 +268,7 @@ class ServedLibrary:
     async def remove(self, document_id: str) -> None:
         """Remove a document's index and its uploaded file; stop reading it.
 
-        Raises
-        ------
-        RequestError
-            The document is unknown.
+        Raise RequestError if the document is unknown.
         """
         upload = self._uploads.pop(document_id, None)
         if upload is not None:
