@@ -1,6 +1,6 @@
 """Open many indexed documents, and find the one that a question is about.
 
-Documents are ranked in two steps, the second of which covers fewer documents:
+Documents are ranked in two steps; the second covers fewer documents:
 
 1. Count the words that documents share with the question (word_scores.py).
 2. Let the question's words attend to all keys of the best of these documents, by the retrieval heads

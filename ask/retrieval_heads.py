@@ -24,7 +24,7 @@ from ..runtime.query_recorder import QueryHead
 from ..runtime.store.files import read_json, write_json
 from ..runtime.store.model_library import Library
 
-#: Version of the file, its name, and how many heads it has.
+#: Version of the file, its name, and its number of heads.
 _VERSION, _FILE, _N_HEADS = 1, "retrieval_heads.json", 4
 
 #: Tokens of the text to measure heads on, and words of each of its ten passkeys.

@@ -102,7 +102,7 @@ class Session:
         Raises
         ------
         OctavoError
-            The question is empty or does not fit the context any more, or the session is closed.
+            The question is empty or no longer fits the context, or the session is closed.
         """
         for _ in self.stream(question):
             pass
@@ -127,13 +127,13 @@ class Session:
         Raises
         ------
         OctavoError
-            When the first piece is taken: the question is empty or does not fit the context any more, or the session
-            is closed.
+            When the first piece is taken: the question is empty or no longer fits the context, or the session is
+            closed.
         """
         return self._stream(question)
 
     def _stream(self, question: str) -> Generator[str, None, None]:
-        """Do what `stream` does."""
+        """Yield the pieces for `stream`."""
         self._check_document()
         turn = Turn(question, self.llama.n_tokens, self._unread)
         tokens = self._question_tokens(question)

@@ -22,7 +22,7 @@ from octavo.runtime.models.llama_arguments import GGML_TYPES
 
 
 class Steps(NamedTuple):
-    """What a cache type gave: log-probabilities of each step, and the bytes of a token's keys and values."""
+    """The results of a cache type: log-probabilities of each step, and the bytes of a token's keys and values."""
 
     log_probs: np.ndarray
     row_bytes: int

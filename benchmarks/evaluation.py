@@ -3,15 +3,15 @@
     python benchmarks/evaluation.py FOLDER [--gemma FILE.gguf] [--long FILE.gguf] [--pages PAGE,...]
                                     [--jobs N --threads N [--split]]
 
-FOLDER keeps the samples, and has the plans (`octavo profile --index-dir FOLDER`). What was measured before is not
+FOLDER keeps the samples, and has the plans (`octavo profile --index-dir FOLDER`). Samples that are there are not
 measured again: interrupted, the same command continues. Pages of models that are not named stay as they are. Each table
 stands below the command that makes it.
 
-A page's tables are those of `octavo eval`, with a column for each depth and without what says the same twice.
+A page's tables are those of `octavo eval`, with a column for each depth and without repetitions.
 
 With --jobs, several pieces are measured at once: each is one depth of one command or, with --split, one attention of
-it, which reads the texts densely once more. Each piece has a log in FOLDER/logs. What takes time by the clock
-(fixed-context) is measured alone, at the end.
+it, which reads the texts densely once more. Each piece has a log in FOLDER/logs. Runs that measure time
+(fixed-context) run alone, at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LONG = "Made for these measurements, because it recalls what it read anywhere i
 _PAPERS = "\nEach paper's preset (`NAME:paper`) stands beside our defaults; presets of fixed sizes take no budget."
 _AUTO = "`--attention auto` chooses what to read; the methods beside it have budgets."
 
-#: Title of each page, and what a reader must know. The first word of a page's name is that of the model.
+#: Title of each page, and its introduction. The first word of a page's name is that of the model.
 MODELS = {
     "smollm2": ("SmolLM2-135M-Instruct (Q4_1)", "The demo's model, with a context of 8K tokens."),
     "gemma": ("Gemma 3 270M (Q4_K_M)", f"{_GEMMA} but the shares count all layers."),
@@ -71,7 +71,7 @@ FIVE = "dense,squeezed,quest,sparq,streaming"
 THREE = "dense,quest,sparq"
 BUDGETS = "0.5,0.25,0.125"
 
-#: What stands beside the default, over lengths and over budgets; and the lengths.
+#: Attentions beside the default, over lengths and over budgets; and the lengths.
 BESIDE, FRONTIER = "dense,auto,sketch,squeezed", "dense,auto,sketch,squeezed,squeezed2,sparq,quest"
 SMALL_BUDGETS, LENGTHS = "0.25,0.125,0.0625", "1000,2000,4000,8000,16000,30000"
 
@@ -96,7 +96,8 @@ def side_by_side() -> str:
 #: The method whose budget a plan's layers scale.
 SCALED = "h2o"
 
-#: Squeezed Attention stands on the pages of `auto`, which uses it. What needs a plan but `plan+h2o` is measured below.
+#: Squeezed Attention stands on the pages of `auto`, which uses it. Attentions that need a plan, except `plan+h2o`, are
+#: measured below.
 PAPERS = ",".join(name for name in side_by_side().split(",") if not name.startswith("squeezed"))
 
 
@@ -105,7 +106,7 @@ def planned(methods: str) -> str:
     return ",".join(f"{name},{PLAN}+{name}" for name in methods.split(","))
 
 
-#: What says whether a plan's layer budgets earn their name.
+#: Tasks that test a plan's layer budgets.
 PLAN_TASKS = ("agreement", "repetition")
 
 #: Methods that each model's plan scales, and budgets.
@@ -160,19 +161,19 @@ class Run:
 
     @property
     def arguments(self) -> list[str]:
-        """Arguments of `octavo`, without model and folder."""
+        """Return the arguments of `octavo`, without model and folder."""
         depths = ["--depths", self.depths] if self.depths else []
         chosen = ["--samples", str(self.samples), "--budgets", self.budgets, "--attention", self.attention]
         return ["eval", self.task, *depths, *chosen, *self.extra_options]
 
     @property
     def model(self) -> str:
-        """Name of the model: the first word of the page's name."""
+        """Return the name of the model: the first word of the page's name."""
         return self.page.partition("-")[0]
 
     @property
     def by_the_clock(self) -> bool:
-        """Whether the run measures time, so that nothing else may run."""
+        """Return whether the run measures time, so that it must run alone."""
         return self.task == "fixed-context"
 
     def pieces(self, split: bool) -> list[Run]:
@@ -283,7 +284,7 @@ def measure_pieces(runs: list[tuple[Run, Path]], folder: Path, jobs: int, thread
     Parameters
     ----------
     runs : list of (Run, Path)
-        What to measure, and the model's GGUF file.
+        Runs, and the model's GGUF file.
     folder : Path
         Where samples and logs are kept.
     jobs, threads : int
@@ -346,7 +347,7 @@ def page(name: str, measured: list[tuple[str, str]]) -> str:
     name : str
         A key of MODELS.
     measured : list of (task, text)
-        What `measure` returned, in the order of RUNS.
+        Results of `measure`, in the order of RUNS.
     """
     title, note = MODELS[name]
     said = "[docs/evaluation.md](../evaluation.md) explains how this was measured, and what it shows."

@@ -103,7 +103,7 @@ def measure(
     n_threads : int
         Threads of all jobs or workers together.
     repeats : int
-        How often each is measured.
+        Repetitions of each.
 
     Returns
     -------

@@ -38,7 +38,7 @@ _COLUMNS = (
     "waits a token",
 )
 
-#: Memory of the group besides index and model, and what the system takes of it besides what is counted.
+#: Memory of the group besides index and model, and uncounted memory that the system takes of it.
 SPARE, _MARGIN = 1 << 30, 48 << 20
 
 _QUESTION = "Who is the first person that the text names, and what happens to this person?"
@@ -67,7 +67,7 @@ def _settings(arguments: argparse.Namespace) -> octavo.ModelSettings:
 
 
 def measured(arguments: argparse.Namespace) -> list[list[str]]:
-    """Measure in one process for each number of times; returns the rows of a table."""
+    """Measure in one process for each number of times; return the rows of a table."""
     [index] = octavo.index_documents([arguments.document], _settings(arguments), attention=arguments.attention)
     files = [*index.iterdir(), arguments.model]
     limit = SPARE + sum(file.stat().st_size for file in files)
@@ -88,14 +88,14 @@ def measured(arguments: argparse.Namespace) -> list[list[str]]:
 
 
 def _words(arguments: argparse.Namespace) -> list[str]:
-    """Return what names the same on a command line, but for the times."""
+    """Return the words of the command line, without the times."""
     names = ("model", "attention", "tokens", "threads")
     options = [str(word) for name in names for word in (f"--{name}", getattr(arguments, name))]
     return [str(arguments.document), str(arguments.folder), *options]
 
 
 def _leave_memory(file: Path) -> None:
-    """Have the system forget what it keeps of a file."""
+    """Have the system drop a file from its cache."""
     descriptor = os.open(file, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
@@ -103,7 +103,7 @@ def _leave_memory(file: Path) -> None:
 
 @contextmanager
 def limited(n_bytes: int) -> Iterator[Callable[[], object]]:
-    """Make a control group with so much memory; gives what a process calls to enter it."""
+    """Make a control group with a memory limit; yield the function with which a process enters it."""
     first = Path("/sys/fs/cgroup/memory")
     root, limit = (first, "memory.limit_in_bytes") if first.exists() else (first.parent, "memory.max")
     group = root / f"octavo-{os.getpid()}"
@@ -116,7 +116,7 @@ def limited(n_bytes: int) -> Iterator[Callable[[], object]]:
 
 
 def _measure(arguments: argparse.Namespace) -> tuple[list[str], list[int]]:
-    """Answer the question; returns a row, and the tokens of the answer."""
+    """Answer the question; return a row, and the tokens of the answer."""
     times = arguments.measure
     with octavo.open_document(arguments.document, _settings(arguments), attention=arguments.attention) as document:
         llama, index = document.llama, document.llama.context.cache.document
@@ -153,7 +153,7 @@ def _measure(arguments: argparse.Namespace) -> tuple[list[str], list[int]]:
 
 
 def _counts() -> tuple[int, int]:
-    """Bytes that this process had read from disk, and pages that it waited for."""
+    """Return the bytes that this process had read from disk, and the pages that it waited for."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return 512 * usage.ru_inblock, usage.ru_majflt
 

@@ -81,7 +81,7 @@ def _folder(model: Path, arguments: argparse.Namespace) -> tuple[FolderNeedle, F
 
 
 def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
-    """Ask all questions; returns a row."""
+    """Ask all questions; return a row."""
     task, folder = _folder(model, arguments)
     settings, sampling = _settings(model, arguments), octavo.Sampling(max_tokens=32, temperature=0)
     looking, first = [], []

@@ -76,7 +76,7 @@ def measure(llama: Llama, arguments: argparse.Namespace) -> Iterator[dict[str, A
 
 
 def compared(reader: Reader, task: Task, text: Text, covers: float) -> Iterator[dict[str, Any]]:
-    """Yield what each sample of a text gave after both readings."""
+    """Yield the results of each sample of a text after both readings."""
     dense_s, dense = answers(reader, task, text, 0.0)
     sparse_s, sparse = answers(reader, task, text, covers)
     for sample, after_dense, after_sparse in zip(text.samples, dense, sparse, strict=True):
@@ -90,7 +90,7 @@ def compared(reader: Reader, task: Task, text: Text, covers: float) -> Iterator[
 
 
 def answers(reader: Reader, task: Task, text: Text, covers: float) -> tuple[float, list[Outcome]]:
-    """Return how long reading a text took, and what the model makes of its samples then."""
+    """Return the seconds of reading a text, and the model's outcomes of its samples then."""
     start = time.perf_counter()
     [document] = reader.read(text.tokens, [], covers)
     seconds = time.perf_counter() - start

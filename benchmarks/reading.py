@@ -1,4 +1,4 @@
-"""Measure what reading a document takes, by its length: the weights, attention, and clustering.
+"""Measure the time of reading a document, by its length: the weights, attention, and clustering.
 
     python benchmarks/reading.py TEXT.txt [--depths 2000,8000] [-m MODEL] [-t THREADS]
 

@@ -34,7 +34,7 @@ from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.documents.plain_text import SHIPPED_NOVEL, read_utf8
 from octavo.runtime.models.find_model import default_model
 
-#: What the questions are about.
+#: Subjects of the questions.
 _SUBJECTS = (
     "Emma", "Mr. Woodhouse", "Miss Taylor", "Mr. Weston", "Mr. Knightley", "Isabella", "Harriet", "Frank Churchill",
     "Hartfield", "Randalls", "Highbury", "the wedding", "the carriage", "the weather", "London", "the ball",
@@ -46,16 +46,16 @@ _N_CTX = 8192
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs.
+    """A running server.
 
     Parameters
     ----------
     port : int
-        Where it listens.
+        Port to listen at.
     process : subprocess.Popen
         Its process.
     body : callable
-        Returns what a request asks that asks a question.
+        Returns the body of a request with a question.
     """
 
     port: int
@@ -64,7 +64,7 @@ class Server:
 
     @property
     def peak_mb(self) -> float:
-        """Return the most memory that was resident, mapped files included."""
+        """Return the peak resident memory in MB, mapped files included."""
         [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         return int(line) * 1024 / 1e6
 
@@ -187,7 +187,7 @@ def _said(*parts: str) -> list[dict[str, str]]:
 
 @contextmanager
 def _process(command: Sequence[Any], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until it is not needed any more."""
+    """Run a server inside a `with` block."""
     with log.open("w") as told, subprocess.Popen([*map(str, command)], stdout=told, stderr=told) as process:
         try:
             yield process
@@ -196,7 +196,7 @@ def _process(command: Sequence[Any], log: Path) -> Iterator[subprocess.Popen[byt
 
 
 def _answers(port: int) -> bool:
-    """Whether a server answers, and has loaded its model."""
+    """Return whether a server answers, and has loaded its model."""
     try:
         return "error" not in _call(port, "GET", "/health")
     except OSError:
@@ -204,7 +204,7 @@ def _answers(port: int) -> bool:
 
 
 def _call(port: int, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
-    """Return what a server answers."""
+    """Return a server's answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     connection.request(method, path, body, {"Content-Type": kind})
     answer = json.loads(connection.getresponse().read())
@@ -213,7 +213,7 @@ def _call(port: int, method: str, path: str, body: bytes | None = None, kind: st
 
 
 def ask_all(server: Server, n_at_once: int, n_answer: int, number: int) -> list[Answer]:
-    """Ask other questions than in other rounds, all at once."""
+    """Ask this round's questions, all at once."""
     questions = [f"What does the text say of {_SUBJECTS[i % 16]} in chapter {number + 2}?" for i in range(n_at_once)]
     with ThreadPoolExecutor(n_at_once) as pool:
         return list(pool.map(lambda question: ask(server, question, n_answer), questions))
@@ -236,7 +236,7 @@ def gap_row(name: str, server: Server, arguments: argparse.Namespace) -> list[st
 
 
 def ask(server: Server, question: str, n_answer: int, messages: list[dict[str, str]] | None = None) -> Answer:
-    """Ask a question, or something else; the answer does not end before it has so many tokens."""
+    """Ask a question, or send messages; the answer has at least n_answer tokens."""
     asked = {"messages": messages} if messages else server.body(question)
     body = {**asked, "model": "any", "max_tokens": n_answer, "temperature": 0, "stream": True}
     body |= {"logit_bias": {"0": -100, "2": -100}, "stream_options": {"include_usage": True}}

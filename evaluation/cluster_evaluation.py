@@ -81,13 +81,13 @@ class TextWorkers:
         }
 
     def measure(self, evaluation: Evaluation, texts: Sequence[NumberedText], heads: Sequence[QueryHead]) -> None:
-        """Measure what is missing in an evaluation, and add it to its results.
+        """Measure the missing runs of an evaluation, and add them to its results.
 
         Raises
         ------
         OctavoError
-            A text could not be measured, a worker cannot use the model, or the scheduler is gone. What was measured is
-            kept.
+            A text could not be measured, a worker cannot use the model, or the scheduler is gone. Finished records
+            are kept.
         """
         by_depth: dict[int, list[NumberedText]] = {}
         for numbered in texts:

@@ -48,7 +48,7 @@ def results_of(
     Parameters
     ----------
     machine : dict
-        What measures. If the file is there already, it says what measured first.
+        The measuring machine. An existing file keeps the machine that measured first.
     **more
         Further entries of the header.
     """

@@ -71,7 +71,7 @@ class Measurer:
     runs : list of Run
         All methods and budgets, dense attention first.
     heads : sequence of QueryHead
-        Heads whose queries tell the sources of answers, if the task looks for those.
+        Heads whose queries find the sources of answers, if the task asks for sources.
     """
 
     def __init__(

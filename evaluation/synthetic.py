@@ -24,7 +24,7 @@ _SPREAD, _NOISE = 2.0, 0.5
 def fill_at_random(
     llama: Llama, tokens: list[int], settings: ClusterSettings, rng: np.random.Generator, progress: Progress
 ) -> tuple[list[np.ndarray], list[IndexLayer]]:
-    """Fill a model's f16 cache at random, in place of what it holds.
+    """Fill a model's f16 cache at random, in place of its content.
 
     Parameters
     ----------

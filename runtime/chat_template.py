@@ -30,11 +30,11 @@ _MOST_CHARACTERS = 1 << 20
 
 
 class TemplateError(Exception):
-    """A chat template cannot be used; the message says why."""
+    """A chat template cannot be used, for the reason in the message."""
 
 
 class TemplateParts(NamedTuple):
-    """The texts of a chat template around what users and models write.
+    """The texts of a chat template around the texts of users and models.
 
     Parameters
     ----------

@@ -181,7 +181,7 @@ class Context(internals.LlamaContext):
 
     @property
     def most_together(self) -> int:
-        """Return how many sequences one step can compute."""
+        """Return the largest number of sequences of a step."""
         return int(self.params.n_seq_max) if self._executor.together else 1
 
     def decode_together(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> None:

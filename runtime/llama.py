@@ -347,7 +347,7 @@ class Llama(DropIn):
         return np.array(logits)
 
     def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
-        """Evaluate tokens, the last n_predicting of which are predicted from."""
+        """Evaluate tokens, and predict from the last n_predicting ones."""
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if isinstance(self._ctx, Context):

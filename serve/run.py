@@ -18,7 +18,7 @@ from ..runtime.models.load_model import load, locate_model
 from ..settings import Sampling
 from .http.app import Limits, application, open_server
 
-#: Seconds that streams may continue after the server is asked to stop.
+#: Seconds that streams may continue after a request to stop.
 _GRACE = 5
 
 

@@ -21,7 +21,7 @@ _GRACE = 10
 
 
 class Died(Exception):
-    """The process died without a reason; the message holds what is known."""
+    """The process died without a reason; the message holds all that is known."""
 
 
 class Ended(Exception):

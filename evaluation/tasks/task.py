@@ -15,7 +15,7 @@ from ..samples import Outcome, Sample, Text
 
 @dataclass(frozen=True)
 class Task(Parameters, ABC):
-    """Make texts and samples, and score what a model made of them.
+    """Make texts and samples, and score a model's outcomes.
 
     A task is a frozen dataclass of parameters, which `octavo eval TASK:key=value,...` sets. It has these class
     attributes.

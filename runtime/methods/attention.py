@@ -1,4 +1,4 @@
-"""How tokens attend, as one value: a method with its parameters, and what a plan adds. `--attention` is read here only.
+"""How tokens attend, as one value: a method with its parameters and a plan. Only this module parses `--attention`.
 
 auto          the choice of `Auto` for a document, a plan and a device
 METHOD        a name in the table METHODS

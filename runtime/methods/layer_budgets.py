@@ -11,7 +11,7 @@ import numpy as np
 from ..store.plan import Plan
 from .parameters import Parameters, parameter
 
-#: What the factors follow: values of the parameter `by`.
+#: Sources of the factors: values of the parameter `by`.
 SENSITIVITY, IMPORTANCE = "sensitivity", "importance"
 
 #: Groups of layers in algorithm 1, line 9.

@@ -31,7 +31,7 @@ EVICT, FULL, CHUNK = "evict", "full", "chunk"
 
 
 class Keeps(Enum):
-    """What a KV head stores of the sequence."""
+    """Rows of the sequence that a KV head stores."""
 
     DOCUMENT = "all rows, those of a document where its index maps them"
     ORDER = "all rows, those of a document copied in order"

@@ -117,7 +117,7 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
     Parameters
     ----------
     server : Server
-        What answers. It is closed with the application.
+        The server, which is closed with the application.
     hosts : iterable of str
         Accepted host names, besides addresses and localhost.
     key : str, optional

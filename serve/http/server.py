@@ -51,7 +51,7 @@ class Server:
         self.prompt_cache.close()
 
     def attention_of(self, words: str | None) -> Attention | None:
-        """Return how a request attends, with the server's budget and plan; None if it does not say.
+        """Return how a request attends, with the server's budget and plan; None for the default.
 
         Raise RequestError if the words do not compose, or are llama.cpp's own attention.
         """
