@@ -88,7 +88,7 @@ class ModelSettings:
     def as_json(self) -> dict[str, Any]:
         """Return the fields in JSON's types."""
         fields = asdict(self)
-        return {name: os.fspath(each) if isinstance(each, os.PathLike) else each for name, each in fields.items()}
+        return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ class TokenText:
         tokens : int32 array, shape (n_tokens,)
             The document's tokens, without the head of the prompt.
         """
-        own, numbers = np.unique(tokens, return_inverse=True)
-        pieces = [llama.piece(token) for token in own.tolist()]
+        unique, numbers = np.unique(tokens, return_inverse=True)
+        pieces = [llama.piece(token) for token in unique.tolist()]
         joined = [pieces[number] for number in numbers.tolist()]
         return cls.of(joined, described["sha256"], described.get("first_line", 1))
 
@@ -182,7 +182,7 @@ def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, mos
     marked = np.flatnonzero(best >= least / 2)
     runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1)
     found = [(float(shares[:, run].sum(axis=1).max()), run) for run in runs if len(run)]
-    found = sorted((each for each in found if each[0] >= least), key=lambda each: -each[0])
+    found = sorted((candidate for candidate in found if candidate[0] >= least), key=lambda candidate: -candidate[0])
     made = []
     for share, run in found[:most]:
         start, stop = _quoted(run, best, borders)

@@ -68,7 +68,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         self._n_tokens += n_tokens
         if self._bars is not None:
             document.show(self._bars)
-            done = self._n_done + sum(each.share for each in self._open)
+            done = self._n_done + sum(shown.share for shown in self._open)
             self._bars.update(self._all, completed=done, about=self._about())
         elif time.perf_counter() > self._told + SECONDS_BETWEEN_LINES:
             self._tell()

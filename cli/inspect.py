@@ -148,7 +148,7 @@ def in_words(name: str, value: Any) -> str:
     if name == "bytes" or name.startswith("kv_bytes"):
         return size(value)
     if name == "windows":
-        return ", ".join(f"{each['layers']} layers {_window(each['window'])}" for each in value)
+        return ", ".join(f"{group['layers']} layers {_window(group['window'])}" for group in value)
     if name == "files":
         return (
             f"{len(value)}, "

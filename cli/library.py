@@ -106,11 +106,11 @@ def _named(names: tuple[str, ...], found: list[Entry]) -> list[Entry]:
     """Return the indexes with one of these names."""
     chosen: list[Entry] = []
     for name in names:
-        own = [entry for entry in found if name in (entry.document, entry.file, entry.folder.name, str(entry.folder))]
-        own = own or [entry for entry in found if Path(name).name in (entry.document, entry.file)]
-        if not own:
+        named = [entry for entry in found if name in (entry.document, entry.file, entry.folder.name, str(entry.folder))]
+        named = named or [entry for entry in found if Path(name).name in (entry.document, entry.file)]
+        if not named:
             raise click.UsageError(f"There is no index of {name}: `octavo list` shows what there is.")
-        chosen += [entry for entry in own if entry not in chosen]
+        chosen += [entry for entry in named if entry not in chosen]
     return chosen
 
 

@@ -38,8 +38,8 @@ def _paragraphs(text: str | None) -> list[str]:
     lines: list[str] = []
     for paragraph in re.split(r"\n\s*\n", (text or "").strip()):
         as_it_is = paragraph.startswith("\b")
-        own = [_escaped(line.strip()) for line in paragraph.replace("\b", "").strip().splitlines()]
-        lines += [*([".PP"] if lines else []), *([".nf", *own, ".fi"] if as_it_is else own)]
+        escaped = [_escaped(line.strip()) for line in paragraph.replace("\b", "").strip().splitlines()]
+        lines += [*([".PP"] if lines else []), *([".nf", *escaped, ".fi"] if as_it_is else escaped)]
     return lines
 
 

@@ -103,8 +103,8 @@ class TaskType(click.ParamType[Any]):
             guess = guessed(name, known)
             self.fail(f"There is no task named '{name}': choose from {', '.join(known)}.{guess}", param, ctx)
         try:
-            own = task_class(name) if name in TASKS else folder_task_class(name)
-            return own(**read_settings(own, text) if colon else {})
+            task = task_class(name) if name in TASKS else folder_task_class(name)
+            return task(**read_settings(task, text) if colon else {})
         except OctavoError as problem:
             self.fail(str(problem), param, ctx)
 

@@ -135,14 +135,14 @@ def show(plan: dict[str, Any]) -> None:
     last = max(groups, default=0)
     rows = []
     for group, number in sorted(Counter(groups).items()):
-        own = [i for i, other in enumerate(layers["group"]) if other == group]
-        similarity = sum(layers["similarity"][i] for i in own) / number
+        members = [i for i, other in enumerate(layers["group"]) if other == group]
+        similarity = sum(layers["similarity"][i] for i in members) / number
         rows.append(
             [
                 group_name(group, last),
                 str(number),
                 f"{similarity:.4f}",
-                spans(own),
+                spans(members),
             ]
         )
     sliding = [i for i, slides in enumerate(layers["slides"]) if slides]

@@ -157,12 +157,12 @@ class Layers:
             return Index(np.zeros(n_tokens, np.int32), layers)
         layers = [
             replace(
-                each,
+                layer,
                 centroids=first.centroids.copy(),
                 coarse_centroids=first.coarse_centroids.copy(),
                 known_means=ClusterMeans(*(array.copy() for array in first.means)),
             )
-            for each in layers
+            for layer in layers
         ]
         return Index(np.zeros(n_tokens, np.int32), layers)
 

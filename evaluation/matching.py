@@ -74,7 +74,7 @@ def matched(measure: Callable[[float], float], target: float, start: float) -> f
             return budget
         guess = budget * target / share
         budget = guess if low < guess < high else sqrt(low * high)
-    best = min(shares, key=lambda each: abs(shares[each] / target - 1))
+    best = min(shares, key=lambda candidate: abs(shares[candidate] / target - 1))
     if abs(shares[best] / target - 1) > _FAR:
         raise Unreachable(min(shares.values()))
     return best

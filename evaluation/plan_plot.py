@@ -37,15 +37,15 @@ def _draw_layers(axes: Any, layers: dict[str, Any]) -> None:
     change, groups = 1 - np.array(layers["similarity"]), layers["group"]
     last = max((group for group in groups if group is not None), default=0)
     for group in (*range(last + 1), None):
-        own = [i for i, other in enumerate(groups) if other == group]
-        if not own:
+        members = [i for i, other in enumerate(groups) if other == group]
+        if not members:
             continue
         if group is None:
             label, colour = "slides: sees its window", _SLIDING
         else:
             label = group_name(group, last)
             colour = _COLOURS[label]
-        axes.bar(own, change[own], color=colour, label=label)
+        axes.bar(members, change[members], color=colour, label=label)
     axes.set_yscale("log")
     axes.legend(fontsize="small")
 

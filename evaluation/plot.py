@@ -120,8 +120,10 @@ def styles_of(attentions: Iterable[str]) -> dict[str, Style]:
 
 def trade_off(rows: list[Row], depth: int) -> dict[str, list[Row]]:
     """Return the rows of one depth by attention, those that read least first."""
-    own = [row for row in rows if row["depth"] == depth]
-    curves = {row["attention"]: [other for other in own if other["attention"] == row["attention"]] for row in own}
+    at_depth = [row for row in rows if row["depth"] == depth]
+    curves = {
+        row["attention"]: [other for other in at_depth if other["attention"] == row["attention"]] for row in at_depth
+    }
     return {name: sorted(curve, key=lambda row: row["bytes_read_share"]) for name, curve in curves.items()}
 
 
@@ -135,9 +137,9 @@ def share_ticks(shares: Iterable[float]) -> list[int]:
 def layer_errors(rows: list[Row]) -> dict[str, list[float]]:
     """Return the errors of each layer by attention, dense left out, at its smallest budget and the largest depth."""
     last = _depths(rows)[-1]
-    own = [row for row in rows if row["depth"] == last and row["attention"] != DENSE and "output_errors" in row]
-    smallest = {row["attention"]: row for row in sorted(own, key=lambda row: -row["budget"])}
-    return {name: smallest[name]["output_errors"] for name in dict.fromkeys(row["attention"] for row in own)}
+    compared = [row for row in rows if row["depth"] == last and row["attention"] != DENSE and "output_errors" in row]
+    smallest = {row["attention"]: row for row in sorted(compared, key=lambda row: -row["budget"])}
+    return {name: smallest[name]["output_errors"] for name in dict.fromkeys(row["attention"] for row in compared)}
 
 
 def position_edges(rows: list[Row]) -> np.ndarray:
@@ -253,9 +255,9 @@ def _draw_heat_maps(figure: Any, rows: list[Row], metric: str) -> None:
     grid = figure.add_gridspec(*(np.max(used, axis=0) + 1))
     for (name, budget), (row, column) in places.items():
         axes = figure.add_subplot(grid[row, column])
-        own = [each for each in rows if (each["attention"], each["budget"]) == (name, budget)]
+        drawn = [entry for entry in rows if (entry["attention"], entry["budget"]) == (name, budget)]
         columns = np.arange(len(depths) + 1) - 0.5
-        image = axes.pcolormesh(columns, edges, heat_map(own, depths, edges), cmap="RdYlBu", vmin=0, vmax=1)
+        image = axes.pcolormesh(columns, edges, heat_map(drawn, depths, edges), cmap="RdYlBu", vmin=0, vmax=1)
         axes.set_title(map_title(name, budget), fontsize="medium")
         axes.set_facecolor(_NOT_MEASURED)
         axes.set_ylim(1, 0)  # the beginning of a text is above

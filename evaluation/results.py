@@ -139,23 +139,23 @@ def summary(
     extra_figures : iterable of str
         Further figures of the records to report the mean of.
     """
-    own, reference = list(samples), list(dense)
-    scores = _values(own, "score")
+    measured, reference = list(samples), list(dense)
+    scores = _values(measured, "score")
     differences = scores - _values(reference, "score")
-    steps = sum(record["steps"] for record in own)
+    steps = sum(record["steps"] for record in measured)
     row = {
-        "samples": len(own),
+        "samples": len(measured),
         "score": _mean(scores),
         "standard_error": _standard_error(scores),
         "difference": _mean(differences),
         "difference_standard_error": _standard_error(differences),
-        "kl_divergence": round(sum(record["divergence"] for record in own) / max(steps, 1), 6),
-        "bytes_read_share": round(_sum(own, "bytes_read") / max(_sum(own, "dense_bytes"), 1), 5),
-        **{name: _mean(_values(own, name)) for name in extra_figures},
+        "kl_divergence": round(sum(record["divergence"] for record in measured) / max(steps, 1), 6),
+        "bytes_read_share": round(_sum(measured, "bytes_read") / max(_sum(measured, "dense_bytes"), 1), 5),
+        **{name: _mean(_values(measured, name)) for name in extra_figures},
     }
-    if own[0].get("errors") is not None:
-        row["output_errors"] = np.mean([record["errors"] for record in own], axis=0).round(5).tolist()
-    positions = [record["position"] for record in own]
+    if measured[0].get("errors") is not None:
+        row["output_errors"] = np.mean([record["errors"] for record in measured], axis=0).round(5).tolist()
+    positions = [record["position"] for record in measured]
     if None not in positions:
         pairs = zip(positions, scores.tolist(), strict=True)
         row["by_position"] = [[position, score] for position, score in pairs if not np.isnan(score)]
@@ -173,8 +173,8 @@ def _values(samples: Iterable[dict[str, Any]], name: str) -> np.ndarray:
 
 def _mean(values: np.ndarray) -> float | None:
     """Return the mean of all values but NaN; None if none remain."""
-    known = values[~np.isnan(values)]
-    return round(float(known.mean()), 5) if len(known) else None
+    finite = values[~np.isnan(values)]
+    return round(float(finite.mean()), 5) if len(finite) else None
 
 
 def _standard_error(values: np.ndarray) -> float | None:

@@ -100,18 +100,18 @@ class Embedder:
 
     def _make_context(self, n_cells: int) -> None:
         """Make a context of llama.cpp's own attention, in place of a smaller one."""
-        own = self._llama.context
+        ours = self._llama.context
         self.close()
-        row = sum(4 * node.n_kv_head * node.head_dim for node in own.nodes if node.appends)  # f16 keys and values
+        row = sum(4 * node.n_kv_head * node.head_dim for node in ours.nodes if node.appends)  # f16 keys and values
         check_free(f"Computing an embedding of up to {n_cells:,} tokens", n_cells * row)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_seq_max = n_cells, 1
         params.n_batch = params.n_ubatch = self.n_batch
-        params.n_threads, params.n_threads_batch = own.params.n_threads, own.params.n_threads_batch
+        params.n_threads, params.n_threads_batch = ours.params.n_threads, ours.params.n_threads_batch
         params.type_k = params.type_v = ggml.TYPE_F16
         params.embeddings, params.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_NONE
         for name in _ROPE:
-            setattr(params, name, getattr(own.params, name))
+            setattr(params, name, getattr(ours.params, name))
         try:
             with silent_llama_cpp():
                 self._context = internals.LlamaContext(model=self._llama._model, params=params, verbose=False)

@@ -64,8 +64,8 @@ class Recorder:
 
     def take(self, arrays: Sequence[np.ndarray | None], token: int = -1) -> None:
         """Keep the queries of one token of a step from the arrays."""
-        own = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
-        self._recorded.append([own[node][kv_head, member].copy() for node, kv_head, member in self.heads])
+        queries = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
+        self._recorded.append([queries[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
     def clear(self) -> None:
         """Forget everything."""
@@ -115,7 +115,7 @@ class Recorder:
             queries = np.stack([step[number] for step in self._recorded])
             with one_thread():
                 rows, weights = _weights(layer, place, queries, softcap)
-            mean = [weights[own].mean(axis=0) for own in np.array_split(np.arange(len(queries)), len(paid))]
+            mean = [weights[part].mean(axis=0) for part in np.array_split(np.arange(len(queries)), len(paid))]
             mass = layer.mass[place]
             usual = mass[rows] / max(float(mass.sum()), 1e-30)
             paid[:, layer.positions(place)[rows]] += (np.stack(mean) - usual) / len(used)

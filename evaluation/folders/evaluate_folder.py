@@ -91,9 +91,9 @@ class FolderEvaluation:
             return
         reading = self._open(folder, depth)
         fits = reading.n_all + depth < self.llama.n_ctx()
-        missing = [each for each in missing if fits or WAYS[each[0]] is not Reading.all]
+        missing = [pair for pair in missing if fits or WAYS[pair[0]] is not Reading.all]
         for way in dict(missing):
-            numbers = [number for own, number in missing if own == way]
+            numbers = [number for name, number in missing if name == way]
             self.progress.start(f"{way} at {depth:,}", len(numbers), "questions")
             for number in numbers:
                 self.results.add_sample(self._answered(reading, way, folder.asked[number], depth, number))
@@ -136,16 +136,16 @@ class FolderEvaluation:
 
     def _row(self, way: str, depth: int) -> dict[str, Any]:
         """Return the means of a way over the questions."""
-        own = [record for (name, _, at, _, _), record in self.results.samples.items() if (name, at) == (way, depth)]
-        scores = np.array([record["score"] for record in own])
+        records = [record for (name, _, at, _, _), record in self.results.samples.items() if (name, at) == (way, depth)]
+        scores = np.array([record["score"] for record in records])
         return {
             "way": way,
             "documents": self.task.documents,
             "depth": depth,
-            "samples": len(own),
+            "samples": len(records),
             "score": round(float(scores.mean()), 5),
-            "standard_error": round(float(scores.std(ddof=1) / np.sqrt(len(own))), 5) if len(own) > 1 else None,
-            "found": round(float(np.mean([record["found"] for record in own])), 5),
-            "held": round(float(np.mean([record["held"] for record in own]))),
-            "first_token_s": round(float(np.median([record["first_token_s"] for record in own])), 4),
+            "standard_error": round(float(scores.std(ddof=1) / np.sqrt(len(records))), 5) if len(records) > 1 else None,
+            "found": round(float(np.mean([record["found"] for record in records])), 5),
+            "held": round(float(np.mean([record["held"] for record in records]))),
+            "first_token_s": round(float(np.median([record["first_token_s"] for record in records])), 4),
         }

@@ -38,7 +38,9 @@ class FolderQA(FolderTask):
             hidden[place] = [paragraph.context for paragraph in own]
             name = document_name(int(place))
             for paragraph in own:
-                asked += [Asked(each.text, each.answers, name, paragraph.context) for each in paragraph.questions]
+                asked += [
+                    Asked(question.text, question.answers, name, paragraph.context) for question in paragraph.questions
+                ]
         if len(asked) < n_samples:
             raise OctavoError(f"{data} has {len(asked)} questions: give more articles with --data, or fewer --samples.")
         questions = [asked[i] for i in rng.permutation(len(asked))[:n_samples]]

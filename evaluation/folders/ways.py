@@ -55,7 +55,7 @@ class Reading:
         every = [(score, number, part) for number, own in enumerate(scores) for part, score in enumerate(own)]
         taken: set[tuple[int, int]] = set()
         chosen: list[list[int]] = []
-        for _, number, part in sorted(every, key=lambda each: -each[0]):
+        for _, number, part in sorted(every, key=lambda scored: -scored[0]):
             parts = {(number, part), (number, part + 1)}
             if not taken & parts:
                 taken |= parts

@@ -54,6 +54,6 @@ def output_errors(outcome: Outcome, dense: Outcome) -> list[float]:
     """
     assert outcome.attention is not None
     assert dense.attention is not None
-    own, expected = outcome.attention.astype(np.float64), dense.attention.astype(np.float64)
-    errors = np.linalg.norm(own - expected, axis=2) / np.maximum(np.linalg.norm(expected, axis=2), 1e-12)
+    actual, expected = outcome.attention.astype(np.float64), dense.attention.astype(np.float64)
+    errors = np.linalg.norm(actual - expected, axis=2) / np.maximum(np.linalg.norm(expected, axis=2), 1e-12)
     return [float(error) for error in errors.mean(axis=0)]

@@ -30,7 +30,7 @@ def code_similarity(written: str, answer: str, classes: Sequence[str]) -> float:
 
 def classification(written: str, answer: str, classes: Sequence[str]) -> float:
     """Look for the class. Further classes in the text divide the score, unless their names are parts of its name."""
-    named = [each for each in classes if each in written and (each == answer or each not in answer)]
+    named = [name for name in classes if name in written and (name == answer or name not in answer)]
     return 1 / len(named) if answer in named else 0.0
 
 

@@ -115,10 +115,10 @@ class QA(Task):
         tokens = prompt.head() if self.chat else haystack.head()
         chosen: list[tuple[int, Paragraph]] = []  # start token, paragraph
         for i in rng.permutation(len(paragraphs)):
-            own = haystack.pieces(f"Title: {paragraphs[i].title}\nBackground: {paragraphs[i].context}{BORDER}")
-            if len(tokens) + len(own) <= depth:
+            pieces = haystack.pieces(f"Title: {paragraphs[i].title}\nBackground: {paragraphs[i].context}{BORDER}")
+            if len(tokens) + len(pieces) <= depth:
                 chosen.append((len(tokens), paragraphs[i]))
-                tokens = tokens + own
+                tokens = tokens + pieces
         if len(chosen) < 2 or len(tokens) < _LEAST_FILLED * depth:
             raise OctavoError(
                 f"{data} makes a text of {len(tokens):,} tokens and {len(chosen)} paragraphs, and {depth:,} tokens "
@@ -129,10 +129,10 @@ class QA(Task):
         samples = []
         for start, paragraph in (chosen[i] for i in questioned):
             question = paragraph.draw(rng)
-            own = prompt.first_question(question.text) if self.chat else haystack.pieces(one_shot(example, question))
+            pieces = prompt.first_question(question.text) if self.chat else haystack.pieces(one_shot(example, question))
             samples.append(
                 Sample(
-                    own,
+                    pieces,
                     n_predict=self.n_tokens,
                     stop="\n",
                     answers=question.answers,
@@ -157,11 +157,11 @@ def read_articles(data: Path) -> list[Paragraph]:
             Paragraph(
                 title := article["title"].replace("_", " "),
                 str(paragraph["context"]),
-                tuple(Question(title, str(each["question"]), answers_of(each["answers"])) for each in paragraph["qas"]),
+                tuple(Question(title, str(qa["question"]), answers_of(qa["answers"])) for qa in paragraph["qas"]),
             )
             for article in read_json(data)
             for paragraph in article["paragraphs"]
-            if all(each["answers"] for each in paragraph["qas"]) and paragraph["qas"]
+            if all(qa["answers"] for qa in paragraph["qas"]) and paragraph["qas"]
         ]
     except (KeyError, TypeError, AttributeError) as problem:
         raise OctavoError(

@@ -82,8 +82,11 @@ class Sources(Task):
         stop = start + len(sample.passage)
         attended = outcome.attended[:, -len(sample.text.starts) :]
         found = passages(sample.text, (), attended, _MOST)
-        least = [min(each.stop - each.start, stop - start) / 2 for each in found]
-        right = [min(each.stop, stop) - max(each.start, start) >= need for each, need in zip(found, least, strict=True)]
+        least = [min(passage.stop - passage.start, stop - start) / 2 for passage in found]
+        right = [
+            min(passage.stop, stop) - max(passage.start, start) >= need
+            for passage, need in zip(found, least, strict=True)
+        ]
         return {
             "score": float(right[:1] == [True]),
             "first_three": float(any(right)),
@@ -97,5 +100,5 @@ def _located(llama: Llama, text: Text) -> Text:
     tokens = np.array(text.tokens)
     heads = (llama.prompt(has_document).head() for has_document in (True, False))
     n_head = max((len(head) for head in heads if head == text.tokens[: len(head)]), default=0)
-    own = TokenText.of([llama.piece(token) for token in tokens[n_head:].tolist()])
-    return replace(text, samples=[replace(sample, text=own) for sample in text.samples])
+    answerable = TokenText.of([llama.piece(token) for token in tokens[n_head:].tolist()])
+    return replace(text, samples=[replace(sample, text=answerable) for sample in text.samples])

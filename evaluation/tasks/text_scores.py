@@ -21,7 +21,7 @@ def contains_words(text: str, answers: Sequence[str]) -> float:
 
 def recall(text: str, expected: Sequence[str]) -> float:
     """Return the share of the expected strings, at least one, that the text contains. Case does not count."""
-    return sum(each.lower() in text.lower() for each in expected) / len(expected)
+    return sum(wanted.lower() in text.lower() for wanted in expected) / len(expected)
 
 
 def squad_scores(text: str, answers: Sequence[str]) -> dict[str, float]:

@@ -55,7 +55,7 @@ class VariableTracking(Ruler):
         noise = page.noise(max(room, 0))
         if not noise:
             raise self.too_small(depth)
-        tokens = begin + insert(noise, sorted(hidden, key=lambda each: each[0]))
+        tokens = begin + insert(noise, sorted(hidden, key=lambda place: place[0]))
         asked = list(chains.items())[:most]
         return Text(tokens, [page.ask(*self._question(value), names) for value, names in asked])
 
@@ -67,8 +67,8 @@ class VariableTracking(Ruler):
             values[str(rng.integers(10_000, 100_000))] = None
         while len(names) < n * (self.hops + 1):
             names["".join(rng.choice(_LETTERS, _NAME))] = None
-        own = iter(names)
-        return {value: [next(own) for _ in range(self.hops + 1)] for value in values}
+        remaining = iter(names)
+        return {value: [next(remaining) for _ in range(self.hops + 1)] for value in values}
 
     def _assignments(self, value: str, names: list[str]) -> list[str]:
         """Return the lines of a chain."""

@@ -52,8 +52,8 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
     n_tokens : int
         Tokens in the cache after the step.
     """
-    for each in served:
-        method, heads = each.method, each.heads
+    for group in served:
+        method, heads = group.method, group.heads
         weight = heads.counted_bytes
         if not method.has_budget or not weight.any():
             continue
@@ -61,16 +61,16 @@ def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> N
             asked: float = method.budget  # type: ignore[attr-defined]
             alone = len(served) == 1
             share = asked if alone else (asked * _whole(served) - _spent(served, n_tokens)) / weight.sum()
-            lookup, least = _lookup_and_least(each, n_tokens, index)
+            lookup, least = _lookup_and_least(group, n_tokens, index)
         else:  # a number of tokens, if any: the lookup is not counted
             asked = share = min(method.asked_tokens / n_tokens, 1.0)
             lookup = least = np.zeros(len(weight))
         if asked > 0:
-            if (lookup == lookup[0]).all() and (each.layer_scale == each.layer_scale[0]).all():
-                own = min(max(share, least[0]), 1.0)  # the fast path, which most steps take
-                heads.scale[:] = 1 / asked + _ROUND if own >= 1 - _ROUND else round(own / asked, _DIGITS)
+            if (lookup == lookup[0]).all() and (group.layer_scale == group.layer_scale[0]).all():
+                bounded = min(max(share, least[0]), 1.0)  # the fast path, which most steps take
+                heads.scale[:] = 1 / asked + _ROUND if bounded >= 1 - _ROUND else round(bounded / asked, _DIGITS)
                 continue
-            shares = scaled(share, each.layer_scale, lookup, least, weight)
+            shares = scaled(share, group.layer_scale, lookup, least, weight)
             heads.scale[:] = np.where(shares >= 1 - _ROUND, 1 / asked + _ROUND, np.round(shares / asked, _DIGITS))
 
 
@@ -104,8 +104,8 @@ def least_share(served: Sequence[Served], n_tokens: int, index: Index | None) ->
 
     The parameters are those of `share_out`.
     """
-    selecting = (each for each in served if each.method.takes_budget)
-    least = sum(float(each.heads.counted_bytes @ _lookup_and_least(each, n_tokens, index)[1]) for each in selecting)
+    selecting = (group for group in served if group.method.takes_budget)
+    least = sum(float(group.heads.counted_bytes @ _lookup_and_least(group, n_tokens, index)[1]) for group in selecting)
     return (_spent(served, n_tokens) + least) / max(_whole(served), 1.0)
 
 
@@ -115,8 +115,8 @@ def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> s
     The parameters are those of `share_out`.
     """
     least = least_share(served, n_tokens, index)
-    for each in served:
-        method = each.method
+    for group in served:
+        method = group.method
         name, verb, asked = method.name, "keep" if method.keeps.evicts else "read", getattr(method, "budget", 1.0)
         tokens, fewest = method.asked_tokens, min(method.least_tokens(index), n_tokens)
         if 0 < tokens < fewest:
@@ -125,7 +125,7 @@ def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> s
         if method.takes_budget and asked < least * (1 - _NEAR):
             refused = f"{name} cannot {verb} as little as {asked:g} of {n_tokens:,} tokens here"
             return f"{refused}: what it {verb}s in any case is {least:.3f} of them."
-        most = method.most_share(each.heads, index, n_tokens)
+        most = method.most_share(group.heads, index, n_tokens)
         if method.takes_budget and most < asked * (1 - _NEAR) and asked < 1:
             refused = f"{name} cannot {verb} as much as {asked:g} of {n_tokens:,} tokens here"
             return f"{refused}: it {verb}s {most:.3f} of them."
@@ -140,10 +140,10 @@ def _lookup_and_least(each: Served, n_tokens: int, index: Index | None) -> tuple
 
 def _whole(served: Sequence[Served]) -> float:
     """Return the bytes of dense attention for each token."""
-    return sum(float(each.heads.counted_bytes.sum()) for each in served)
+    return sum(float(group.heads.counted_bytes.sum()) for group in served)
 
 
 def _spent(served: Sequence[Served], n_tokens: int) -> float:
     """Return the bytes for each token that heads read whatever the budget."""
-    fixed = (each for each in served if not each.method.takes_budget)
-    return sum(float(each.heads.counted_bytes @ each.method.fixed_share(each.heads, n_tokens)) for each in fixed)
+    fixed = (group for group in served if not group.method.takes_budget)
+    return sum(float(group.heads.counted_bytes @ group.method.fixed_share(group.heads, n_tokens)) for group in fixed)

@@ -42,7 +42,7 @@ class Duo(Parameters):
     @property
     def words(self) -> str:
         """Return the words of `--attention` for these parameters alone."""
-        settings = ((each.name, getattr(self, each.name)) for each in fields(self))
+        settings = ((declared.name, getattr(self, declared.name)) for declared in fields(self))
         return f"{self.name}:{','.join(f'{name}={value}' for name, value in settings if value is not None)}"
 
     def reading(self, plan: Plan, retrieval_heads: float | None, n_batch: int) -> dict[str, Any]:
