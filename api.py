@@ -94,9 +94,9 @@ def open_document(
         indexer = Indexer(llama, snapshot, notice, reading.prefill)
         session = open_or_split(indexer, document, sampling, system_prompt, sources, progress)
         if attention != Attention.parse(DEFAULT_ATTENTION) and (
-            shortfall := llama.context.cache.shortfall(llama.n_tokens)
+            budget_warning := llama.context.cache.budget_warning(llama.n_tokens)
         ):
-            notice(f"Note: {shortfall}")
+            notice(f"Note: {budget_warning}")
     except BaseException:
         llama.close()
         raise

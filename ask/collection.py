@@ -103,7 +103,7 @@ class Collection(Session):
             return [replace(passage, document=str(document.path)) for document, passage in found]
         assert current is not None  # there is an answer
         text, places = self._text(current)
-        of_text = attended[:, self._document_set.n_head :]
+        of_text = attended[:, self._document_set.n_prefix :]
         return [replace(passage, document=str(self.path)) for passage in passages(text, places, of_text, most)]
 
     def _text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:

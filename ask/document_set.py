@@ -69,7 +69,7 @@ class DocumentSet:
     ) -> None:
         self.documents = list(documents)
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self.n_head = len(llama.prompt().head())
+        self.n_prefix = len(llama.prompt().head())
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
@@ -78,7 +78,7 @@ class DocumentSet:
         return {document: self._read(document, self._read_text) for document in self.documents}
 
     def _read_text(self, document: IndexedDocument) -> np.ndarray:
-        return read_tokens(document.folder)[self.n_head :]
+        return read_tokens(document.folder)[self.n_prefix :]
 
     @cached_property
     def words(self) -> WordScores:
@@ -123,7 +123,7 @@ class DocumentSet:
             stored = read_keys(document.folder, query.layer, query.head.kv_head)
             if stored is not None:
                 keys, order = stored
-                scores[head] = query.best(keys, order, len(keys), self.n_head, PIECE)
+                scores[head] = query.best(keys, order, len(keys), self.n_prefix, PIECE)
         return scores
 
     def _read(self, document: IndexedDocument, read: Callable[[IndexedDocument], _Read]) -> _Read:

@@ -42,13 +42,13 @@ class LaidOut:
         At least one.
     index : Index
         The prompt's head and the excerpts, in this order.
-    n_head : int
+    n_prefix : int
         Tokens of the prompt's head.
     """
 
     excerpts: Sequence[Excerpt]
     index: Index
-    n_head: int
+    n_prefix: int
 
     @property
     def documents(self) -> list[IndexedDocument]:
@@ -78,7 +78,7 @@ class LaidOut:
         of_documents = {
             document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
         }
-        at = self.n_head
+        at = self.n_prefix
         for document, start, stop in self.excerpts:
             of_documents[document][:, start:stop] = attended[:, at : at + stop - start]
             at += stop - start
@@ -105,10 +105,10 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
     OctavoError
         An index cannot be opened.
     """
-    n_head, layers = document_set.n_head, llama.context.cache.layers
+    n_prefix, layers = document_set.n_prefix, llama.context.cache.layers
     parts: list[list[Rows]] = []
     tokens: list[np.ndarray] = []
-    n_tokens = n_head
+    n_tokens = n_prefix
     for number, (document, start, stop) in enumerate(excerpts):
         index, _ = document_set.open(document)
         if not keep_all_rows(index.layers):
@@ -118,21 +118,21 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
             )
         known = KnownRows(index.layers, len(index.tokens))
         if number == 0:
-            parts.append(known.rows(0, n_head))
-            tokens.append(index.tokens[:n_head])
-        rows = known.rows(n_head + start, n_head + stop)
+            parts.append(known.rows(0, n_prefix))
+            tokens.append(index.tokens[:n_prefix])
+        rows = known.rows(n_prefix + start, n_prefix + stop)
         for (keys, _), layer in zip(rows, layers, strict=True):
             if layer.rope is None:
                 raise CannotLayOut(
                     "Excerpts move keys, and octavo does not know this model's RoPE: "
                     'read "document" in place of "excerpts".'
                 )
-            layer.rope.turn(keys, n_tokens - n_head - start)
+            layer.rope.turn(keys, n_tokens - n_prefix - start)
         parts.append(rows)
-        tokens.append(index.tokens[n_head + start : n_head + stop])
+        tokens.append(index.tokens[n_prefix + start : n_prefix + stop])
         n_tokens += stop - start
     joined = []
     for layer, *of_layer in zip(layers, *parts, strict=True):
         keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*of_layer, strict=True))
         joined.append(whole_layer(keys, values, layer.window))
-    return LaidOut(excerpts, Index(np.concatenate(tokens), joined), n_head)
+    return LaidOut(excerpts, Index(np.concatenate(tokens), joined), n_prefix)

@@ -36,7 +36,7 @@ class Session:
     system : str
         Read before the first question (see `Prompt`).
     recorder : Recorder, optional
-        Keeps queries of the last answer's steps, for its sources.
+        Storage queries of the last answer's steps, for its sources.
     library : Library, optional
         The model's indexes; conversations are kept beside them.
     has_document : bool, optional

@@ -29,7 +29,7 @@ from ..runtime.devices.metal_device import MetalDevice, MetalExecutor
 from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.methods import METHODS
 from ..runtime.methods.attention import Attention
-from ..runtime.methods.method import Keeps, Method
+from ..runtime.methods.method import Method, Storage
 from .device_layer import DeviceLayer, largest_error, random_document, random_step
 
 #: Shapes of the attention in today's models, and how keys and values are stored.
@@ -175,7 +175,7 @@ class Doctor:
         n_ctx = _DOCUMENT_ROWS + sum(_STEPS)
         method, devices = methods()[name], (CpuDevice(), self.metal)
         cpu, metal = (DeviceLayer(device, layer, method, n_ctx, max(_STEPS)) for device in devices)
-        if method.keeps is Keeps.DOCUMENT and shape.kv_type == F16:
+        if method.storage is Storage.MAPPED and shape.kv_type == F16:
             document = random_document(layer, _DOCUMENT_ROWS, rng)
             cpu.cache.attach(document)
             metal.cache.attach(document)
@@ -198,7 +198,7 @@ class Doctor:
         self.progress.start("Timing", len(todo), "methods")
         rows: list[dict[str, Any]] = []
         for shape, name in todo:
-            if shape.kv_type == F16 or methods()[name].keeps is not Keeps.DOCUMENT:
+            if shape.kv_type == F16 or methods()[name].storage is not Storage.MAPPED:
                 rows += self._time(shape, name, bandwidth)
             self.progress.advance(1)
         return rows
@@ -209,7 +209,7 @@ class Doctor:
         layer = CacheLayer(self.examination.n_kv_head, shape.head_dim, 0, shape.kv_type, shape.group)
         n_rows, batch = self.examination.n_rows, min(_BATCH, self.examination.n_rows)
         timed = DeviceLayer(self.metal, layer, methods()[name], n_rows + 1, batch)
-        if methods()[name].keeps is Keeps.DOCUMENT and shape.kv_type == F16:
+        if methods()[name].storage is Storage.MAPPED and shape.kv_type == F16:
             timed.cache.attach(random_document(layer, n_rows, rng))
         else:
             for _ in range(n_rows // batch):

@@ -33,7 +33,7 @@ from ..runtime.document.mean_values import ClusterMeans
 from ..runtime.document.stored_rows import row_format
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.attention import Attention
-from ..runtime.methods.method import Assignment, Keeps
+from ..runtime.methods.method import Assignment, Storage
 
 N_KV_HEAD = 8
 LENGTHS = (8192, 32768)
@@ -81,7 +81,7 @@ class Case:
 
 def sparse_methods() -> list[str]:
     """Return the methods that select among rows, all of which are stored."""
-    return [name for name in METHODS if name != DENSE and not method_class(name).keeps.evicts]
+    return [name for name in METHODS if name != DENSE and not method_class(name).storage.evicts]
 
 
 def cases() -> Iterator[Case]:
@@ -142,7 +142,7 @@ class Layers:
             rows[..., shape.head_dim :] = _SCALE
         if shape.kv_type == Q4_0:
             rows[..., shape.head_dim // 4 :] = _BLOCK_SCALE
-        if method_class(case.method).keeps is Keeps.DOCUMENT:
+        if method_class(case.method).storage is Storage.MAPPED:
             self.cache.attach(self._document(rows))
         else:
             self.cache.append_rows([(keys, values) for keys, values in rows])

@@ -38,7 +38,7 @@ class Region:
     gpu_start : int
         The GPU's address of the first byte.
     memory : mmap
-        Keeps the pages mapped.
+        Storage the pages mapped.
     """
 
     buffer: Any

@@ -13,7 +13,7 @@ from ...cpu_kernels.attend.hooks import Hooks
 from ...cpu_kernels.numba_support.compile import Shape
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
-from ..methods.method import Assignment, Heads, Keeps, Method
+from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
 OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "estimate", "state", "window", "softcap")
@@ -69,7 +69,7 @@ class HeadTable:
             self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self._layer_of]
         self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
         self.generation += 1
-        self.evicts = any(a.method.keeps.evicts for a in assignments)
+        self.evicts = any(a.method.storage.evicts for a in assignments)
         self.cuts = any(a.method.selects for a in assignments)
         self.batch_end = max(a.method.batch_end for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
@@ -147,7 +147,7 @@ class HeadTable:
 
     def has_replaced_rows(self) -> bool:
         """Return whether a method has replaced rows by later ones."""
-        chosen = [served.heads for served in self.served if served.method.keeps is Keeps.CHOSEN]
+        chosen = [served.heads for served in self.served if served.method.storage is Storage.SELECTED]
         return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
 
     def layer_heads(self, layer: int) -> np.ndarray:
@@ -159,7 +159,7 @@ class HeadTable:
         slides, window = self._slides.copy(), self.heads["window"].copy()
         n_sinks = np.zeros(len(self.heads), np.int64)
         for served in self.assigned:
-            if served.method.keeps is Keeps.RECENT:
+            if served.method.storage is Storage.SINKS_AND_WINDOW:
                 numbers = served.heads.numbers
                 n_sinks[numbers], window[numbers] = served.method.kept_window(served.heads)
                 slides[numbers] = True

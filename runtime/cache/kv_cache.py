@@ -1,9 +1,9 @@
 """Hold the keys and values of one sequence: a read-only document, if one is attached, and a tail of later rows.
 
 Each KV head has its own tail, in chunks (see cpu_kernels/attend/head.py), and keeps the rows that its method needs (see
-`Keeps`). The compiled step reads everything through the HEAD records of this class, and through the method's own state
-of each head. The step stores its new rows itself, in memory that `reserve` allocated. `finish_step` then forgets rows
-that are not kept.
+`Storage`). The compiled step reads everything through the HEAD records of this class, and through the method's own
+state of each head. The step stores its new rows itself, in memory that `reserve` allocated. `finish_step` then forgets
+rows that are not kept.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import Index, IndexLayer, StreamingRows
 from ..document.mean_values import ClusterMeans
-from ..methods.budgets import least_share, share_out, shortfall
-from ..methods.method import FULL, Assignment, Keeps
+from ..methods.budgets import budget_warning, distribute_budget, minimum_share
+from ..methods.method import FULL, Assignment, Storage
 from .cache_memory import CpuMemory, Memory
 from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from .head_table import OF_THE_METHOD
@@ -81,18 +81,18 @@ class KVCache(Tails):
         """Return the bytes that are allocated or mapped for keys, values and extras."""
         mapped = 0
         for tail, layer in zip(self.tails, self._layer_of, strict=True):
-            if self.document and tail.method.keeps is Keeps.DOCUMENT:
+            if self.document and tail.method.storage is Storage.MAPPED:
                 stored = self.document.layers[layer]
                 mapped += stored.keys[0].nbytes + stored.values[0].nbytes
         return mapped + sum(tail.chunk_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
 
-    def least_share(self, n_tokens: int) -> float:
+    def minimum_share(self, n_tokens: int) -> float:
         """Return the share that a step reads of n_tokens tokens with the smallest budget (see methods/budgets.py)."""
-        return least_share(self.assigned, n_tokens, self.document)
+        return minimum_share(self.assigned, n_tokens, self.document)
 
-    def shortfall(self, n_tokens: int) -> str:
+    def budget_warning(self, n_tokens: int) -> str:
         """Return a warning about a budget below that share; "" without such a budget."""
-        return shortfall(self.assigned, n_tokens, self.document)
+        return budget_warning(self.assigned, n_tokens, self.document)
 
     def check_memory(self, n_tail: int, others: Mapping[str, int] = NOTHING) -> None:
         """Check that memory can hold a tail of n_tail rows, all of them kept.
@@ -117,7 +117,7 @@ class KVCache(Tails):
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
         self.connect()
-        share_out(self.assigned, self.n_tokens + n_new, self.document)
+        distribute_budget(self.assigned, self.n_tokens + n_new, self.document)
         for served in self.served:
             prepare = served.method.before_step if n_new == 1 else served.method.before_batch
             prepare(served.heads, self.document, self.n_tokens + n_new)
@@ -145,7 +145,7 @@ class KVCache(Tails):
         after_step(self.heads.ctypes.data, len(self.heads), n_new)
         self._drop()
         for served in self.served:
-            if served.method.keeps is Keeps.CHOSEN:
+            if served.method.storage is Storage.SELECTED:
                 for number in served.heads.numbers.tolist():
                     self._shrink(number)
 
@@ -263,7 +263,7 @@ class KVCache(Tails):
         self.memory.release()
         for served, assignment in zip(self.served, self.assignments, strict=True):
             served.layer_scale[...] = assignment.scale
-        share_out(self.served, max(self.n_tokens, 1), document)
+        distribute_budget(self.served, max(self.n_tokens, 1), document)
         for served in self.served:
             served.heads.start_over()
             served.method.start(served.heads, document)
@@ -281,14 +281,14 @@ class KVCache(Tails):
                 copy_streaming_rows(tail, stored.streaming, head, self.n_document, *seen)
                 continue
             place = stored.heads.index(head)
-            if tail.method.keeps is Keeps.DOCUMENT:
+            if tail.method.storage is Storage.MAPPED:
                 self._map_rows(tail, self._share(layer, stored), place)
                 tail.record["tail_position"] = self.n_document
             else:
                 self._copy_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
                 copied.append(tail)
         with ThreadPoolExecutor() as pool:  # compiled code releases the GIL
-            list(pool.map(Tail.settle, copied))
+            list(pool.map(Tail.run_after_step, copied))
         self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
 
@@ -379,7 +379,7 @@ class KVCache(Tails):
         """
         if self.n_tail == 0:
             return []
-        if self.evicts or any(a.method.keeps.evicts for a in assignments):
+        if self.evicts or any(a.method.storage.evicts for a in assignments):
             raise OctavoError(
                 f"The context holds {self.n_tail:,} tokens that were stored for another attention, and one of the two "
                 "forgets rows: reset it first."

@@ -10,7 +10,7 @@ from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import StreamingRows
-from ..methods.method import Keeps
+from ..methods.method import Storage
 from .tail import Tail, joined_rows
 
 
@@ -31,7 +31,7 @@ def kept_rows(
     streaming : StreamingRows or None
         Rows of the heads that keep sinks and recent rows, if there are any.
     """
-    streams = [i for i, tail in enumerate(tails) if tail.method.keeps is Keeps.RECENT]
+    streams = [i for i, tail in enumerate(tails) if tail.method.storage is Storage.SINKS_AND_WINDOW]
     whole = [tail for i, tail in enumerate(tails) if i not in streams]
     n_rows = min(n_tokens, layer.window - 1 if layer.window else n_tokens)
     rows = joined_rows(layer, whole, [(-n_rows, 0)])
@@ -62,7 +62,7 @@ def copy_streaming_rows(tail: Tail, stored: StreamingRows, head: int, n_tokens: 
     place, n_sinks = stored.heads.index(head), min(n_sinks, n_tokens)
     n_recent = max(0, min(window - 1, n_tokens - n_sinks))
     n_stored = stored.keys.shape[1] - stored.n_sinks
-    if tail.method.keeps is not Keeps.RECENT or n_sinks > stored.n_sinks or n_recent > n_stored:
+    if tail.method.storage is not Storage.SINKS_AND_WINDOW or n_sinks > stored.n_sinks or n_recent > n_stored:
         raise OctavoError(
             "The index holds only sinks and recent rows of some heads, and this attention needs more of them: "
             "attend to it with duo, with the plan and the parameters that it was made for."

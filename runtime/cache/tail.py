@@ -129,9 +129,9 @@ class Tail:
         if self.method.hooks.append is not None:
             native(self.method.hooks.append, self.shape).ctypes(self.record.ctypes.data, start, stop, 0)
 
-    def settle(self) -> None:
+    def run_after_step(self) -> None:
         """Let the method update rows that were copied, or truncated, if it needs to."""
-        if self.method.settles:
+        if self.method.runs_after_copy:
             native(self.method.hooks.after_step, self.shape).ctypes(self.record.ctypes.data, 0, 0, 0)
 
     def copies(self, start: int, stop: int) -> Iterator[Rows]:
@@ -160,7 +160,7 @@ class Tail:
         self.shrink(-(-n_rows // CHUNK_ROWS))
         if n_rows % CHUNK_ROWS:
             self._append_to_extras(first_changed * CHUNK_ROWS, n_rows)
-        self.settle()
+        self.run_after_step()
 
 
 def joined_rows(layer: CacheLayer, tails: Sequence[Tail], parts: Sequence[tuple[int, int]]) -> Rows:

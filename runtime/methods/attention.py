@@ -292,7 +292,7 @@ def _composition(text: str) -> Attention:
     duo = Duo(**named[DUO]) if DUO in named else None
     layers = LayerBudgets(**named[PLAN]) if PLAN in named else None
     method = (*methods, DENSE)[0]
-    if duo and method_class(method).keeps.evicts:
+    if duo and method_class(method).storage.evicts:
         raise OctavoError(
             f"duo and {method} do not compose: retrieval heads are those that must not forget, and {method} forgets."
         )

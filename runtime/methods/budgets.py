@@ -8,7 +8,7 @@ share the remainder equally, or by a plan's layer budgets, which scale the part 
 whole of their rows pass their surplus on.
 
 A method always reads, or keeps, some rows (`least_rows`), which are much of a short sequence. With its lookup and the
-dense layers they may exceed the budget. Then `least_share` is the share that a step reads.
+dense layers they may exceed the budget. Then `minimum_share` is the share that a step reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Served:
     layer_scale: np.ndarray
 
 
-def share_out(served: Sequence[Served], n_tokens: int, index: Index | None) -> None:
+def distribute_budget(served: Sequence[Served], n_tokens: int, index: Index | None) -> None:
     """Set `scale` of all heads: the factors with which a step reads the budget.
 
     Parameters
@@ -99,28 +99,28 @@ def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarra
     return shares
 
 
-def least_share(served: Sequence[Served], n_tokens: int, index: Index | None) -> float:
+def minimum_share(served: Sequence[Served], n_tokens: int, index: Index | None) -> float:
     """Return the share of the budget's bytes that a step reads, or keeps, even with the smallest budget.
 
-    The parameters are those of `share_out`.
+    The parameters are those of `distribute_budget`.
     """
     selecting = (group for group in served if group.method.takes_budget)
     least = sum(float(group.heads.counted_bytes @ _lookup_and_least(group, n_tokens, index)[1]) for group in selecting)
     return (_spent(served, n_tokens) + least) / max(_whole(served), 1.0)
 
 
-def shortfall(served: Sequence[Served], n_tokens: int, index: Index | None) -> str:
+def budget_warning(served: Sequence[Served], n_tokens: int, index: Index | None) -> str:
     """Return a warning about a budget below the bytes that are always read, or above all that can be read; else "".
 
-    The parameters are those of `share_out`.
+    The parameters are those of `distribute_budget`.
     """
-    least = least_share(served, n_tokens, index)
+    least = minimum_share(served, n_tokens, index)
     for group in served:
         method = group.method
-        name, verb, asked = method.name, "keep" if method.keeps.evicts else "read", getattr(method, "budget", 1.0)
+        name, verb, asked = method.name, "keep" if method.storage.evicts else "read", getattr(method, "budget", 1.0)
         tokens, fewest = method.asked_tokens, min(method.least_tokens(index), n_tokens)
         if 0 < tokens < fewest:
-            verb = "keep" if method.keeps.evicts else "attend"
+            verb = "keep" if method.storage.evicts else "attend"
             return f"{name} cannot {verb} as few as {tokens} tokens here: it {verb}s {fewest} in any case."
         if method.takes_budget and asked < least * (1 - _NEAR):
             refused = f"{name} cannot {verb} as little as {asked:g} of {n_tokens:,} tokens here"

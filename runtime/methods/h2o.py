@@ -11,7 +11,7 @@ from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and
 from ...cpu_kernels.numba_support.compile import Shape
 from ..document.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
+from .method import FULL, LEAST_KEPT, Heads, Method, Storage, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
 
@@ -44,7 +44,7 @@ class H2O(Method):
     name = "h2o"
     hooks = HOOKS
     state = STATE
-    keeps = Keeps.CHOSEN
+    storage = Storage.SELECTED
     batch_end = CHUNK_ROWS
     least_rows = LEAST_KEPT
 

@@ -30,18 +30,18 @@ LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
 EVICT, FULL, CHUNK = "evict", "full", "chunk"
 
 
-class Keeps(Enum):
+class Storage(Enum):
     """Rows of the sequence that a KV head stores."""
 
-    DOCUMENT = "all rows, those of a document where its index maps them"
-    ORDER = "all rows, those of a document copied in order"
-    RECENT = "sinks and recent rows"
-    CHOSEN = "the rows that the method chooses"
+    MAPPED = "all rows, those of a document where its index maps them"
+    COPIED = "all rows, those of a document copied in order"
+    SINKS_AND_WINDOW = "sinks and recent rows"
+    SELECTED = "the rows that the method chooses"
 
     @property
     def evicts(self) -> bool:
         """Return whether the head forgets rows."""
-        return self in (Keeps.RECENT, Keeps.CHOSEN)
+        return self in (Storage.SINKS_AND_WINDOW, Storage.SELECTED)
 
 
 @dataclass(eq=False)  # `==` on arrays is ambiguous
@@ -143,7 +143,7 @@ class Method(Parameters):
         Values of parameters by the name of each preset.
     state : numpy.dtype
         The record that the hooks read and write for each head; empty for none.
-    keeps : Keeps
+    storage : Storage
         The rows that a head stores.
     has_budget : bool
         Whether a budget makes a difference.
@@ -153,7 +153,7 @@ class Method(Parameters):
         Number of first layers that attend to everything.
     batch_end : int
         Batches end at multiples of this number of tokens, because the method acts there; 0 if they may end anywhere.
-    settles : bool
+    runs_after_copy : bool
         Whether the `after_step` hook also runs when rows were copied or cut without a step.
     document_arrays : tuple of str
         Fields of the state that are addresses of the arrays of the same name of an `IndexLayer`.
@@ -163,11 +163,11 @@ class Method(Parameters):
 
     hooks: ClassVar[Hooks]
     state: ClassVar[np.dtype] = np.dtype([])
-    keeps: ClassVar[Keeps] = Keeps.DOCUMENT
+    storage: ClassVar[Storage] = Storage.MAPPED
     has_budget: ClassVar[bool] = True
     needs_clusters: ClassVar[bool] = False
     batch_end: ClassVar[int] = 0
-    settles: ClassVar[bool] = False
+    runs_after_copy: ClassVar[bool] = False
     document_arrays: ClassVar[tuple[str, ...]] = ()
     document_counts: ClassVar[tuple[str, ...]] = ()
 
@@ -183,7 +183,7 @@ class Method(Parameters):
     @property
     def selects(self) -> bool:
         """Return whether a token may see less alone than in a batch, other than by a window."""
-        selecting = self.has_budget and self.keeps is not Keeps.RECENT
+        selecting = self.has_budget and self.storage is not Storage.SINKS_AND_WINDOW
         return self.prefill == CHUNK or (selecting and self.prefill != FULL)
 
     @property
@@ -270,7 +270,7 @@ class Method(Parameters):
         """Note that later positions count from another token of the sequence."""
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of sink rows and recent rows that each head sees. For methods that keep Keeps.RECENT."""
+        """Return the number of sink rows and recent rows that each head sees, for Storage.SINKS_AND_WINDOW."""
         raise TypeError(f"{self.name} keeps no window")
 
     def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from ...cpu_kernels.methods.select_top import SELECTION
 from ...cpu_kernels.select.scores import padded
 from ..document.index import Index
 from . import DEFAULT_BUDGET
-from .method import LEAST_READ, Heads, Keeps, Method
+from .method import LEAST_READ, Heads, Method, Storage
 from .parameters import parameter
 
 
@@ -43,7 +43,7 @@ class ScorerMethod(Method):
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
 
     state = SELECTION
-    keeps = Keeps.ORDER
+    storage = Storage.COPIED
     least_rows = LEAST_READ
     item_rows: ClassVar[int] = 1
     n_recent: ClassVar[int] = 1

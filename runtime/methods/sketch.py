@@ -13,7 +13,7 @@ from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from ...cpu_kernels.select.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
 from ..document.index import Index
 from . import DEFAULT_BUDGET
-from .method import Heads, Keeps, Method
+from .method import Heads, Method, Storage
 from .parameters import parameter
 
 
@@ -45,8 +45,8 @@ class Sketch(Method):
     name = "sketch"
     hooks = HOOKS
     state = STATE
-    keeps = Keeps.ORDER
-    settles = True
+    storage = Storage.COPIED
+    runs_after_copy = True
 
     @property
     def takes_budget(self) -> bool:

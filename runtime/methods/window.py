@@ -9,7 +9,7 @@ import numpy as np
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ..document.index import Index
 from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Keeps, Method, prefill_parameter, rows_to_keep
+from .method import FULL, LEAST_KEPT, Heads, Method, Storage, prefill_parameter, rows_to_keep
 from .parameters import parameter
 
 #: A window that is a share of the sequence grows at multiples of this number of tokens.
@@ -42,7 +42,7 @@ class Window(Method):
     name = "window"
     hooks = HOOKS
     state = STATE
-    keeps = Keeps.RECENT
+    storage = Storage.SINKS_AND_WINDOW
     least_rows = LEAST_KEPT
 
     @property

@@ -26,7 +26,7 @@ class TokenSequence:
     n_tokens : int
         Number of tokens.
     recorder : Recorder or None
-        Keeps queries of its steps.
+        Storage queries of its steps.
 
     Attributes
     ----------

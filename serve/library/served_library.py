@@ -51,7 +51,7 @@ class ServedLibrary:
 
     def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
-        self._n_head = len(llama.prompt().head())
+        self._n_prefix = len(llama.prompt().head())
         settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [identity(llama, settings, share) for share in sorted(covers)]
@@ -149,7 +149,7 @@ class ServedLibrary:
             catalogue.note_use(path)
             described = manifest["document"]
             offset = described["part"][0] if "part" in described and self._is_upload(described) else 0
-            opened = OpenDocument(document_id, path, index, described, self._n_head, offset)
+            opened = OpenDocument(document_id, path, index, described, self._n_prefix, offset)
             self._opened[path] = opened
             return opened
 

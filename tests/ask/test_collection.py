@@ -140,8 +140,8 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
     """The model reads the question after them, and nothing else."""
     route_to("tower.txt")
     answer = excerpted.ask("Who built it?")
-    n_head = excerpted._document_set.n_head
-    assert excerpted.n_document == n_head + 20 + 40
+    n_prefix = excerpted._document_set.n_prefix
+    assert excerpted.n_document == n_prefix + 20 + 40
     assert [path.name for path in excerpted.read_from] == ["tower.txt", "ship.txt"]
     assert excerpted.path.name == "tower.txt"
     llama, asked = excerpted.llama, excerpted.prompt.first_question("Who built it?")
@@ -150,7 +150,7 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
         document.name: excerpted._document_set.open(document)[0].tokens
         for document in excerpted._document_set.documents
     }
-    expected = [*own["ship.txt"][: n_head + 20], *own["tower.txt"][n_head + 30 : n_head + 70], *asked]
+    expected = [*own["ship.txt"][: n_prefix + 20], *own["tower.txt"][n_prefix + 30 : n_prefix + 70], *asked]
     assert llama.input_ids[: len(expected)].tolist() == expected
     for passage in excerpted.sources():
         text = TEXTS[passage.document.rpartition("/")[2]]

@@ -16,7 +16,7 @@ from octavo.convert.plan.heads import full_heads
 from octavo.convert.plan.profile import ProfileSettings, profile
 from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION
 from octavo.progress import Silent
-from octavo.runtime.methods.method import Keeps
+from octavo.runtime.methods.method import Storage
 from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import read_plan
 
@@ -95,7 +95,7 @@ def test_the_runtime_reads_a_plan(llama, plan, folder):
     assert (read.n_sinks, read.n_recent, read.model) == (16, 64, plan["model"]["sha256"])
     own = octavo.Llama(llama.model_path, attention="duo", plan=read, retrieval_heads=0.5, n_threads=2)
     own.eval(list(range(100)))
-    streams = [tail.method.keeps is Keeps.RECENT for tail in own.context.cache.tails]
+    streams = [tail.method.storage is Storage.SINKS_AND_WINDOW for tail in own.context.cache.tails]
     assert sum(streams) == 3
     assert all(streams[2 * layer + head] for layer, head in read.elimination[:3])
     assert np.isfinite(own.logits()).all()

@@ -155,7 +155,7 @@ def test_a_step_reads_the_budget(attention, head_dim, kv_type):
     for depth in DEPTHS:
         for budget in BUDGETS:
             model = Model(attention, budget, head_dim, kv_type, depth)
-            assert model.share_read() == pytest.approx(max(budget, model.cache.least_share(depth)), rel=0.05), (
+            assert model.share_read() == pytest.approx(max(budget, model.cache.minimum_share(depth)), rel=0.05), (
                 depth,
                 budget,
             )
@@ -167,7 +167,7 @@ def test_a_step_reads_the_budget_of_a_clustered_document(attention, head_dim, kv
     for depth in (1500, 4000):
         for budget in BUDGETS:
             model = Model(attention, budget, head_dim, kv_type, depth, document=clustered_document)
-            least = model.cache.least_share(depth)
+            least = model.cache.minimum_share(depth)
             assert model.share_read() == pytest.approx(max(budget, least), rel=0.05), (depth, budget)
 
 
@@ -177,7 +177,7 @@ def test_a_step_reads_the_budget_without_a_document(attention, head_dim, kv_type
     for depth in DEPTHS:
         for budget in BUDGETS:
             model = Model(attention, budget, head_dim, kv_type, depth, document=None)
-            least = model.cache.least_share(depth + 1)
+            least = model.cache.minimum_share(depth + 1)
             assert model.share_read() == pytest.approx(max(budget, least), rel=0.05), (depth, budget)
 
 
@@ -193,8 +193,8 @@ def test_the_least_share_grows_with_what_is_always_read_after_a_document():
     model = Model("squeezed:rest=off", 0.125, 64, F16, 4000, document=clustered_document)
     model.share_read(370)
     centroids = model.cache.document.n_clusters / 2  # in rows of keys and values
-    assert model.cache.least_share(4370) == pytest.approx((centroids + 104 + 370 + 0.25 * 0.125 * 3896) / 4370)
-    assert model.share_read(3) == pytest.approx(model.cache.least_share(4372), rel=0.01)
+    assert model.cache.minimum_share(4370) == pytest.approx((centroids + 104 + 370 + 0.25 * 0.125 * 3896) / 4370)
+    assert model.share_read(3) == pytest.approx(model.cache.minimum_share(4372), rel=0.01)
 
 
 @pytest.mark.parametrize("document", [None, clustered_document], ids=["no document", "a document"])
@@ -231,15 +231,17 @@ def test_a_step_after_a_cut_is_the_step_that_it_was(attention, kv_type, document
 
 
 def test_two_levels_say_what_they_cannot_read():
-    said = {b: Model("squeezed2", b, 64, F16, 4000, document=clustered_document).cache.shortfall(4000) for b in BUDGETS}
+    said = {
+        b: Model("squeezed2", b, 64, F16, 4000, document=clustered_document).cache.budget_warning(4000) for b in BUDGETS
+    }
     assert set(said.values()) == {""}
     model = Model("squeezed2", 0.75, 64, F16, 4000, document=clustered_document)
-    said = model.cache.shortfall(4000)
+    said = model.cache.budget_warning(4000)
     assert re.fullmatch(
         r"squeezed2 cannot read as much as 0.75 of 4,000 tokens here: it reads 0\.5\d\d of them\.", said
     )
     assert model.share_read() == pytest.approx(float(said.split()[-3]), rel=0.02)
-    assert Model("squeezed2", 1.0, 64, F16, 4000, document=clustered_document).cache.shortfall(4000) == ""
+    assert Model("squeezed2", 1.0, 64, F16, 4000, document=clustered_document).cache.budget_warning(4000) == ""
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
@@ -250,7 +252,7 @@ def test_methods_that_forget_keep_the_budget(attention, kv_type):
         for budget in BUDGETS:
             model = Model(attention, budget, 64, kv_type, depth)
             share = model.share_read() / (1.5 if "h2o" in attention else 1)
-            assert share == pytest.approx(max(budget, model.cache.least_share(depth)), rel=0.05), (depth, budget)
+            assert share == pytest.approx(max(budget, model.cache.minimum_share(depth)), rel=0.05), (depth, budget)
 
 
 def kept_rows(model):
@@ -297,33 +299,39 @@ def test_a_budget_of_1_reads_everything(attention):
 
 def test_the_least_share_is_that_of_dense_layers_and_bounds():
     pages = 4 * 16 / 700
-    assert Model("quest:dense_layers=2", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx(
+    assert Model("quest:dense_layers=2", 0.1, 64, F16, 700).cache.minimum_share(700) == pytest.approx(
         (2 + 28 * (1 / 16 + pages)) / 30
     )
-    assert Model("quest", 0.1, 64, Q8_0, 700).cache.least_share(700) == pytest.approx(1 / 8.5 + pages)
+    assert Model("quest", 0.1, 64, Q8_0, 700).cache.minimum_share(700) == pytest.approx(1 / 8.5 + pages)
     duo = Model("duo+quest", 0.1, 64, F16, 700).cache
-    assert duo.least_share(700) == pytest.approx((64 / 700 + 1 / 16 + pages) / 2)
-    assert Model("h2o", 0.1, 64, F16, 700).cache.least_share(700) == pytest.approx(256 / 700)
-    assert Model("dense", 0.1, 64, F16, 700).cache.least_share(700) == 1
+    assert duo.minimum_share(700) == pytest.approx((64 / 700 + 1 / 16 + pages) / 2)
+    assert Model("h2o", 0.1, 64, F16, 700).cache.minimum_share(700) == pytest.approx(256 / 700)
+    assert Model("dense", 0.1, 64, F16, 700).cache.minimum_share(700) == 1
 
 
 def test_a_budget_below_the_least_share_is_said():
-    said = {budget: Model("quest:dense_layers=2", budget, 64, Q8_0, 4000).cache.shortfall(4000) for budget in BUDGETS}
+    said = {
+        budget: Model("quest:dense_layers=2", budget, 64, Q8_0, 4000).cache.budget_warning(4000) for budget in BUDGETS
+    }
     assert said == {
         0.5: "",
         0.25: "",
         0.125: "quest cannot read as little as 0.125 of 4,000 tokens here: what it reads in any case is 0.191 of them.",
     }
-    assert Model("h2o", 0.125, 64, F16, 700).cache.shortfall(700).startswith("h2o cannot keep as little as 0.125 of 7")
-    assert Model("dense", 0.125, 64, F16, 700).cache.shortfall(700) == ""
+    assert (
+        Model("h2o", 0.125, 64, F16, 700)
+        .cache.budget_warning(700)
+        .startswith("h2o cannot keep as little as 0.125 of 7")
+    )
+    assert Model("dense", 0.125, 64, F16, 700).cache.budget_warning(700) == ""
 
 
 def test_fewer_tokens_than_are_read_in_any_case_are_said():
-    assert Model("streaming:tokens=4", 0.5, 64, F16, 700).cache.shortfall(700) == (
+    assert Model("streaming:tokens=4", 0.5, 64, F16, 700).cache.budget_warning(700) == (
         "streaming cannot keep as few as 4 tokens here: it keeps 5 in any case."
     )
     for attention in ("streaming:tokens=5", "streaming:recent=1", "window:tokens=1"):
-        assert Model(attention, 0.5, 64, F16, 700).cache.shortfall(700) == ""
+        assert Model(attention, 0.5, 64, F16, 700).cache.budget_warning(700) == ""
 
 
 def test_a_budget_counts_no_sliding_window():

@@ -21,7 +21,7 @@ from octavo.cpu_kernels.numba_support.compile import kernel
 from octavo.cpu_kernels.numba_support.views import array_at, record_at
 from octavo.cpu_kernels.select.scores import importance_of, scores_of, share_of
 from octavo.runtime.methods import METHODS
-from octavo.runtime.methods.method import Keeps, Method
+from octavo.runtime.methods.method import Method, Storage
 
 STATE = np.dtype([("n_recent", "i8"), ("n_steps", "i8")])
 
@@ -80,7 +80,7 @@ class Sixteenth(Method):
     name = "sixteenth"
     hooks = Hooks(select_rows, score_rows, leave_output, append_rows, count_step)
     state = STATE
-    keeps = Keeps.ORDER
+    storage = Storage.COPIED
 
     def extras_bytes(self, shape):
         return 8

@@ -16,7 +16,7 @@ from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration, Index, ThresholdCurve
 from octavo.runtime.methods.assignment import assign
 from octavo.runtime.methods.attention import Attention
-from octavo.runtime.methods.budgets import share_out
+from octavo.runtime.methods.budgets import distribute_budget
 from octavo.runtime.methods.squeezed import Squeezed
 
 HEAD_DIM = 64
@@ -45,9 +45,9 @@ def test_a_step_reads_its_share_of_all_bytes_and_nothing_is_measured(method):
     cache, _ = attached(method, curves={})
     for n_new in (1, 1, 390, 1):
         cache.reserve(n_new)
-        share = max(0.5, cache.least_share(cache.n_tokens))
+        share = max(0.5, cache.minimum_share(cache.n_tokens))
         assert states(cache, "n_bytes") == pytest.approx([share * cache.n_tokens * ROW_BYTES] * 2, abs=1)
-        assert states(cache, "least_share") == [0.25 * 0.5] * 2
+        assert states(cache, "minimum_share") == [0.25 * 0.5] * 2
         assert states(cache, "rules") == [ESTIMATE] * 2
         cache.finish_step()
     cache.served[0].method.measure(cache.document)
@@ -74,7 +74,7 @@ def test_without_clusters_of_a_document_each_step_finds_its_threshold(method, th
         cache.finish_step()
         cache.reserve(1)
         assert states(cache, "n_bytes") == pytest.approx(
-            [max(0.5, cache.least_share(cache.n_tokens)) * cache.n_tokens * ROW_BYTES] * 2
+            [max(0.5, cache.minimum_share(cache.n_tokens)) * cache.n_tokens * ROW_BYTES] * 2
         )
 
 
@@ -96,7 +96,7 @@ def test_tokens_are_the_rows_that_a_step_attends(method):
     cache.reserve(1)
     assert states(cache, "n_bytes") == [250 * ROW_BYTES] * 2
     assert states(cache, "rules") == [LOOKUP_APART | ESTIMATE] * 2
-    assert states(cache, "least_share") == pytest.approx([0.25 * 250 / 601] * 2)
+    assert states(cache, "minimum_share") == pytest.approx([0.25 * 250 / 601] * 2)
     for tokens in (601, 900):
         cache, _ = attached(f"{method}:tokens={tokens}")
         cache.reserve(1)
@@ -116,9 +116,9 @@ def test_tokens_set_the_thresholds_of_a_document(method):
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
 def test_fewer_tokens_than_are_always_attended_are_said(method):
     few, _ = attached(f"{method}:tokens=103")
-    assert few.shortfall(600) == f"{method} cannot attend as few as 103 tokens here: it attends 104 in any case."
+    assert few.budget_warning(600) == f"{method} cannot attend as few as 103 tokens here: it attends 104 in any case."
     enough, _ = attached(f"{method}:tokens=104")
-    assert enough.shortfall(600) == ""
+    assert enough.budget_warning(600) == ""
 
 
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
@@ -133,9 +133,9 @@ def test_a_document_too_short_for_clusters_is_read_whole_and_that_is_said(method
     for attention, sentence in sentences.items():
         cache = KVCache([layer], 1000, assign(Attention.parse(attention, budget=0.5), [layer]))
         cache.attach(Index(np.zeros(600, np.int32), [stored]))
-        assert cache.shortfall(600) == sentence
+        assert cache.budget_warning(600) == sentence
         later = "0.5 of 1,200 tokens here: what it reads in any case is 0.822 of them."
-        assert cache.shortfall(1200) == (sentence.split("0.5")[0] + later if method == attention else sentence)
+        assert cache.budget_warning(1200) == (sentence.split("0.5")[0] + later if method == attention else sentence)
 
 
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
@@ -143,7 +143,7 @@ def test_a_plan_scales_tokens_without_the_lookup(method):
     cache, curve = attached(f"{method}:threshold=head,tokens=250")
     [served] = cache.served
     served.layer_scale[:] = [0.8, 1.2]
-    share_out(cache.served, 600, cache.document)
+    distribute_budget(cache.served, 600, cache.document)
     served.method.start(served.heads, cache.document)
     expected = curve.at(np.array([200, 300]) / 600 + 0.2 - 104 / 600, np.arange(2))
     assert states(cache, "threshold") == pytest.approx(expected)
