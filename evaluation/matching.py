@@ -14,7 +14,7 @@ _NEAR = 0.02
 #: Largest relative distance of an accepted share from the target.
 _FAR = 0.1
 
-#: Most measurements.
+#: Largest number of measurements.
 _TRIES = 8
 
 #: Shares with a smaller relative difference count as equal ...

@@ -41,9 +41,9 @@ class RunningRequest:
     cancelled, ended : bool
         Whether its client has gone, and whether the answer has ended.
     prompt_logprobs : list of TokenLogprob
-        Of the prompt's tokens read so far.
+        Log probabilities of the prompt's tokens read so far.
     last_logits : float32 array, shape (n_vocab,), or None
-        Logits after them, if the request asks for log probabilities.
+        Logits after these tokens, if the request asks for log probabilities.
     put, started : float
         Times of its arrival and of its beginning, by `time.perf_counter`.
     """

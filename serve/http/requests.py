@@ -89,7 +89,7 @@ def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]
     Parameters
     ----------
     lines : async generator of str
-        The data of the events; an event's name may come before it, as "event: NAME\ndata: ...".
+        Data of the events; the event's name may come first, as "event: NAME\\ndata: ...".
     failure : callable, optional
         Returns the line of an error; by default in OpenAI's form.
     """
