@@ -143,4 +143,4 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
             last=header["last"] and Turn(*header["last"]),
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
-        raise OctavoError(f"{path} is no conversation that octavo saved, or is damaged.") from problem
+        raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem

@@ -67,7 +67,7 @@ _FILLS = {
     default="prefill",
     show_default=True,
     help="How the caches get there: every engine reads the text; octavo reads it, and llama.cpp gets a copy of its "
-    "keys and values; or nobody reads, and text, keys and values are random.",
+    "keys and values; or nothing is read, and text, keys and values are random.",
 )
 @click.option(
     "--attention",

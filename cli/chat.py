@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
-@click.option("--continue", "goes_on", is_flag=True, help="Go on with the last conversation about DOCUMENT.")
+@click.option("--continue", "goes_on", is_flag=True, help="Resume the last conversation about DOCUMENT.")
 @sources_option
 @read_option
 @options.password
@@ -59,7 +59,7 @@ def chat(
 
     many = is_collection(documents)
     if goes_on and many:
-        raise click.UsageError("--continue goes on with a conversation about one document: give one.")
+        raise click.UsageError("--continue resumes a conversation about one document: give one.")
     if sources and not documents:
         raise click.UsageError("--sources are passages of a document: give one.")
     interactive = is_terminal()
@@ -79,7 +79,7 @@ def chat(
         loop = ChatLoop(session, interactive, output, document, sources, reading)
         if goes_on:
             session.load(loop.last_name)
-            notice(f"The last conversation goes on: {session.n_tokens - session.n_document:,} tokens.")
+            notice(f"The last conversation continues: {session.n_tokens - session.n_document:,} tokens.")
         try:
             loop.run(typed_lines() if interactive else piped_lines())
         finally:
@@ -131,7 +131,7 @@ class ChatLoop:
         }
         self.commands_of: dict[str, tuple[str, str, Callable[[str], None]]] = {
             "/save": ("NAME", "save the conversation", self.save),
-            "/load": ("NAME", "go on with one that was saved", self.load),
+            "/load": ("NAME", "resume one that was saved", self.load),
             "/document": ("FILE", "talk about another document", self.open),
         }
 
@@ -222,7 +222,7 @@ class ChatLoop:
     def load(self, name: str) -> None:
         """Do /load: continue a saved conversation."""
         self.session.load(name)
-        notice(f"The conversation goes on: {self.session.n_tokens - self.session.n_document:,} tokens.")
+        notice(f"The conversation continues: {self.session.n_tokens - self.session.n_document:,} tokens.")
 
     def open(self, path: str) -> None:
         """Do /document: talk about another document. The conversation about the current one is kept as its last."""

@@ -74,7 +74,7 @@ excerpts of all documents, and what others do.
 A task takes parameters as --attention does, such as niah-multikey:haystack=needles; `octavo eval
 help` prints them all.
 
-All methods see the same samples. What is measured is kept beside the model: interrupted, the same command goes on
+All methods see the same samples. What is measured is kept beside the model: interrupted, the same command resumes
 where it stopped, and methods and depths can be added.
 """
 
@@ -87,7 +87,7 @@ where it stopped, and methods and depths can be added.
     type=AttentionListType(),
     default="dense,auto,squeezed,quest,sparq,streaming",
     show_default=True,
-    help=f"Methods to compare, with dense in any case: {options.ATTENTIONS}.",
+    help=f"Methods to compare, always with dense: {options.ATTENTIONS}.",
 )
 @click.option(
     "--budgets",

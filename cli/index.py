@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="Documents that are read at once, each by a process of its own; they share the threads.",
 )
 @options.scheduler
-@click.option("--watch", is_flag=True, help="Go on: index documents as they appear and change in the folders.")
+@click.option("--watch", is_flag=True, help="Stay: index documents as they appear and change in the folders.")
 @options.attention
 @options.plan
 @options.retrieval_heads
@@ -55,7 +55,7 @@ def index(
 
     Each DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input. A folder stands for all documents
     in it and in its folders. One that is longer than the model's context is read in parts. One that cannot be read does
-    not stop the others. Interrupted, the same command goes on where it stopped. Most values of --attention take the
+    not stop the others. Interrupted, the same command resumes where it stopped. Most values of --attention take the
     same index; give the one that you will ask with.
     """
     if watch and (output == "json" or scheduler is not None):
@@ -85,7 +85,7 @@ def _watch(folders: list[Path], job: Job, password: str | None, n_jobs: int) -> 
         with ManyProgress() as progress:
             Watch(folders, job, progress, notice, password).run(n_jobs)
     except KeyboardInterrupt:
-        notice("Ended: the same command goes on.")
+        notice("Ended: the same command resumes.")
 
 
 def _described(outcome: IndexResult) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     from ..runtime.store.model_library import Library
 
     if folder.name.endswith(".partial"):
-        raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it goes on.")
+        raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it resumes.")
     if not (folder / MANIFEST).exists():
         raise OctavoError(f"{folder} is not an index: it has no {MANIFEST}. `octavo list` names indexes.")
     manifest = read_manifest(folder)

@@ -18,7 +18,7 @@ def models(output: str, index_dir: Path | None) -> None:
     """List the models on this disk.
 
     They are those in the cache of the Hugging Face hub, and those that ollama, LM Studio and llama.cpp keep. Each name
-    is what -m takes. Whether octavo runs a model is told by its header; nothing is loaded, and nothing is fetched.
+    is what -m takes. A model's header says whether octavo runs it; nothing is loaded, and nothing is fetched.
     """
     from ..library.catalogue import entries
     from ..runtime.models.local_models import describe, local_models

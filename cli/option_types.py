@@ -143,7 +143,7 @@ class TokenLimit(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if number == 0:
-            self.fail("0 tokens are no answer: give 1 or more, or -1 for no limit.", param, ctx)
+            self.fail("0 tokens are not an answer: give 1 or more, or -1 for no limit.", param, ctx)
         return number
 
 
@@ -156,7 +156,7 @@ class Age(click.ParamType[timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         number, unit = str(value)[:-1], str(value)[-1:].lower()
         if unit not in self._units or not number.isdigit():
-            self.fail(f"'{value}' is no span of time, such as 30d, 12h or 8w.", param, ctx)
+            self.fail(f"'{value}' is not a span of time, such as 30d, 12h or 8w.", param, ctx)
         return timedelta(**{self._units[unit]: min(int(number), 100_000)})
 
 
@@ -169,5 +169,5 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)I?B?", str(value).upper())
         if not found:
-            self.fail(f"'{value}' is no number of bytes, such as 500M or 2G.", param, ctx)
+            self.fail(f"'{value}' is not a number of bytes, such as 500M or 2G.", param, ctx)
         return int(float(found[1]) * (1 << self._units[found[2]]))

@@ -88,7 +88,7 @@ def profile(
 ) -> None:
     """Measure which layers and heads of a model matter, once.
 
-    The plan is written beside the model; --attention plan and duo use it. Interrupted, the same command goes on where
+    The plan is written beside the model; --attention plan and duo use it. Interrupted, the same command resumes where
     it stopped.
     """
     from ..convert.plan.profile import ProfileSettings

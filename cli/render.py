@@ -132,7 +132,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt("Interrupted: the same command goes on where this one stopped.") from interrupt
+        raise KeyboardInterrupt("Interrupted: the same command resumes where this one stopped.") from interrupt
 
 
 class TaskProgress(AbstractContextManager["TaskProgress"]):

@@ -48,7 +48,7 @@ system_prompt = option(
     "--system-prompt",
     env="SYSTEM_PROMPT",
     default="",
-    help="What the model is told first; over a document, after the document.",
+    help="What the model reads first; over a document, after the document.",
 )
 seed = option(
     "--seed",

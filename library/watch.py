@@ -61,7 +61,7 @@ class Watch:
     ) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise OctavoError(f"{folder} is no folder: folders can be watched.")
+                raise OctavoError(f"{folder} is not a folder: only folders can be watched.")
         self._folders, self._job, self._progress, self._notice = folders, job, progress, notice
         self._password = password
         self._done: dict[Path, _State] = {}

@@ -157,7 +157,7 @@ class Context(internals.LlamaContext):
         """
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
-            raise OctavoError(f"octavo keeps one sequence: a batch must go on at position {n_past}.")
+            raise OctavoError(f"octavo keeps one sequence: a batch must continue at position {n_past}.")
         self.check_room(n_tokens)
         self.cache.reserve(n_tokens)
         np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin

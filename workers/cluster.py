@@ -29,7 +29,7 @@ Item = TypeVar("Item")
 #: Seconds to wait for the scheduler, and for its first worker.
 _CONNECT, _FIRST_WORKER = 10, 60
 
-_GONE = "The Dask scheduler is gone: start it, and the same command goes on."
+_GONE = "The Dask scheduler is gone: start it, and the same command resumes."
 
 #: Tasks to send for each that can run at once, so that no worker waits.
 _AHEAD = 2

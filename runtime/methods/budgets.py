@@ -121,10 +121,10 @@ def budget_warning(served: Sequence[Served], n_tokens: int, index: Index | None)
         tokens, fewest = method.asked_tokens, min(method.least_tokens(index), n_tokens)
         if 0 < tokens < fewest:
             verb = "keep" if method.storage.evicts else "attend"
-            return f"{name} cannot {verb} as few as {tokens} tokens here: it {verb}s {fewest} in any case."
+            return f"{name} cannot {verb} as few as {tokens} tokens here: it always {verb}s {fewest}."
         if method.takes_budget and asked < least * (1 - _NEAR):
             refused = f"{name} cannot {verb} as little as {asked:g} of {n_tokens:,} tokens here"
-            return f"{refused}: what it {verb}s in any case is {least:.3f} of them."
+            return f"{refused}: what it always {verb}s is {least:.3f} of them."
         most = method.most_share(group.heads, index, n_tokens)
         if method.takes_budget and most < asked * (1 - _NEAR) and asked < 1:
             refused = f"{name} cannot {verb} as much as {asked:g} of {n_tokens:,} tokens here"

@@ -45,7 +45,7 @@ class Attachments:
         try:
             content = base64.b64decode(data.rpartition(",")[2], validate=True)
         except (binascii.Error, ValueError) as problem:
-            raise RequestError("A file's data is no base64.", param="messages") from problem
+            raise RequestError("A file's data is not base64.", param="messages") from problem
         await self.bring_bytes(name or "document", content)
 
     async def bring_bytes(self, name: str, content: bytes) -> None:

@@ -20,7 +20,7 @@ async def upload(request: Request) -> Response:
         form = await request.form(max_files=1, max_fields=8)
     except (HTTPException, MultiPartException, ClientDisconnect) as problem:
         raise RequestError(
-            f"The upload is no whole form: {getattr(problem, 'detail', '') or 'it ended early'}."
+            f"The upload is not a whole form: {getattr(problem, 'detail', '') or 'it ended early'}."
         ) from None
     async with request.form(max_files=1, max_fields=8):
         file = form.get("file")

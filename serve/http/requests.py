@@ -38,7 +38,7 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
         raise RequestError("The body ended before it was whole.") from problem
     except (ValueError, RecursionError) as problem:
         if not isinstance(problem, ValidationError):
-            raise RequestError(f"The body is no JSON: {problem}.") from problem
+            raise RequestError(f"The body is not JSON: {problem}.") from problem
         first = problem.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or "[" not in part)
         raise RequestError(f"{field or 'The body'}: {first['msg']}.", param=field or None) from problem

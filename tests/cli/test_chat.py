@@ -103,7 +103,7 @@ def test_a_saved_conversation_goes_on(chat, tmp_path):
     loaded = CliRunner().invoke(cli, chat, input="Who?\n/load talk\nAnd when?\n/regenerate\n")
     last = whole.stdout.split("\n\n")[-1]
     assert loaded.stdout.endswith(f"\n{last}\n{last}")
-    assert "The conversation goes on: " in loaded.stderr
+    assert "The conversation continues: " in loaded.stderr
     messages = {"/load nothing": "There is no conversation ", "/save": "/save takes one thing: /save NAME."}
     for line, message in messages.items():
         assert message in CliRunner().invoke(cli, chat, input=f"{line}\n").stderr
@@ -145,7 +145,7 @@ def test_the_last_conversation_goes_on(chat):
     assert terminal.leave()[0] == 0
     result = CliRunner().invoke(cli, [*chat, "--continue"], input="Where?\n")
     assert whole.stdout.endswith(f"\n{result.stdout}")
-    assert result.stderr.startswith("The last conversation goes on: ")
+    assert result.stderr.startswith("The last conversation continues: ")
     other = CliRunner().invoke(cli, ["chat", "--continue", *chat[2:]], input="Where?\n")
     assert (other.exit_code, other.stdout) == (1, "")
     assert other.stderr.startswith("Error: There is no conversation ")

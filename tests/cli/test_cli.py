@@ -116,7 +116,7 @@ def test_each_command_that_runs_a_model_has_its_device(command):
         (["--temp", "inf"], "inf is not in the range x>=0."),
         (["--top-p", "2"], "2.0 is not in the range 0<=x<=1."),
         (["--top-k", "-3"], "-3 is not in the range x>=0."),
-        (["-n", "0"], "0 tokens are no answer"),
+        (["-n", "0"], "0 tokens are not an answer"),
         (["-n", "many"], "'many' is not a valid integer range."),
         (["-t", "0"], "0 is not in the range 1<=x<=512."),
         (["-c", "-1"], "-1 is not in the range x>=0."),

@@ -171,7 +171,7 @@ def test_an_interrupted_evaluation_says_that_it_goes_on(on_tiny, monkeypatch):
         patch.setattr("octavo.cli.eval.TaskProgress", lambda: Entered(Recorded(at=7)))
         result = octavo("agreement", *on_tiny, *QUICK)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    assert result.stderr.splitlines()[-1] == "Interrupted: the same command resumes where this one stopped."
     assert octavo("agreement", *on_tiny, *QUICK).exit_code == 0
 
 

@@ -137,7 +137,7 @@ def test_interrupted_jobs_go_on(tmp_path, on_tiny):
     process = start(*command)
     _, errors = interrupt_when(process, lambda: len(list(library.glob("*/*.partial/prefill-*.safetensors"))) > 3)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    assert errors.splitlines()[-1] == "Interrupted: the same command resumes where this one stopped."
     assert "Traceback" not in errors
     result = octavo(*command)
     assert result.exit_code == 0, result.stderr
@@ -153,7 +153,7 @@ def test_interrupted_index_goes_on(tmp_path, on_tiny):
     process = start(*command)
     _, errors = interrupt_when(process, lambda: len(list(library.glob("*/long-*.partial/prefill-*.safetensors"))) > 1)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    assert errors.splitlines()[-1] == "Interrupted: the same command resumes where this one stopped."
     assert "Traceback" not in errors
     [row] = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
     assert (row["document"], row["state"]) == ("long", "unfinished")
@@ -191,12 +191,12 @@ def test_watched_folders_are_kept_current(folder_of_documents, on_tiny, tmp_path
     wait_for(told, "b.txt is gone; its index stays until `octavo prune` removes it.")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-    assert told.read_text().splitlines()[-1] == "Ended: the same command goes on."
+    assert told.read_text().splitlines()[-1] == "Ended: the same command resumes."
     assert "Traceback" not in told.read_text()
 
 
 def test_what_cannot_be_watched(document, on_tiny):
-    fails(octavo("index", document, "--watch", *on_tiny), 1, "island.txt is no folder: folders can be watched")
+    fails(octavo("index", document, "--watch", *on_tiny), 1, "island.txt is not a folder: only folders can be watched")
     fails(octavo("index", document.parent, "--watch", "-o", "json", *on_tiny), 2, "--watch tells what it does in lines")
 
 

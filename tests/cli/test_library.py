@@ -154,9 +154,9 @@ def test_prune_by_age_and_size(document, indexed, on_tiny):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--older-than", "soon", "'soon' is no span of time, such as 30d, 12h or 8w."),
-        ("--older-than", "d", "'d' is no span of time"),
-        ("--larger-than", "huge", "'huge' is no number of bytes, such as 500M or 2G."),
+        ("--older-than", "soon", "'soon' is not a span of time, such as 30d, 12h or 8w."),
+        ("--older-than", "d", "'d' is not a span of time"),
+        ("--larger-than", "huge", "'huge' is not a number of bytes, such as 500M or 2G."),
     ],
 )
 def test_limits_that_are_none(option, value, message):

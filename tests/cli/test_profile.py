@@ -65,7 +65,7 @@ def test_an_interrupted_profile_says_that_it_goes_on(on_tiny, monkeypatch):
         patch.setattr("octavo.cli.profile.TaskProgress", lambda: Entered(progress))
         result = profile(*on_tiny)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1] == "Interrupted: the same command goes on where this one stopped."
+    assert result.stderr.splitlines()[-1] == "Interrupted: the same command resumes where this one stopped."
     again = profile(*on_tiny)
     assert again.exit_code == 0
     assert re.search(r"Letting heads stream: 8 trials, [1-7] of them done before", again.stderr)

@@ -79,7 +79,7 @@ def test_what_is_no_document_is_passed_by_and_what_is_gone_is_told_once(watched,
 
 
 def test_folders_only_are_watched(tmp_path):
-    with pytest.raises(OctavoError, match="missing is no folder: folders can be watched"):
+    with pytest.raises(OctavoError, match="missing is not a folder: only folders can be watched"):
         Watch([tmp_path / "missing"], Job(ModelSettings("model"), Attention.parse("auto")), of_many(Silent(), 1), print)
 
 

@@ -197,7 +197,7 @@ def test_a_scheduler_that_goes_is_told(folder, tiny_model, tmp_path):
             return of_many(Silent(), 1).document(name)
 
     address = gone.scheduler_address
-    with pytest.raises(OctavoError, match="The Dask scheduler is gone: start it, and the same command goes on"):
+    with pytest.raises(OctavoError, match="The Dask scheduler is gone: start it, and the same command resumes"):
         index_collection([folder], job_of(tiny_model, tmp_path), Closing(), print, scheduler=address)
     assert not list(tmp_path.glob("*/.probe*"))
 

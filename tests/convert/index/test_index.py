@@ -291,7 +291,7 @@ def test_a_budget_below_the_lookup_reads_the_lookup_and_says_so(llama, index, mo
     least = measured_curve(document, Calibration()).least
     least += 0.25 * 0.01 * (n_tokens - document.n_exact) / n_tokens
     assert cache.budget_warning(n_tokens) == (
-        f"squeezed cannot read as little as 0.01 of {n_tokens:,} tokens here: what it reads in any case is "
+        f"squeezed cannot read as little as 0.01 of {n_tokens:,} tokens here: what it always reads is "
         f"{least:.3f} of them."
     )
     llama.context.bytes_read = 0

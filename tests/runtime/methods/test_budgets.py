@@ -316,7 +316,7 @@ def test_a_budget_below_the_least_share_is_said():
     assert said == {
         0.5: "",
         0.25: "",
-        0.125: "quest cannot read as little as 0.125 of 4,000 tokens here: what it reads in any case is 0.191 of them.",
+        0.125: "quest cannot read as little as 0.125 of 4,000 tokens here: what it always reads is 0.191 of them.",
     }
     assert (
         Model("h2o", 0.125, 64, F16, 700)
@@ -328,7 +328,7 @@ def test_a_budget_below_the_least_share_is_said():
 
 def test_fewer_tokens_than_are_read_in_any_case_are_said():
     assert Model("streaming:tokens=4", 0.5, 64, F16, 700).cache.budget_warning(700) == (
-        "streaming cannot keep as few as 4 tokens here: it keeps 5 in any case."
+        "streaming cannot keep as few as 4 tokens here: it always keeps 5."
     )
     for attention in ("streaming:tokens=5", "streaming:recent=1", "window:tokens=1"):
         assert Model(attention, 0.5, 64, F16, 700).cache.budget_warning(700) == ""

@@ -116,7 +116,7 @@ def test_tokens_set_the_thresholds_of_a_document(method):
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
 def test_fewer_tokens_than_are_always_attended_are_said(method):
     few, _ = attached(f"{method}:tokens=103")
-    assert few.budget_warning(600) == f"{method} cannot attend as few as 103 tokens here: it attends 104 in any case."
+    assert few.budget_warning(600) == f"{method} cannot attend as few as 103 tokens here: it always attends 104."
     enough, _ = attached(f"{method}:tokens=104")
     assert enough.budget_warning(600) == ""
 
@@ -127,14 +127,14 @@ def test_a_document_too_short_for_clusters_is_read_whole_and_that_is_said(method
     stored = random_layer(layer, 600, ClusterSettings(shortest=601), np.random.default_rng(0))
     sentences = {
         f"{method}": f"{method} cannot read as little as 0.5 of 600 tokens here: "
-        "what it reads in any case is 1.000 of them.",
-        f"{method}:tokens=103": f"{method} cannot attend as few as 103 tokens here: it attends 600 in any case.",
+        "what it always reads is 1.000 of them.",
+        f"{method}:tokens=103": f"{method} cannot attend as few as 103 tokens here: it always attends 600.",
     }
     for attention, sentence in sentences.items():
         cache = KVCache([layer], 1000, assign(Attention.parse(attention, budget=0.5), [layer]))
         cache.attach(Index(np.zeros(600, np.int32), [stored]))
         assert cache.budget_warning(600) == sentence
-        later = "0.5 of 1,200 tokens here: what it reads in any case is 0.822 of them."
+        later = "0.5 of 1,200 tokens here: what it always reads is 0.822 of them."
         assert cache.budget_warning(1200) == (sentence.split("0.5")[0] + later if method == attention else sentence)
 
 
