@@ -52,8 +52,8 @@ def test_what_is_refused_leaves_the_conversation_as_it_is(saved, tiny_model, tmp
     empty.write_bytes(b"")
     for name, message in (
         (path, "over another document"),
-        (damaged, "is no conversation"),
-        (empty, "is no conversation"),
+        (damaged, "is not a conversation"),
+        (empty, "is not a conversation"),
         (tmp_path / "nothing", "There is no conversation"),
     ):
         with pytest.raises(OctavoError, match=message):
