@@ -6,7 +6,7 @@ The first case of a test is kept.
 import hypothesis
 
 #: Tests that start processes, which an emulated interpreter cannot.
-_START_PROCESSES = {"test_ahead.py", "test_kernel_cache.py"}
+_START_PROCESSES = {"test_background_compile.py", "test_kernel_cache.py"}
 
 
 def pytest_configure():
