@@ -194,9 +194,9 @@ class Squeezed(Method):
         """Return the share of all rows that a head selects among clustered ones whatever the budget."""
         if self.curve_of(index) is not None:
             return 0.0
-        return self.minimum_share(n_tokens) * sum(self.clustered_rows(index, n_tokens)) / n_tokens
+        return self.least_share(n_tokens) * sum(self.clustered_rows(index, n_tokens)) / n_tokens
 
-    def minimum_share(self, n_tokens: int) -> float:
+    def least_share(self, n_tokens: int) -> float:
         """Return the share of clustered rows that a head selects whatever the budget."""
         return _LEAST * (min(self.tokens / n_tokens, 1.0) if self.tokens else self.budget)
 
@@ -221,7 +221,7 @@ class Squeezed(Method):
             return
         n_rows = (self.tokens or self.budget * n_tokens) * heads.scale
         heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(2 * n_rows * heads.row_bytes), -1)
-        heads.state["minimum_share"] = self.minimum_share(n_tokens)
+        heads.state["least_share"] = self.least_share(n_tokens)
 
     def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
         """Set the thresholds with which each head reads a share of a document, on average."""

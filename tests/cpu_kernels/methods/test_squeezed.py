@@ -498,7 +498,7 @@ def test_two_levels_keep_half_and_then_fill_the_budget(shape, document):
 @pytest.mark.parametrize("kernels", [ONE, TWO], ids=["one level", "two levels"])
 def test_clusters_get_their_least_share_whatever_the_rest_takes(kernels):
     rng = np.random.default_rng(42)
-    head = Budgeted(rng, SHAPE, "no document", minimum_share=0.25)
+    head = Budgeted(rng, SHAPE, "no document", least_share=0.25)
     queries = queries_of(rng, SHAPE)
     for n_bytes in (0, 100):
         head.set(n_bytes=n_bytes)

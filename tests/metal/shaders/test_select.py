@@ -298,7 +298,7 @@ def test_the_best_clusters_fill_the_budget(shape, method):
 @of_levels
 def test_clusters_get_their_least_share(shape, method):
     rng = np.random.default_rng(9)
-    head = Clustered(rng, shape, [], 0, TAILS[3], n_bytes=0, minimum_share=0.25)
+    head = Clustered(rng, shape, [], 0, TAILS[3], n_bytes=0, least_share=0.25)
     queries, sizes = queries_of(rng, shape), np.diff(head.tail_starts()).ravel()
     chosen = best(head.all_importance(queries), sizes, 0.25 * sizes.sum())
     assert selected(head, method, queries)[0] == sorted(head.expected(chosen.astype(float), 0.5))
