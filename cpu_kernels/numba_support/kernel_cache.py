@@ -155,7 +155,7 @@ class _OurLocator:
 
     def get_cache_path(self) -> str:
         """Return the folder of the function."""
-        return str(self.folder / self._path.parent.relative_to(_PACKAGE))
+        return str(self.folder / ".".join(self._path.parent.relative_to(_PACKAGE).parts))
 
     def ensure_cache_path(self) -> None:
         """Do nothing: the first write creates the folder."""

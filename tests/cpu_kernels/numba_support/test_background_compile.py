@@ -45,7 +45,7 @@ def test_what_failed_is_tried_again(folder, monkeypatch):
 SAVING = """
 import sys, time
 from pathlib import Path
-from octavo.cpu_kernels import compile, kernel_cache
+from octavo.cpu_kernels.numba_support import compile, kernel_cache
 folder, number = compile.cache_folder(), sys.argv[1]
 (folder / f"ready-{number}").touch()
 while not (folder / "go").exists():

@@ -106,7 +106,7 @@ def test_a_folder_inside_that_cannot_be_written_keeps_kernels_in_memory(compiled
     inside = tmp_path / "octavo" / "kernels" / folder.name
     inside.mkdir(parents=True, mode=0o700)
     inside.chmod(0o700)
-    (inside / "cpu_kernels").write_text("a file")
+    (inside / "cpu_kernels.select").write_text("a file")
     assert run(tmp_path) == (0, True)
     assert beside_sources() == set()
 

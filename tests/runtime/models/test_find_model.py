@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from octavo.runtime.models.find_model import find_model
+from octavo.runtime.models import find_model
 
 
 @pytest.mark.parametrize(
