@@ -1,6 +1,5 @@
 """Models whose tokens texts are made of."""
 
-import llama_cpp
 import pytest
 
 import octavo
@@ -15,4 +14,4 @@ def llama(tiny_model):
 @pytest.fixture(scope="session")
 def words(real_model):
     """The vocabulary of a real model: about a token a word."""
-    return llama_cpp.Llama(str(real_model), vocab_only=True, verbose=False)
+    return octavo.Llama(real_model, vocab_only=True)

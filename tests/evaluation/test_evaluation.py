@@ -164,9 +164,9 @@ def test_a_text_is_read_once_and_clustered_as_each_method_wants(llama, tmp_path,
     monkeypatch.setitem(METHODS_TABLE, "finer", lambda: Finer)
     attend, n_clusters = Reader.attend, {}
 
-    def noted(reader, document, attention, budget):
-        n_clusters.setdefault(attention, set()).add(document.layers[0].n_clusters)
-        attend(reader, document, attention, budget)
+    def noted(reader, document, attention):
+        n_clusters.setdefault(str(attention), set()).add(document.layers[0].n_clusters)
+        attend(reader, document, attention)
 
     monkeypatch.setattr(Reader, "attend", noted)
     progress = Recorded()

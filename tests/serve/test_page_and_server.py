@@ -117,10 +117,10 @@ def test_stop_ends_the_work_of_the_server(window, served_real, file):
 
 def test_what_the_server_refuses_is_said_in_its_words(window, tmp_path):
     window.refused = True
-    long = tmp_path / "long.txt"
-    long.write_text("A very long text. " * 2000)
-    window.send_file(long)
-    window.until(lambda: "2,048" in window.text("#documents .problem"), seconds=60)
+    noise = tmp_path / "noise.txt"
+    noise.write_bytes(bytes(range(256)) * 40)
+    window.send_file(noise)
+    window.until(lambda: "noise.txt is not text" in window.text("#documents .problem"), seconds=60)
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     window.send_file(empty)

@@ -136,7 +136,7 @@ def test_questions_are_those_of_the_paper(words):
 
 def test_a_model_without_a_template_reads_the_task_as_it_is(llama, monkeypatch):
     """Table 6, base models."""
-    monkeypatch.delitem(llama.metadata, "tokenizer.chat_template")
+    monkeypatch.setattr(llama, "chat_template", None)
     [text] = SingleNiah().texts(llama, NOVEL, 1500, 1, 0)
     assert decoded(llama, text.tokens).startswith("Some special magic numbers are hidden")
     assert re.fullmatch(
