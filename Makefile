@@ -78,7 +78,8 @@ lint: $(VENV)/ready
 # GCC loses stores that set up AMX's tiles: its _tile_loadconfig says that it reads 8 bytes of the 64. llama.cpp then
 # crashes on CPUs with AMX. Without dead-store elimination GCC keeps these stores. Clang has no such bug.
 KEEP_STORES := $$($${CXX:-c++} --version | grep -q 'Free Software Foundation' && echo -fno-dse -fno-tree-dse)
-PIP_INSTALL := CXXFLAGS="$$CXXFLAGS $(KEEP_STORES)" $(BIN)/pip install --quiet
+# Setuptools warns of each editable installation that folders of its name may hide it: none has.
+PIP_INSTALL := PYTHONWARNINGS="ignore:Editable installation" CXXFLAGS="$$CXXFLAGS $(KEEP_STORES)" $(BIN)/pip install --quiet
 
 # llama.cpp is built for this CPU, which takes minutes. A wheel that pip kept may come from another CPU, or lack the
 # flags above: if it crashes, llama.cpp is built again, and if that crashes too, for any CPU (on x86-64: AVX2, no AMX).
