@@ -47,7 +47,7 @@ def test_a_step_reads_its_share_of_all_bytes_and_nothing_is_measured(method):
         cache.reserve(n_new)
         share = max(0.5, cache.minimum_share(cache.n_tokens))
         assert states(cache, "n_bytes") == pytest.approx([share * cache.n_tokens * ROW_BYTES] * 2, abs=1)
-        assert states(cache, "minimum_share") == [0.25 * 0.5] * 2
+        assert states(cache, "least_share") == [0.25 * 0.5] * 2
         assert states(cache, "rules") == [ESTIMATE] * 2
         cache.finish_step()
     cache.served[0].method.measure(cache.document)
@@ -96,7 +96,7 @@ def test_tokens_are_the_rows_that_a_step_attends(method):
     cache.reserve(1)
     assert states(cache, "n_bytes") == [250 * ROW_BYTES] * 2
     assert states(cache, "rules") == [LOOKUP_APART | ESTIMATE] * 2
-    assert states(cache, "minimum_share") == pytest.approx([0.25 * 250 / 601] * 2)
+    assert states(cache, "least_share") == pytest.approx([0.25 * 250 / 601] * 2)
     for tokens in (601, 900):
         cache, _ = attached(f"{method}:tokens={tokens}")
         cache.reserve(1)
