@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..cpu_kernels.numba_support.compile import F16, compiled_before
+from ..cpu_kernels.numba_support.compile import compiled_before
+from ..cpu_kernels.numba_support.shape import F16
 from ..documents.document import Document
 from ..errors import OctavoError
 from ..progress import Progress

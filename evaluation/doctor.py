@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..cpu_kernels.numba_support.compile import F16, Q8_0, Shape
 from ..cpu_kernels.numba_support.machine import cpu_name
+from ..cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from ..errors import OctavoError
 from ..metal.attention import dispatches, seconds_of
 from ..metal.bandwidth import read_bandwidth

@@ -9,7 +9,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from ..cpu_kernels.numba_support.compile import F16
+from ..cpu_kernels.numba_support.shape import F16
 from ..errors import OctavoError
 from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.methods import LLAMA_CPP

@@ -20,8 +20,8 @@ from ..cpu_kernels.attend.head import ANY_ORDER
 from ..cpu_kernels.attend.layer import WORK, attend_layers, scratch_bytes
 from ..cpu_kernels.attend.partials import partial_size
 from ..cpu_kernels.attend.spans import SPAN
-from ..cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
 from ..cpu_kernels.numba_support.machine import ReadTest, cpu_name, seconds_together
+from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from ..cpu_kernels.numba_support.vector import CACHE_LINE
 from ..cpu_kernels.select.scores import padded, selection_scratch_bytes
 from ..progress import Progress

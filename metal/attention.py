@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_kernels.numba_support.compile import Shape
+from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
 from .records import GPU_STEP, SELECTED_BYTES, SPAN_BYTES

@@ -66,6 +66,7 @@ struct Head {
     long append;  // here the number of the method that the chunks' extras belong to
     long after_step;
     long estimate;
+    long shape;
     device uchar *state;  // the method's own record
     device const uchar *document_keys;
     device const uchar *document_values;

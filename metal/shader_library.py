@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..cpu_kernels.numba_support.compile import Q8_0, Shape
+from ..cpu_kernels.numba_support.shape import Q8_0, Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
 from .shader_parts import calls, method_names, part_text

@@ -307,7 +307,7 @@ class Llama(DropIn):
         """Compile the kernels that an attention needs over a document of n_tokens tokens, in the background."""
         context = self.context
         resolved = attention.resolve_for(n_tokens, self._on_metal, context.kv_type)
-        context.device.compile_ahead(assign(resolved, context.cache.layers), context.shapes)
+        context.device.compile_ahead(assign(resolved, context.cache.layers))
 
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on (see sequences/pool.py)."""

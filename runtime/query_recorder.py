@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..cpu_kernels.numba_support.compile import Shape
+from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
 from .document.index import Index, IndexLayer
 from .document.stored_rows import as_floats

@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import float32, int64
-from numba.extending import register_jitable
 
-from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import LANES
 from ..numba_support.memory import copy_bytes, read_float
+from ..numba_support.shape import Shape
 from ..numba_support.vector import add, any_above, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
 from ..rows.rotation import rotate_row
@@ -54,7 +55,7 @@ class _Scratch(NamedTuple):
     query: int  # the result of `load_query`
 
 
-@register_jitable
+@layout
 def _scratch_parts(shape, scratch):
     """Return the addresses of the parts of a thread's scratch."""
     scores = scratch + shape.group * _VECTOR_BYTES
@@ -67,8 +68,7 @@ def _scratch_parts(shape, scratch):
 
 def decode_scratch_bytes(shape: Shape) -> int:
     """Return the scratch that a thread needs to decode, in bytes."""
-    lists_and_scores: int = _scratch_parts(shape, 0).query
-    return lists_and_scores + query_bytes(shape)
+    return int(_scratch_parts(shape, 0).query + query_bytes(shape))
 
 
 @kernel

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..numba_support.compile import Shape, kernel
+from ..numba_support.compile import kernel
 from ..numba_support.memory import read_int64
+from ..numba_support.shape import Shape, unpacked_shape
 from ..numba_support.views import record_at
 
 #: Rows of a chunk, by which a tail grows.
@@ -28,6 +29,7 @@ HEAD = np.dtype(
         ("append", "i8"),
         ("after_step", "i8"),
         ("estimate", "i8"),
+        ("shape", "i8"),  # `packed`, of the head's Shape
         ("state", "i8"),  # address of the method's own record, its STATE; or 0
         # The document, if the head reads it in place in its index.
         ("document_keys", "i8"),  # address of n_document rows
@@ -66,6 +68,12 @@ def extras_offset(shape: Shape) -> int:
 def head_at(address):
     """View the HEAD record at an address."""
     return record_at(address, HEAD)
+
+
+@kernel
+def shape_of(head_address):
+    """Return the shape of the HEAD record at an address."""
+    return unpacked_shape(head_at(head_address).shape)
 
 
 @kernel

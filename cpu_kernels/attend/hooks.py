@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 
 from numba import int64
 
-from ..numba_support.compile import Shape, native_callback
+from ..numba_support.compile import native_callback
+from .head import shape_of
 
 #: The signature of every hook as a native function.
 SIGNATURE = int64(int64, int64, int64, int64)
@@ -48,14 +49,14 @@ class Hooks(NamedTuple):
     after_step: Any = None
     estimate: Any = None
 
-    def addresses(self, shape: Shape) -> dict[str, int]:
-        """Compile the hooks for a shape, and return their addresses by the fields of HEAD, 0 for a missing one."""
-        return {name: native(hook, shape).address if hook else 0 for name, hook in self._asdict().items()}
+    def addresses(self) -> dict[str, int]:
+        """Compile the hooks, and return their addresses by the fields of HEAD, 0 for a missing one."""
+        return {name: native(hook).address if hook else 0 for name, hook in self._asdict().items()}
 
 
 @cache
-def native(hook: Any, shape: Shape) -> Any:
-    """Compile a hook for one shape as a native function of four int64.
+def native(hook: Any) -> Any:
+    """Compile a hook as a native function of four int64: the address of a HEAD record, and the hook's other arguments.
 
     Numba finds a compiled function in its cache on disk by its file, its name, and its closure. A closure over the hook
     itself would never be found again, because it holds a compiled function. So the native function is written here as
@@ -65,8 +66,6 @@ def native(hook: Any, shape: Shape) -> Any:
     ----------
     hook : kernel
         A module-level kernel, as described at the top of this file.
-    shape : Shape
-        Sizes of the calling kernels, for which the hook is compiled.
 
     Returns
     -------
@@ -75,12 +74,7 @@ def native(hook: Any, shape: Shape) -> Any:
     """
     function = hook.py_func
     name, arguments = function.__name__, ", ".join("abcd"[: function.__code__.co_argcount - 1])
-    source = (
-        f"def bind_{name}(shape):\n"
-        f"    def native_{name}(a, b, c, d):\n"
-        f"        return {name}(shape, {arguments})\n"
-        f"    return native_{name}\n"
-    )
-    made: dict[str, Any] = {}
-    exec(compile(source, function.__code__.co_filename, "exec"), function.__globals__, made)
-    return native_callback(SIGNATURE)(made[f"bind_{name}"](shape))
+    source = f"def native_{name}(a, b, c, d):\n    return {name}(shape_of(a), {arguments})\n"
+    made: dict[str, Any] = {**function.__globals__, "shape_of": shape_of}
+    exec(compile(source, function.__code__.co_filename, "exec"), made)
+    return native_callback(SIGNATURE)(made[f"native_{name}"])

@@ -12,8 +12,9 @@ import math
 import numpy as np
 from numba import int64
 
-from ..numba_support.compile import Shape, kernel
+from ..numba_support.compile import kernel
 from ..numba_support.memory import barrier, call_native, fetch_add, read_int64, write_int64
+from ..numba_support.shape import Shape
 from ..numba_support.views import record_at
 from ..prefill.attend_batch import attend_tile, tile_scratch_size
 from ..prefill.sparse_prefill import (

@@ -10,16 +10,15 @@ import math
 
 import numpy as np
 from numba import float32
-from numba.extending import register_jitable
 
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, layout
 from ..numba_support.views import array_at
 
 #: Below any score, but finite, so that the difference of two such scores is a number.
 LOWEST_SCORE = -1e30
 
 
-@register_jitable
+@layout
 def partial_size(shape):
     """Return the number of f32 in a partial result."""
     return shape.group * (shape.head_dim + 2)

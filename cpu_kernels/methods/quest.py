@@ -23,12 +23,13 @@ from numba.extending import intrinsic
 
 from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
 from ..attend.hooks import Hooks
-from ..numba_support.compile import Shape, kernel
+from ..numba_support.compile import kernel
 from ..numba_support.memory import stack_floats
-from ..numba_support.vector import HALF, Emit
+from ..numba_support.shape import SHAPE, Shape, ShapeParts
+from ..numba_support.vector import HALF, Emit, constant
 from ..numba_support.views import array_at
-from ..rows.rotation import width
-from ..rows.rows import dot, load_row
+from ..rows.rows import dot, widen_row
+from ..rows.tiles import for_columns
 from ..select.scores import ITEMS_STEP, scores_address, share_of
 from .select_top import select_top
 
@@ -54,31 +55,37 @@ def page_bounds(shape, head, page):
 
 @intrinsic
 def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any:
-    """Widen a page's bounds by a stored key; the first key of a page sets them."""
+    """Widen a page's bounds by a key, head_dim f32; the first key of a page sets them."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, key, bounds, is_first = args
-        emit, head_dim = Emit(builder, width(shape.shape)), shape.shape.head_dim
-        halves = ir.VectorType(HALF, emit.lanes)
-        for column, value in load_row(emit, shape.shape, key).items():
+        shape, key, bounds, is_first = args
+        head_dim = ShapeParts(builder, shape).head_dim()
+        largest = builder.add(bounds, builder.mul(head_dim, constant(2)))
+
+        def write(emit: Emit, column: Any) -> None:
+            halves = ir.VectorType(HALF, emit.lanes)
+            value = emit.load_float(key, column)
             is_nan = builder.fcmp_unordered("uno", value, value)
-            for first, sign in ((0, "<"), (head_dim, ">")):
-                place = builder.bitcast(emit.pointer(bounds, HALF, first + column), halves.as_pointer())
-                before = emit.load_half(bounds, first + column)
+            for address, sign in ((bounds, "<"), (largest, ">")):
+                place = builder.bitcast(emit.pointer(address, HALF, column), halves.as_pointer())
+                before = emit.load_half(address, column)
                 beyond = builder.or_(is_nan, builder.fcmp_ordered(sign, value, before))  # a NaN stays
                 bound = builder.select(is_first, value, builder.select(beyond, value, before))
                 builder.store(builder.fptrunc(bound, halves), place).align = 2
+
+        for_columns(builder, head_dim, write)
         return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64, types.boolean), generate
+    return types.void(SHAPE, types.int64, types.int64, types.boolean), generate
 
 
 @kernel
 def append_to_pages(shape, head_address, start, stop):
     """Add stored keys to the bounds of their pages: an `append` hook (see hooks.py)."""
-    head = head_at(head_address)
+    head, floats = head_at(head_address), stack_floats(shape)
     for row in range(start, stop):
-        _bound(shape, tail_key(shape, head, row), page_bounds(shape, head, row // PAGE_ROWS), row % PAGE_ROWS == 0)
+        widen_row(shape, tail_key(shape, head, row), floats)
+        _bound(shape, floats, page_bounds(shape, head, row // PAGE_ROWS), row % PAGE_ROWS == 0)
     return 0
 
 

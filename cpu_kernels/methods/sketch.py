@@ -28,8 +28,9 @@ from ..attend.head import CHUNK_ROWS, count_chunks, head_at, tail_key
 from ..attend.hooks import Hooks
 from ..attend.partials import LOWEST_SCORE, add_to_partial
 from ..attend.spans import add_listed_rows, add_tail, spans_to_fill
-from ..numba_support.compile import LANES, kernel
-from ..numba_support.memory import stack_floats
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
+from ..numba_support.memory import stack_bytes, stack_floats
 from ..numba_support.vector import add, load, multiply, splat, store, sum_of
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot, load_query
@@ -43,8 +44,7 @@ from ..select.product_quantisation import (
     factors_of,
     fill_tables,
     look_up,
-    stack_sums,
-    stack_tables,
+    table_sizes,
 )
 from ..select.scores import (
     cap_scores,
@@ -56,6 +56,7 @@ from ..select.scores import (
     list_address,
     rest_of,
     scores_address,
+    sum_floats,
 )
 from ..select.tail_codes import (
     BLOCKS,
@@ -122,7 +123,7 @@ def score_codes(shape, head_address, query, part, n_parts):
     first, stop = n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
     if first == stop:
         return 0
-    room, floats = stack_tables(shape), stack_floats(shape)
+    room, floats = stack_bytes(table_sizes(shape)[2]), stack_floats(shape)
     _fill_tables(shape, head, state, query, room)
     exact = load_query(shape, query, stack_floats(shape))
     for number in range(first, stop):
@@ -149,6 +150,7 @@ def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blo
     first, stride = number * BLOCKS, head.scratch_items
     scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
     offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
+    factors_address = room + table_sizes(shape)[0]
     for i in range(n_own):
         dot(shape.of_halves, query, mean_of(shape, head, first + i), 1, floats + i * 4, BLOCKS)
     for g in range(shape.group):
@@ -159,7 +161,7 @@ def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blo
         if later < n_blocks:  # hardware cannot foresee the address of the next chunk
             prefetch_codes(shape, head, later, state.n_codes)
         codes, block_scores = codes_of(shape, head, first + i, state.n_codes), scores + i * BLOCK_ROWS * 4
-        look_up(shape, room, state.n_codes, codes, floats + i * 4, BLOCKS, block_scores, stride)
+        look_up(shape, room, factors_address, state.n_codes, codes, floats + i * 4, BLOCKS, block_scores, stride)
 
 
 @kernel
@@ -251,8 +253,9 @@ def _leave_rest(shape, head, end, rows):
     """Remove the weights of exact rows, the listed ones and all from `end` on, from the estimate."""
     sums, rest, stride = chunk_sums_of(shape, head), rest_of(shape, head), head.scratch_items
     weights = array_at(scores_address(head, 0), (shape.group * stride,), np.float32)
-    exact, own = array_at(stack_floats(shape), (2, shape.group), np.float32), 0
-    exact[:] = float32(0)
+    room = stack_floats(shape)
+    exact, own = array_at(room, (2, shape.group), np.float32), 0
+    fill(room, 0, 2 * shape.group, float32(0))
     for i in range(len(rows)):
         row = int64(rows[i])
         if row // CHUNK_ROWS != own:  # the sums so far belong to another chunk
@@ -315,17 +318,20 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     head = head_at(head_address)
     state, rest = record_at(head.state, STATE), rest_of(shape, head)
     n_blocks = used_blocks(head, 1)
-    if n_blocks == 0 or rest[1].max() <= 0:
+    is_left = False
+    for g in range(shape.group):
+        is_left = is_left or rest[1, g] > 0
+    if n_blocks == 0 or not is_left:
         return 0
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
-    room, floats = stack_sums(shape), stack_floats(shape)
+    room, floats = stack_bytes(shape.group * CODES * LANES * 4), stack_floats(shape)
     _sum_by_code(shape, head, state, first, stop, room)
     sums = array_at(room, (shape.group, CODES), np.float32)
     means = array_at(head.state + VALUES, (shape.head_dim, CODES), np.float32)
     values = array_at(floats, (shape.group, shape.head_dim), np.float32)
     totals = array_at(floats + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
     for g in range(shape.group):
-        totals[g] = sums[g].sum()
+        totals[g] = sum_floats(room + g * CODES * 4, CODES)
         for i in range(shape.head_dim):
             values[g, i] = float32(0)
             for code in range(CODES):
@@ -340,7 +346,7 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
 def _sum_by_code(shape, head, state, first, stop, room):
     """Sum the weights of the blocks first to stop by the codes of their values, into (group, CODES) f32.
 
-    `room` is the address of these sums, from `stack_sums`.
+    `room` is the address of these sums, with space for those of `add_by_code`.
     """
     n_sums, stride, size = shape.group * CODES, head.scratch_items, (state.n_codes + 1) * HALF_BLOCK
     fill(room, 0, n_sums * LANES, float32(0))

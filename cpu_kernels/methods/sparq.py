@@ -40,8 +40,10 @@ from ..attend.head import (
 )
 from ..attend.hooks import Hooks
 from ..attend.spans import add_listed_rows, spans_to_fill
-from ..numba_support.compile import Shape, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
 from ..numba_support.memory import read_float, stack_floats
+from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE
 from ..numba_support.views import array_at, record_at
 from ..rows.columns import (
@@ -49,14 +51,25 @@ from ..rows.columns import (
     count_lines,
     dot_columns,
     dot_rows_by_column,
+    element_bytes,
     offset_in_copy,
     offset_in_row,
+    scale_bytes,
     transpose_key,
 )
 from ..rows.rows import widen_row
 from ..select.components import choose_apart as choose_components_apart
 from ..select.components import choose_together, list_chosen, weigh
-from ..select.scores import choices_of, fill, importance_address, list_address, scores_address, scores_of, sum_attention
+from ..select.scores import (
+    choices_of,
+    fill,
+    importance_address,
+    list_address,
+    scores_address,
+    scores_of,
+    sum_attention,
+    sum_floats,
+)
 from .dense import select_all
 from .select_top import add_choices, choose_best, list_best
 
@@ -117,8 +130,7 @@ def append_to_sums(shape, head_address, start, stop):
         chunk = chunk_at(head, row // CHUNK_ROWS)
         moments, value_sum = moments_of(shape, chunk), value_sum_of(shape, chunk)
         if row % CHUNK_ROWS == 0:
-            moments[:] = float32(0)
-            value_sum[:] = float32(0)
+            fill(chunk_extras(shape, chunk), 0, 3 * shape.head_dim, float32(0))
         widen_row(shape, tail_key(shape, head, row), floats)
         for i in range(shape.head_dim):
             moments[0, i] += row_floats[i]
@@ -157,7 +169,7 @@ def _measure_spread(shape, head, totals, spread):
     head_dim = shape.head_dim
     n_measured, n_chunks = measured_chunks(head)
     total = array_at(totals, (2, head_dim), np.float32)
-    total[:] = float32(0)
+    fill(totals, 0, 2 * head_dim, float32(0))
     for number in range(n_measured):
         moments = moments_of(shape, chunk_at(head, number * n_chunks // n_measured))
         for i in range(head_dim):
@@ -274,7 +286,7 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
     n = min(state.n_components, shape.head_dim)
     if n_tokens == 1 and state.n_own_components > 0:
         n = _choose_components(shape, head, query, stack_floats(shape))[2]
-    n_bytes = head.n_tail * (n * shape.element_bytes + shape.scale_bytes)
+    n_bytes = head.n_tail * (n * element_bytes(shape) + scale_bytes(shape))
     return _select(shape, head_address, query, n_tokens, spans_address, n_bytes)
 
 
@@ -325,11 +337,17 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
         sums = array_at(stack_floats(shape), (2, shape.group), np.float32)
         for g in range(shape.group):
             scores = scores_of(head, g)
-            sums[0, g], sums[1, g] = float32(0), scores[:end].sum()
+            sums[0, g], sums[1, g] = float32(0), _sum_scores(head, g)
             for i in range(n_selected):
                 sums[0, g] += scores[rows[i]]
         _keep_mean(shape, head, sums)
     return add_listed_rows(shape, head, listed, n_selected, spans, 0)
+
+
+@kernel
+def _sum_scores(head, g):
+    """Return the sum of query head g's scores, after `sum_attention`, whose scores are 0 after the last row."""
+    return sum_floats(scores_address(head, g), -(-head.n_tail // LANES) * LANES)
 
 
 @kernel
@@ -339,7 +357,9 @@ def _select_apart(shape, head, n_rows, n_recent, spans):
     sums = array_at(stack_floats(shape), (2, shape.group), np.float32)  # of the scores of selected rows, and of all
     for g in range(shape.group):
         scores = scores_of(head, g)
-        sums[0, g], sums[1, g] = scores[end - n_recent : end].sum(), scores[:end].sum()
+        sums[0, g], sums[1, g] = float32(0), _sum_scores(head, g)
+        for i in range(end - n_recent, end):
+            sums[0, g] += scores[i]
     choose_best(shape, head, end, n_recent, state.n_own, n_rows)
     n_spans = add_choices(shape, head, end, 1, spans)
     if state.reallocates != 0:
@@ -383,7 +403,8 @@ def _keep_mean(shape, head, sums):
     for g in range(shape.group):
         kept[g] = sums[0, g] / sums[1, g]
     n_chunks = count_chunks(head)
-    mean[:] = float32(0)
+    for i in range(shape.head_dim):
+        mean[i] = float32(0)
     for number in range(n_chunks):
         value_sum = value_sum_of(shape, chunk_at(head, number))
         for i in range(shape.head_dim):

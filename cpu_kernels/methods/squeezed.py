@@ -41,7 +41,8 @@ from numba import float32, int64
 from ..attend.head import ANY_ORDER, CHUNK_ROWS, head_at
 from ..attend.hooks import Hooks
 from ..attend.spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
-from ..numba_support.compile import LANES, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
 from ..select import cluster_items, tail_clusters
 from ..select.cluster_items import (

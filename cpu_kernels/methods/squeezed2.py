@@ -151,7 +151,7 @@ def _leave_kept(shape, head, query, kept, n_kept, n_chunks):
     """Defer the clusters of the second lookup to the estimate. `kept` becomes the list of their mean values."""
     state, first_tail = state_of(head), first_tail_item(n_kept)
     for i in range(n_kept):
-        kept[i] = state.mean_values + _number_of(shape, state, kept[i]) * shape.of_mean_values.row_bytes
+        kept[i] = state.mean_values + _number_of(shape, state, kept[i]) * shape.of_bytes.row_bytes
     if n_kept > 0:
         leave_items(shape, head, query, 0, n_kept, first_tail, 0, state.spread)
     leave_tail(shape, head, query, first_tail, n_chunks)

@@ -13,27 +13,29 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ..attend.hooks import native
-from .compile import Shape, cache_folder, keeps_kernels
+from .compile import keeps_kernels
+from .kernel_cache import kernel_folder, version_of
 
 _running: list[subprocess.Popen[bytes]] = []
 
 
-def compile_ahead(functions: Iterable[Any], shapes: Iterable[Shape]) -> None:
-    """Compile functions for shapes, in the background, unless it was done before.
+def compile_ahead(functions: Iterable[Any]) -> None:
+    """Compile functions in the background, unless it was done before.
 
     Parameters
     ----------
     functions : iterable
-        Module-level kernels that are called by address (hooks.py), or functions that compile for a shape, in the order
-        in which they are needed.
+        Hooks (hooks.py), or module-level functions that compile kernels when they are called, in the order in which
+        they are needed.
     """
     names = list(dict.fromkeys((each.__module__, each.__name__) for each in functions))
-    sizes = sorted({(shape.head_dim, shape.group, shape.kv_type) for shape in shapes})
-    job = json.dumps([names, sizes])
-    done = cache_folder() / f"compiled-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
+    job = json.dumps(names)
+    version = version_of([Path(sys.modules[module].__file__ or "") for module, _ in names])
+    done = kernel_folder() / f"compiled-{hashlib.sha256(f'{job}{version}'.encode()).hexdigest()[:16]}"
     if (
         not keeps_kernels() or done.exists() or getattr(sys, "frozen", False)
     ):  # a frozen application cannot start an interpreter
@@ -52,16 +54,13 @@ def wait() -> None:
 def main(job: str, done: str) -> None:
     """Compile the functions of `compile_ahead`, and leave a mark."""
     os.nice(5)  # the model is reading
-    names, sizes = json.loads(job)
-    for module, name in names:
+    for module, name in json.loads(job):
         function = getattr(import_module(module), name)
-        for size in sizes:
-            shape = Shape(*size)
-            if hasattr(function, "py_func"):
-                native(function, shape)
-            else:
-                function(shape)
-    cache_folder().joinpath(done).touch()
+        if hasattr(function, "py_func"):
+            native(function)
+        else:
+            function()
+    Path(done).touch()
 
 
 if __name__ == "__main__":

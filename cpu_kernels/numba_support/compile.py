@@ -1,82 +1,139 @@
-"""Compile kernels: the decorators, their flags, and the sizes that a kernel is compiled for."""
+"""Compile kernels: functions of the hot path, without Python objects and without the GIL.
+
+Numba compiles a function that others call as often as it meets it: for Python, for C, and once more, optimised again,
+in each of its callers. Here each function is drafted once, in LLVM's language, and the draft is optimised only as a
+part of what is called from outside: a kernel that Python calls, a hook, a function for C, a stage. Only these are kept
+on disk. A large function that many kernels call is a `stage`: it is compiled once, and called by its address.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import operator
-import platform
+import functools
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
 import numba
 from numba import types
-from numba.core.imputils import lower_constant
-from numba.extending import NativeValue, models, overload_attribute, register_model, typeof_impl, unbox
+from numba.core import event, sigutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, Flags, compile_extra
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+from numba.extending import models, register_model, typeof_impl
 
-from .kernel_cache import folder_for, is_usable, keep_in
-
-_FEATURES = llvmlite.binding.get_host_cpu_features()
-
-#: f32 in a vector: 16 with AVX-512, else 8 (one AVX2 register, or a pair of NEON registers).
-LANES = 16 if _FEATURES.get("avx512f") else 8
-
-#: Whether this is an x86 CPU that multiplies int16.
-_HAS_AVX2 = bool(_FEATURES.get("avx2"))
-
-#: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
-
-
-def _may_use_amx() -> bool:
-    """Return whether this CPU multiplies tiles of bf16, and the system lets this process use them."""
-    if not _FEATURES.get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
-        return False
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
-
-
-#: Whether kernels may multiply on Intel's AMX tiles.
-HAS_AMX = _may_use_amx()
-
-#: Elements of a row of bf16 in an AMX tile.
-AMX_DEPTH = 32
+from .kernel_cache import folder_of, is_usable, keep_kernels, kernel_folder
+from .shape import SHAPE, Shape
 
 #: Sums may be reordered, and multiplications fused into additions. Never "nnan" or "ninf": a NaN in the cache must
 #: reach the output, and -inf masks scores.
 FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
-
-@cache
-def cache_folder() -> Path:
-    """Return the folder of kernels compiled from exactly these sources, for the CPU features of this process."""
-    return folder_for(str(HAS_AMX))
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
 
 
 @cache
 def compiled_before() -> bool:
-    """Return whether kernels were on disk when this process started."""
-    return cache_folder().exists()
+    """Return whether kernels of this code were on disk when this process started."""
+    return folder_of(Path(__file__).parents[1] / "rows" / "rows.py").exists()
 
 
 @cache
 def keeps_kernels() -> bool:
     """Return whether kernels are kept on disk. Otherwise each process compiles its own."""
     compiled_before()
-    if not is_usable(cache_folder()):
+    if not is_usable(kernel_folder()):
         return False
-    keep_in(cache_folder())
+    keep_kernels(bind_stages)
     return True
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function of the hot path: without Python objects, without the GIL, cached on disk.
+class _Draft(JITCodeLibrary):
+    """The code of one function, neither optimised nor emitted: its callers link it."""
 
-    Numba compiles it, for each combination of argument types.
-    """
-    return numba.njit(nogil=True, cache=keeps_kernels(), error_model="numpy", fastmath=FAST_MATH)(function)
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        """Leave the code as it is, and the functions that it calls to the caller."""
+        self._raise_if_finalized()
+        self._finalized = True
+
+
+class _Drafts(CPUDispatcher):
+    """Draft a function for the types with which kernels call it."""
+
+    def compile(self, signature: Any) -> Any:
+        """Return a key by which Numba finds the draft for a signature."""
+        with global_compiler_lock:
+            arguments, return_type = sigutils.normalize_signature(signature)
+            made = self.overloads.get(tuple(arguments))
+            if made is None:
+                with event.trigger_event("numba:compile", data={"dispatcher": self, "args": arguments}):
+                    made = self._draft(arguments, return_type)
+                self.overloads[tuple(arguments)] = made
+        return made.entry_point
+
+    def _draft(self, arguments: Any, return_type: Any) -> Any:
+        flags, target = Flags(), self.targetdescr.target_context
+        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
+        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        library = _Draft(target.codegen(), self.py_func.__qualname__)
+        made = compile_extra(
+            self.targetdescr.typing_context, target, self.py_func, arguments, return_type, flags, {}, library
+        )
+        made.library._ensure_finalized()
+        key, libraries = object(), [library, *library._linking_libraries]  # LLVM links a function after its callers
+        target.insert_user_function(key, made.fndesc, libraries)
+        return made._replace(entry_point=key)
+
+
+class Kernel:
+    """A function that kernels call, and Python too: Numba compiles it for Python when that happens first."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+
+    @cached_property
+    def drafts(self) -> _Drafts:
+        """Return what compiles it for other kernels."""
+        return _Drafts(self.py_func, targetoptions={"nopython": True, **_OPTIONS}, pipeline_class=Compiler)
+
+    @cached_property
+    def for_python(self) -> Any:
+        """Return what compiles it for Python."""
+        return numba.njit(cache=keeps_kernels(), **_OPTIONS)(self.py_func)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function from Python."""
+        return self.for_python(*arguments)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function of the hot path, for each combination of argument types."""
+    return Kernel(function)
+
+
+class _SmallKernel(Kernel):
+    """A function that Python runs as it is."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.py_func(*arguments)
+
+
+def layout(function: Callable[..., Any]) -> Any:
+    """Let kernels call a small function, of sizes and addresses, that Python runs as it is."""
+    return _SmallKernel(function)
+
+
+@typeof_impl.register(Kernel)
+def _type_of_kernel(function: Kernel, _context: Any) -> Any:
+    return types.Dispatcher(function.drafts)
 
 
 def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -89,95 +146,66 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-#: Storage formats of keys and values, by llama.cpp's names.
-F16, Q8_0, Q4_0 = "f16", "q8_0", "q4_0"
+#: How compiled code names a stage. Names may follow each other without a gap.
+_SYMBOL = "octavo.stage${}.{}$"
+_A_SYMBOL = re.compile(rb"octavo\.stage\$[\w.]+\$")
 
-#: Elements of a 4-bit row that share a scale.
-NIBBLES = 32
+_stages: dict[str, Stage] = {}
 
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes that an attention kernel is compiled for: constants, so that loops over them unroll.
-
-    Parameters
-    ----------
-    head_dim : int
-        Elements of a key or value row, a multiple of 8.
-    group : int
-        Query heads that share a KV head.
-    kv_type : str
-        Storage format of keys and values, F16, Q8_0 or Q4_0 (see rows.py).
-    """
-
-    head_dim: int
-    group: int
-    kv_type: str = F16
-
-    @property
-    def row_bytes(self) -> int:
-        """Return the bytes of one stored key or value."""
-        if self.kv_type == Q4_0:
-            return self.head_dim // 2 + 2 * -(-self.head_dim // NIBBLES)
-        return self.head_dim + 4 if self.kv_type == Q8_0 else 2 * self.head_dim
-
-    @property
-    def on_amx(self) -> bool:
-        """Return whether prefill multiplies on AMX tiles."""
-        return HAS_AMX and self.head_dim % AMX_DEPTH == 0
-
-    @property
-    def on_words(self) -> bool:
-        """Return whether rough products of prefill use int16."""
-        return _HAS_AVX2 and not self.on_amx and self.head_dim % LANES == 0
-
-    @property
-    def of_halves(self) -> Shape:
-        """Return the shape of rows that are always f16, such as centroids."""
-        return Shape(self.head_dim, self.group)
-
-    @property
-    def of_pairs(self) -> Shape:
-        """Return the shape of f16 rows of two vectors: the bounds of a page."""
-        return Shape(2 * self.head_dim, self.group)
+_C_TYPES: dict[Any, Any] = {
+    types.int64: ctypes.c_int64,
+    SHAPE: ctypes.c_int64,
+    types.float32: ctypes.c_float,
+    types.boolean: ctypes.c_bool,
+    types.void: None,
+}
 
 
-class ShapeType(types.Type):
-    """The Numba type of one `Shape`: sizes are part of the type, so that compiled code holds them as constants."""
+class Stage(types.ExternalFunction):
+    """A large function that many kernels call: compiled once, and called by its address."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        super().__init__(name=str(shape))
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+        self.py_func = function
+        super().__init__(_SYMBOL.format(function.__module__, function.__name__), signature)
+        _stages[self.symbol] = self
 
+    @cached_property
+    def _native(self) -> Any:
+        """Return the compiled function, whose address LLVM knows from now on."""
+        native = native_callback(self.sig)(self.py_func)
+        llvmlite.binding.add_symbol(self.symbol, native.address)
+        return native
 
-register_model(ShapeType)(models.OpaqueModel)
+    def bind(self) -> None:
+        """Compile the function, unless it is compiled: before the code of a caller is linked."""
+        assert self._native.address
 
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        """Return the type of a call in a kernel."""
+        self.bind()
+        return super().get_call_type(context, args, kws)
 
-@typeof_impl.register(Shape)
-def _type_of_shape(shape: Shape, _context: Any) -> ShapeType:
-    return ShapeType(shape)
-
-
-@lower_constant(ShapeType)
-def _constant_shape(context: Any, _builder: Any, _type: Any, _shape: Any) -> Any:
-    return context.get_dummy_value()
-
-
-@unbox(ShapeType)
-def _unbox_shape(_type: Any, _object: Any, unboxer: Any) -> NativeValue:
-    return NativeValue(unboxer.context.get_dummy_value())
-
-
-def constant_attribute(name: str, value_of: Callable[[Shape], Any]) -> None:
-    """Let kernels read an attribute of a shape, as a constant."""
-
-    @overload_attribute(ShapeType, name)
-    def attribute(shape):
-        value = value_of(shape.shape)
-        return lambda shape: value
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function from Python."""
+        prototype = ctypes.CFUNCTYPE(_C_TYPES[self.sig.return_type], *[_C_TYPES[each] for each in self.sig.args])
+        values = [each.packed if isinstance(each, Shape) else each for each in arguments]
+        return prototype(self._native.address)(*values)
 
 
-for _name in ("head_dim", "group", "row_bytes", "on_amx", "on_words", "of_halves", "of_pairs"):
-    constant_attribute(_name, operator.attrgetter(_name))
-constant_attribute("quantised", lambda shape: shape.kv_type != F16)
-constant_attribute("rotated", lambda shape: shape.kv_type == Q4_0)
+register_model(Stage)(models.OpaqueModel)
+
+
+def stage(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes a function a stage, with a signature of the types in `_C_TYPES`."""
+    return lambda function: Stage(function, signature)
+
+
+@typeof_impl.register(Stage)
+def _type_of_stage(function: Stage, _context: Any) -> Any:
+    return function
+
+
+def bind_stages(code: bytes) -> None:
+    """Bind the stages whose names some compiled code has."""
+    for name in set(_A_SYMBOL.findall(code)):
+        _stages[name.decode()].bind()

@@ -1,9 +1,10 @@
 """Keep compiled kernels in a folder of the user, and never run damaged ones or another user's.
 
 Numba's cache notices an edit in the file of a compiled function, but not in the files of the functions that it calls.
-So the name of octavo's folder is a hash of the code of all kernel sources: an edit of code anywhere makes a new folder,
-an edit of a docstring or comment does not. Numba notices another CPU, but not that the system forbids a part of it, so
-the hash also covers the features that this process may use.
+So the functions of a file are kept in a folder whose name has a hash of the code of that file and of all that it
+imports: an edit of code there makes a new folder, an edit of a docstring or comment, or of another file, does not. Of
+each file the folders that were used last are kept. Numba notices another CPU, but not that the system forbids a part of
+it, so the hash also covers the features that this process may use.
 
 Numba unpickles and runs what it finds. So each file begins with its checksum, and a damaged file counts as missing. If
 the folder is not writable, or not the user's alone, kernels are compiled for this process only.
@@ -16,7 +17,10 @@ import fcntl
 import hashlib
 import os
 import pickle
+import re
+import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -26,10 +30,15 @@ import platformdirs
 from blake3 import blake3
 from numba.core import caching
 
+from .machine_features import HAS_AMX
+
 _PACKAGE = Path(__file__).parents[2]
 
-#: Folders of the package whose files are kernels.
-_SOURCES = _PACKAGE / "cpu_kernels", _PACKAGE / "runtime" / "graph"
+#: Versions of a file whose kernels are kept: those of two installs, and one to come back to.
+_KEPT = 3
+
+#: Names of the folders of octavo 0.3 and before.
+_OLD_NAME = re.compile(r"[0-9a-f]{16}")
 
 _CHECKSUM_BYTES = 32
 
@@ -38,23 +47,45 @@ _OTHERS_WRITE = 0o022
 
 
 @cache
-def folder_for(feature: str) -> Path:
-    """Return the folder of the kernels that were compiled from exactly this code.
+def kernel_folder() -> Path:
+    """Return the folder of all compiled kernels, in the user's cache folder."""
+    return Path(platformdirs.user_cache_dir("octavo")) / "kernels"
 
-    Parameters
-    ----------
-    feature : str
-        CPU features that this process may use, beyond those that Numba distinguishes.
 
-    Returns
-    -------
-    Path
-        A folder in the user's cache folder. The first compilation creates it.
-    """
-    paths = [path for folder in _SOURCES for path in sorted(folder.rglob("*.py"))]
-    code = [f"{path.relative_to(_PACKAGE)}\n{code_of(path.read_text('utf-8'))}\n" for path in paths]
-    digest = hashlib.sha256("".join([*code, feature]).encode()).hexdigest()[:16]
-    return Path(platformdirs.user_cache_dir("octavo")) / "kernels" / digest
+@cache
+def folder_of(path: Path) -> Path:
+    """Return the folder of the kernels of a file of this package, compiled from exactly this code."""
+    module = ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+    return kernel_folder() / f"{module}-{version_of([path])}"
+
+
+def version_of(paths: list[Path]) -> str:
+    """Return a hash of the code of some files, and of all files of this package that they import."""
+    waiting, code = list(paths), dict[str, str]()
+    while waiting:
+        path = waiting.pop()
+        name = str(path.relative_to(_PACKAGE))
+        if name not in code:
+            code[name] = _code_in(path)
+            waiting += _imports_of(path)
+    described = "".join(f"{name}\n{code[name]}\n" for name in sorted(code))
+    return hashlib.sha256(f"{described}{HAS_AMX}".encode()).hexdigest()[:16]
+
+
+@cache
+def _code_in(path: Path) -> str:
+    return code_of(path.read_text("utf-8"))
+
+
+@cache
+def _imports_of(path: Path) -> list[Path]:
+    """Return the files of this package that a file imports."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            found += [base.with_suffix(".py"), *(base / f"{each.name}.py" for each in node.names)]
+    return [each for each in found if each.is_file()]
 
 
 def code_of(source: str) -> str:
@@ -94,6 +125,8 @@ class _OurFiles(caching.IndexDataCacheFile):
         """
         folder = Path(self._cache_path)
         with suppress(OSError):  # the disk is full, or the folder gone: this process still has its kernels
+            if not folder.exists():
+                _remove_old(folder)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (folder / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,6 +134,7 @@ class _OurFiles(caching.IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         """Return the compiled code for a signature; None if it is missing or damaged."""
+        _note_use(self._cache_path)
         return self._load_data(name) if (name := self._load_index().get(key)) else None
 
     def _load_index(self) -> dict[Any, str]:
@@ -114,7 +148,7 @@ class _OurFiles(caching.IndexDataCacheFile):
         self._write(self._index_path, (self._version, self._source_stamp, overloads))
 
     def _load_data(self, name: str) -> Any:
-        return _read(self._data_path(name))
+        return _read(self._data_path(name), _OurLocator.prepare)
 
     def _save_data(self, name: str, data: Any) -> None:
         self._write(self._data_path(name), data)
@@ -125,8 +159,24 @@ class _OurFiles(caching.IndexDataCacheFile):
             file.write(blake3(content).digest() + content)
 
 
-def _read(path: str) -> Any:
-    """Return the content of a file; None if it is missing, damaged, or another user's."""
+def _remove_old(folder: Path) -> None:
+    """Make room for a new version's folder: remove those of its file that were not used lately."""
+    module = folder.name.rpartition("-")[0]
+    versions = sorted(folder.parent.glob(f"{module}-*"), key=lambda each: each.stat().st_mtime)
+    old = [each for each in folder.parent.iterdir() if _OLD_NAME.fullmatch(each.name)]
+    for each in [*versions[: len(versions) - _KEPT + 1], *old]:
+        shutil.rmtree(each, ignore_errors=True)
+
+
+@cache
+def _note_use(folder: str) -> None:
+    """Mark a folder as used now, once in a process."""
+    with suppress(OSError):
+        os.utime(folder)
+
+
+def _read(path: str, prepare: Callable[[bytes], object] = bytes) -> Any:
+    """Return the content of a file; None if it is missing, damaged, or another user's. `prepare` takes it first."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -134,7 +184,10 @@ def _read(path: str) -> Any:
             checksum, content = file.read(_CHECKSUM_BYTES), file.read()
     except OSError:
         return None
-    return pickle.loads(content) if blake3(content).digest() == checksum else None
+    if blake3(content).digest() != checksum:
+        return None
+    prepare(content)
+    return pickle.loads(content)
 
 
 class _OurLocator:
@@ -143,7 +196,8 @@ class _OurLocator:
     Numba's own locators try to write in each folder, and fall back to folders beside the sources.
     """
 
-    folder = Path()
+    in_use = False
+    prepare: Callable[[bytes], object] = bytes
 
     def __init__(self, function: Any, path: Path) -> None:
         self._path, self._line = path, function.__code__.co_firstlineno
@@ -151,11 +205,11 @@ class _OurLocator:
     @classmethod
     def from_function(cls, function: Any, path: str) -> _OurLocator | None:
         """Return a locator for a function of this package; None for others."""
-        return cls(function, Path(path)) if Path(path).is_relative_to(_PACKAGE) and cls.folder != Path() else None
+        return cls(function, Path(path)) if Path(path).is_relative_to(_PACKAGE) else None
 
     def get_cache_path(self) -> str:
         """Return the folder of the function."""
-        return str(self.folder / ".".join(self._path.parent.relative_to(_PACKAGE).parts))
+        return str(folder_of(self._path))
 
     def ensure_cache_path(self) -> None:
         """Do nothing: the first write creates the folder."""
@@ -169,12 +223,15 @@ class _OurLocator:
         return str(self._line)
 
 
-def keep_in(folder: Path) -> None:
-    """Make Numba keep the functions of this package in a folder from now on."""
-    if _OurLocator.folder == Path():
+def keep_kernels(prepare: Callable[[bytes], object]) -> None:
+    """Make Numba keep the functions of this package in the user's folder from now on.
+
+    `prepare` takes the content of each file of compiled code before the code is linked.
+    """
+    if not _OurLocator.in_use:
         caching.CompileResultCacheImpl._locator_classes.insert(0, _OurLocator)
         caching.IndexDataCacheFile = _files
-    _OurLocator.folder = folder
+    _OurLocator.in_use, _OurLocator.prepare = True, prepare
 
 
 _NumbasFiles = caching.IndexDataCacheFile
@@ -182,5 +239,5 @@ _NumbasFiles = caching.IndexDataCacheFile
 
 def _files(cache_path: str, filename_base: str, source_stamp: Any) -> Any:
     """Return the files of one function: octavo's in its folder, Numba's elsewhere."""
-    ours = Path(cache_path).is_relative_to(_OurLocator.folder)
+    ours = Path(cache_path).is_relative_to(kernel_folder())
     return (_OurFiles if ours else _NumbasFiles)(cache_path, filename_base, source_stamp)

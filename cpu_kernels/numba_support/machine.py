@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .compile import LANES, kernel
+from .compile import kernel
+from .machine_features import LANES
 from .memory import barrier
 from .vector import add, load, splat, sum_of
 

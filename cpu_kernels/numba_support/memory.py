@@ -5,6 +5,7 @@ An address is an int64. For arrays and records at an address see views.py.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import llvmlite.binding
@@ -14,6 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compile import kernel
+from .shape import SHAPE, ShapeParts
 
 #: Turns, about 50 microseconds, that a waiting thread spins before it yields its core on every further turn.
 _SPINS = 1 << 10
@@ -184,17 +186,30 @@ def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> A
     return types.int64(*[types.int64] * 5), generate
 
 
+def stack_of(builder: Any, n_bytes: Any) -> Any:
+    """Allocate memory that begins on a cache line on the stack of the function that is compiled; return its address."""
+    room = builder.alloca(ir.IntType(8), n_bytes)
+    room.align = 64
+    return builder.ptrtoint(room, ir.IntType(64))
+
+
+@intrinsic
+def stack_bytes(typing: Any, n_bytes: Any) -> Any:
+    """Allocate bytes, uninitialised, on the stack of the calling function.
+
+    Return the address, a multiple of 64. The memory lasts until the calling function returns, so no loop may allocate.
+    """
+    return types.int64(types.int64), lambda context, builder, signature, args: stack_of(builder, args[0])
+
+
 @intrinsic
 def stack_floats(typing: Any, shape: Any) -> Any:
-    """Allocate (2 * group + 4) * head_dim + 32 f32, uninitialised, on the stack of the calling function.
-
-    Return the address, a multiple of 64. The memory lasts until the calling function returns.
-    """
+    """Allocate (2 * group + 4) * head_dim + 32 f32 on the stack of the calling function, as `stack_bytes` does."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        size = (2 * shape.shape.group + 4) * shape.shape.head_dim + 32
-        room = cgutils.alloca_once(builder, ir.FloatType(), size)  # Numba would fill an array type with zeros
-        room.align = 64
-        return builder.ptrtoint(room, ir.IntType(64))
+        own, constant = ShapeParts(builder, args[0]), partial(ir.Constant, ir.IntType(64))
+        rows = builder.add(builder.mul(own.group(), constant(2)), constant(4))
+        floats = builder.add(builder.mul(rows, own.head_dim()), constant(32))
+        return stack_of(builder, builder.mul(floats, constant(4)))
 
-    return types.int64(shape), generate
+    return types.int64(SHAPE), generate

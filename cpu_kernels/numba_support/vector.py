@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding
@@ -19,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from .compile import LANES
+from .machine_features import LANES
 
 HALF, FLOAT = ir.HalfType(), ir.FloatType()
 INT8, INT16 = ir.IntType(8), ir.IntType(16)
@@ -214,6 +215,65 @@ def accumulators(builder: Any, emit: Emit, count: int) -> list[Any]:
     for slot in slots:
         builder.store(emit.constant(0.0), slot)
     return slots
+
+
+def cover(builder: Any, count: Any, sizes: tuple[int, ...], write: Callable[[Any, int], None]) -> None:
+    """Write code that covers range(count), whose length is known at run time, with pieces of lengths known before.
+
+    Parameters
+    ----------
+    count : LLVM int64
+        Length of the range, a multiple of the last size.
+    sizes : tuple of int
+        Lengths, powers of two, the longest first: as many pieces of each as fit.
+    write : callable
+        Writes the code for a piece: it takes its start, an LLVM int64, and its length.
+    """
+    start = constant(0)
+    for size in sizes:
+        stop = builder.and_(count, constant(-size))
+        with cgutils.for_range_slice(builder, start, stop, constant(size), INT64) as (place, _count):
+            write(place, size)
+        start = stop
+
+
+def cover_evenly(builder: Any, count: Any, most: int, write: Callable[[Any, int], None]) -> None:
+    """Write code that covers range(count), whose length is known at run time, with pieces of lengths known before.
+
+    The last two pieces are of nearly equal length, because the sums of a short one would wait for each other.
+
+    Parameters
+    ----------
+    count : LLVM int64
+        Length of the range.
+    most : int
+        Most elements of a piece.
+    write : callable
+        Writes the code for a piece: it takes its start, an LLVM int64, and its length.
+    """
+    before, condition, body, after, end = [builder.basic_block, *(builder.append_basic_block() for _ in range(4))]
+    builder.branch(condition)
+    with builder.goto_block(condition):
+        start = builder.phi(INT64)
+        builder.cbranch(builder.icmp_signed("<", start, count), body, end)
+    with builder.goto_block(body):
+        left = builder.sub(count, start)
+        half = builder.lshr(builder.add(left, constant(1)), constant(1))
+        many = builder.select(builder.icmp_signed(">=", left, constant(2 * most)), constant(most), half)
+        length = builder.select(builder.icmp_signed("<=", left, constant(most)), left, many)
+        next_start = builder.add(start, length)
+        choice = builder.switch(length, after)
+    for size in range(1, most + 1):
+        case = builder.append_basic_block()
+        choice.add_case(constant(size), case)
+        with builder.goto_block(case):
+            write(start, size)
+            builder.branch(after)
+    with builder.goto_block(after):
+        builder.branch(condition)
+    start.add_incoming(constant(0), before)
+    start.add_incoming(next_start, after)
+    builder.position_at_end(end)
 
 
 def parts(total: int, most: int) -> list[range]:

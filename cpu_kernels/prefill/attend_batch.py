@@ -16,8 +16,9 @@ import numpy as np
 from numba import float32
 
 from ..attend.head import ANY_ORDER
-from ..numba_support.compile import Shape, kernel
+from ..numba_support.compile import kernel
 from ..numba_support.memory import read_float
+from ..numba_support.shape import Shape
 from ..numba_support.views import array_at
 from ..select.scores import cap_scores
 from .bf16_tiles import enter_tiles, leave_tiles

@@ -23,15 +23,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import AMX_DEPTH as DEPTH
-from ..numba_support.compile import HAS_AMX, LANES
-from ..numba_support.vector import INT8, INT16, VECTOR, Emit, constant, parts
+from ..numba_support.machine_features import HAS_AMX, LANES
+from ..numba_support.shape import AMX_DEPTH as DEPTH
+from ..numba_support.shape import SHAPE, ShapeParts
+from ..numba_support.vector import INT8, INT16, VECTOR, Emit, constant, cover_evenly
 
 #: Queries of a strip, and rows of a tile.
 STRIP = 16
 
 #: Bytes of a row of a tile, and of the configuration of all tiles.
 _ROW_BYTES, CONFIGURATION_BYTES = 64, 64
+_STEP = constant(_ROW_BYTES)
 
 #: Tiles for sums; and tiles for the operands of one product, of which two alternate on the left.
 _SUMS, _LEFT, _RIGHT = 4, (4, 5), (6, 7)
@@ -63,12 +65,17 @@ def _place(builder: Any, address: Any, offset: int | Any = 0) -> Any:
     return Emit(builder).pointer(address, INT8, offset)
 
 
-def _load(builder: Any, tile: int, address: Any, offset: int, step: int = _ROW_BYTES) -> None:
+def _load(builder: Any, tile: int, address: Any, offset: int | Any = 0, step: Any = _STEP) -> None:
     """Load a tile whose rows are `step` bytes apart."""
-    _call(builder, "tileloadd64", tile, _place(builder, address, offset), constant(step))
+    _call(builder, "tileloadd64", tile, _place(builder, address, offset), step)
 
 
-def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right: list[Any], depth: int) -> None:
+def _store_tile(builder: Any, tile: int, address: Any, offset: int) -> None:
+    """Store a tile at an address and an offset in bytes."""
+    _call(builder, "tilestored64", tile, _place(builder, address, offset), _STEP)
+
+
+def _add_products(builder: Any, n: int, left: list[Any], step: Any, right: list[Any]) -> None:
     """Add to n sums the products of n tiles on the left with one on the right: all of their halves, or only the highs.
 
     Sums alternate, so that no product waits for the one before.
@@ -77,20 +84,19 @@ def _add_products(builder: Any, n: int, left: list[tuple[Any, int, int]], right:
     ----------
     n : int
         Sums, at most _SUMS.
-    left : list of (LLVM int64, int, int)
-        Address of the matrix of highs, and of that of lows; bytes to the next row; bytes to the next tile's rows.
+    left : list of LLVM int64
+        Address of the first tile of highs, and of that of lows. The rows of the next tile follow.
+    step : LLVM int64
+        Bytes to the next row on the left.
     right : list of LLVM int64
         Address of the tile of highs, and of that of lows.
-    depth : int
-        Bytes to the columns of the tiles on the left.
     """
     for half, address in enumerate(right):
-        _load(builder, _RIGHT[half], address, 0)
+        _load(builder, _RIGHT[half], address)
     turn = 0
     for left_half, right_half in ((0, 0), (0, 1), (1, 0))[: 1 if len(right) == 1 else 3]:
-        matrix, step, next_tile = left[left_half]
         for i in range(n):
-            _load(builder, _LEFT[turn], matrix, i * next_tile + depth, step)
+            _load(builder, _LEFT[turn], left[left_half], builder.mul(step, constant(i * STRIP)), step)
             _call(builder, "tdpbf16ps", i, _LEFT[turn], _RIGHT[right_half])
             turn = 1 - turn
 
@@ -147,22 +153,22 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any, r
         Whether to multiply highs only.
     """
 
-    def write(builder: Any, _shape: Any, keys: Any, queries: Any, scores: Any, rough: Any) -> None:
-        head_dim = shape.shape.head_dim
-        step, lows = 2 * head_dim, constant(_SUMS * STRIP * 2 * head_dim)
-        left = [(keys, step, STRIP * step), (builder.add(keys, lows), step, STRIP * step)]
+    def write(builder: Any, shape: Any, keys: Any, queries: Any, scores: Any, rough: Any) -> None:
+        row_bytes = builder.shl(ShapeParts(builder, shape).head_dim(), constant(1))
+        n_steps = builder.udiv(row_bytes, constant(2 * DEPTH))
+        lows = builder.mul(row_bytes, constant(_SUMS * STRIP)), builder.mul(row_bytes, constant(STRIP))
         for i in range(_SUMS):
             _call(builder, "tilezero", i)
         for n in _halves(builder, rough):
-            for depth in range(0, head_dim, DEPTH):
-                highs = builder.add(queries, constant(depth * 2 * STRIP))
-                both = [highs, builder.add(highs, constant(head_dim * 2 * STRIP))]
-                _add_products(builder, _SUMS, left[:n], both[:n], 2 * depth)
+            with cgutils.for_range(builder, n_steps) as loop:
+                key = builder.add(keys, builder.mul(loop.index, constant(2 * DEPTH)))
+                query = builder.add(queries, builder.mul(loop.index, constant(2 * DEPTH * STRIP)))
+                left, right = [key, builder.add(key, lows[0])], [query, builder.add(query, lows[1])]
+                _add_products(builder, _SUMS, left[:n], row_bytes, right[:n])
         for i in range(_SUMS):
-            place = _place(builder, scores, i * STRIP * _ROW_BYTES)
-            _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
+            _store_tile(builder, i, scores, i * STRIP * _ROW_BYTES)
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
 @intrinsic
@@ -183,27 +189,27 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
         Whether to multiply highs only.
     """
 
-    def write(builder: Any, _shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> None:
-        head_dim, rows = shape.shape.head_dim, _SUMS * STRIP
-        step = 2 * rows
-        for tiles in parts(head_dim // STRIP, _SUMS):
-            first = builder.add(values, constant(tiles.start * STRIP * step))
-            own = builder.add(sums, constant(tiles.start * STRIP * _ROW_BYTES))
-            for i in range(len(tiles)):
+    def write(builder: Any, shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> None:
+        head_dim, rows = ShapeParts(builder, shape).head_dim(), _SUMS * STRIP
+        lows = builder.mul(head_dim, constant(2 * rows)), constant(rows // 2 * _ROW_BYTES)
+
+        def write_tiles(start: Any, n_tiles: int) -> None:
+            first = builder.add(values, builder.mul(start, constant(STRIP * 2 * rows)))
+            own = builder.add(sums, builder.mul(start, constant(STRIP * _ROW_BYTES)))
+            for i in range(n_tiles):
                 _load(builder, i, own, i * STRIP * _ROW_BYTES)
             for n in _halves(builder, rough):
                 with cgutils.for_range(builder, n_steps) as loop:
-                    along = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
-                    lows = builder.add(along, constant(head_dim * step))
-                    left = [(along, step, STRIP * step), (lows, step, STRIP * step)]
-                    highs = builder.add(weights, builder.mul(loop.index, constant(STRIP * _ROW_BYTES)))
-                    both = [highs, builder.add(highs, constant(rows // 2 * _ROW_BYTES))]
-                    _add_products(builder, len(tiles), left[:n], both[:n], 0)
-            for i in range(len(tiles)):
-                place = _place(builder, own, i * STRIP * _ROW_BYTES)
-                _call(builder, "tilestored64", i, place, constant(_ROW_BYTES))
+                    value = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
+                    weight = builder.add(weights, builder.mul(loop.index, constant(2 * DEPTH * STRIP)))
+                    left, right = [value, builder.add(value, lows[0])], [weight, builder.add(weight, lows[1])]
+                    _add_products(builder, n_tiles, left[:n], constant(2 * rows), right[:n])
+            for i in range(n_tiles):
+                _store_tile(builder, i, own, i * STRIP * _ROW_BYTES)
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+        cover_evenly(builder, builder.udiv(head_dim, constant(STRIP)), _SUMS, write_tiles)
+
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
 def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
@@ -226,7 +232,7 @@ def _paired(emit: Emit, even: Any, odd: Any) -> Any:
     return builder.or_(upper, builder.lshr(builder.bitcast(even, emit.integers), half))
 
 
-def _store(emit: Emit, value: Any, address: Any, offset: int) -> None:
+def _store(emit: Emit, value: Any, address: Any, offset: int | Any) -> None:
     """Store a vector of integers at an address and an offset in bytes."""
     place = emit.builder.bitcast(emit.pointer(address, INT8, offset), value.type.as_pointer())
     emit.builder.store(value, place).align = 2
@@ -236,18 +242,19 @@ def _store(emit: Emit, value: Any, address: Any, offset: int) -> None:
 def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> Any:
     """Split head_dim f32 into bf16: highs and, unless `rough`, lows, at addresses."""
 
-    def write(builder: Any, _shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> None:
-        emit = Emit(builder)
+    def write(builder: Any, shape: Any, floats: Any, highs: Any, lows: Any, rough: Any) -> None:
+        emit, head_dim = Emit(builder), ShapeParts(builder, shape).head_dim()
         words = ir.VectorType(INT16, 2 * LANES)
         odd = list(range(1, 4 * LANES, 2))
         for n in _halves(builder, rough):
-            for column in range(0, shape.shape.head_dim, 2 * LANES):
-                both = [_split(emit, emit.load_float(floats, column + i))[:n] for i in (0, LANES)]
+            with cgutils.for_range_slice(builder, constant(0), head_dim, constant(2 * LANES)) as (column, _count):
+                columns = column, builder.add(column, constant(LANES))
+                both = [_split(emit, emit.load_float(floats, each))[:n] for each in columns]
                 for vectors, target in zip(zip(*both, strict=True), (highs, lows), strict=False):
                     x, y = (builder.bitcast(vector, words) for vector in vectors)
-                    _store(emit, emit.shuffle(x, y, odd), target, 2 * column)
+                    _store(emit, emit.shuffle(x, y, odd), target, builder.shl(column, constant(1)))
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
 @intrinsic
@@ -310,26 +317,31 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
         Whether to write highs only.
     """
 
-    def write(builder: Any, _shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> None:
-        head_dim, n_columns = shape.shape.head_dim, constant(shape.shape.head_dim // LANES)
+    def write(builder: Any, shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> None:
+        head_dim, row_bytes = ShapeParts(builder, shape).head_dim(), 2 * _SUMS * STRIP
+        n_columns, step_bytes = builder.udiv(head_dim, constant(LANES)), builder.mul(head_dim, constant(DEPTH * 4))
         for n in _halves(builder, rough):
             with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, n_columns) as at:
-                source = builder.add(floats, builder.mul(step.index, constant(DEPTH * head_dim * 4)))
+                source = builder.add(floats, builder.mul(step.index, step_bytes))
                 source = builder.add(source, builder.mul(at.index, constant(LANES * 4)))
-                target = builder.add(values, builder.mul(at.index, constant(LANES * 2 * _SUMS * STRIP)))
+                target = builder.add(values, builder.mul(at.index, constant(LANES * row_bytes)))
                 target = builder.add(target, builder.mul(step.index, constant(2 * DEPTH)))
-                _split_square(Emit(builder), head_dim, source, target, n)
+                targets = [target, builder.add(target, builder.mul(head_dim, constant(row_bytes)))]
+                _split_square(Emit(builder), head_dim, source, targets[:n], row_bytes)
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
-def _split_square(emit: Emit, head_dim: int, source: Any, target: Any, n_halves: int) -> None:
-    """Transpose DEPTH rows of LANES f32, from rows of head_dim, and split them into one or two halves."""
-    split = [_split(emit, emit.load_float(source, row * head_dim)) for row in range(DEPTH)]
-    for half in range(n_halves):
+def _split_square(emit: Emit, head_dim: Any, source: Any, targets: list[Any], row_bytes: int) -> None:
+    """Transpose DEPTH rows of LANES f32, from rows of head_dim, and split them into rows of one or two targets."""
+    step, split = emit.builder.shl(head_dim, constant(2)), []
+    for _ in range(DEPTH):
+        split.append(_split(emit, emit.load_float(source)))
+        source = emit.builder.add(source, step)
+    for half, target in enumerate(targets):
         pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
         for i, vector in enumerate(_transposed(emit, pairs)):
-            _store(emit, vector, target, (half * head_dim + i) * 2 * _SUMS * STRIP)
+            _store(emit, vector, target, i * row_bytes)
 
 
 def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:

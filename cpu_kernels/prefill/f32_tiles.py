@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import LANES
-from ..numba_support.vector import Emit, accumulators, constant, parts
-from ..rows.rotation import width
+from ..numba_support.machine_features import LANES
+from ..numba_support.shape import SHAPE, ShapeParts
+from ..numba_support.vector import Emit, accumulators, constant, cover_evenly
 
 #: Query rows (tokens times group) of a prefill tile, and rows in the block of keys that is widened at a time.
 TILE = 64
@@ -19,21 +19,24 @@ TILE = 64
 #: Rows that one call of `score_tile` or `value_tile` computes.
 TILE_ROWS = 4
 
-#: Vectors of such a row that are computed at once: TILE_ROWS times as many accumulators fit in registers.
+#: Most vectors of such a row that are computed at once: TILE_ROWS times as many accumulators fit in registers.
 _TILE_VECTORS = 4 if LANES == 16 else 2
+
+#: A row may end with as many elements, fewer than a vector.
+_LEAST = 8
 
 
 def products(
     builder: Any,
-    emit: Emit,
     left: Any,
     steps: Any,
     right: Any,
     n: Any,
-    columns: int,
+    columns: Any,
+    write: Callable[[Emit, int, Any, Any], None],
     multiply: Callable[[Emit, Any, Any, Any], Any] = Emit.fma,
-) -> Iterator[tuple[int, int, Any]]:
-    """Multiply two matrices: yield the sums over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
+) -> None:
+    """Multiply two matrices: compute the sums over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
 
     Parameters
     ----------
@@ -43,43 +46,39 @@ def products(
         left[i, k] lies steps[0] * i + steps[1] * k elements after `left`.
     n : LLVM int64
         Length of the sums.
-    columns : int
-        Length of the rows of `right`.
+    columns : LLVM int64
+        Length of the rows of `right`, a multiple of 8.
+    write : callable
+        Stores sums: it takes a writer, their row, their first column, and a vector of the writer's width.
     multiply : callable
         Takes a writer, two vectors and a sum; returns the sum with their products. LLVM sees all as vectors of f32.
-
-    Yields
-    ------
-    row, column : int
-        Row i, and the first column of the vector.
-    total : LLVM vector
-        The sums.
     """
-    for vectors in parts(columns // emit.lanes, _TILE_VECTORS):
-        places = [(i, column * emit.lanes) for i in range(TILE_ROWS) for column in vectors]
-        totals = accumulators(builder, emit, len(places))
+
+    def write_tile(emit: Emit, first: Any, vectors: int) -> None:
+        starts = range(0, vectors * emit.lanes, emit.lanes)
+        places = [(i, start) for i in range(TILE_ROWS) for start in starts]
+        totals = dict(zip(places, accumulators(builder, emit, len(places)), strict=True))
         with cgutils.for_range(builder, n) as loop:
-            row = builder.mul(loop.index, constant(columns))
-            from_right = {
-                column * emit.lanes: emit.load_float(right, builder.add(row, constant(column * emit.lanes)))
-                for column in vectors
-            }
+            row = builder.add(builder.mul(loop.index, columns), first)
+            from_right = {start: emit.load_float(right, builder.add(row, constant(start))) for start in starts}
             along = builder.mul(loop.index, steps[1])
             for i in range(TILE_ROWS):
                 offset = builder.add(along, builder.mul(steps[0], constant(i)))
                 from_left = emit.splat(emit.load_scalar(left, offset))
-                for (place_row, column), total in zip(places, totals, strict=True):
-                    if place_row == i:
-                        builder.store(multiply(emit, from_left, from_right[column], builder.load(total)), total)
-        for (i, column), total in zip(places, totals, strict=True):
-            yield i, column, builder.load(total)
+                for start in starts:
+                    total = totals[i, start]
+                    builder.store(multiply(emit, from_left, from_right[start], builder.load(total)), total)
+        for (i, start), total in totals.items():
+            write(emit, i, builder.add(first, constant(start)), builder.load(total))
 
+    def write_tile_of_vectors(start: Any, vectors: int) -> None:
+        write_tile(Emit(builder), builder.mul(start, constant(LANES)), vectors)
 
-def _add_to(builder: Any, emit: Emit, out: Any, columns: int, sums: Iterator[tuple[int, int, Any]]) -> None:
-    """Add `products` to a matrix at an address."""
-    for i, column, total in sums:
-        place = i * columns + column
-        emit.store(builder.fadd(emit.load_float(out, place), total), out, place)
+    cover_evenly(builder, builder.udiv(columns, constant(LANES)), _TILE_VECTORS, write_tile_of_vectors)
+    if LANES > _LEAST:
+        rest = builder.and_(columns, constant(_LEAST))
+        with builder.if_then(builder.icmp_unsigned("!=", rest, constant(0))):
+            write_tile(Emit(builder, _LEAST), builder.sub(columns, rest), 1)
 
 
 @intrinsic
@@ -97,13 +96,13 @@ def score_tile(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any) ->
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        head_dim = constant(shape.shape.head_dim)
-        steps = (head_dim, constant(1))
-        emit = Emit(builder)
-        _add_to(builder, emit, args[3], TILE, products(builder, emit, args[1], steps, args[2], head_dim, TILE))
+        shape, keys, queries, scores = args
+        head_dim = ShapeParts(builder, shape).head_dim()
+        write = _adder(builder, scores, constant(TILE))
+        products(builder, keys, (head_dim, constant(1)), queries, head_dim, constant(TILE), write)
         return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64, types.int64), generate
+    return types.void(SHAPE, types.int64, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -121,11 +120,20 @@ def value_tile(typing: Any, shape: Any, weights: Any, values: Any, n_rows: Any, 
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, weights, values, n_rows, out = args
-        emit = Emit(builder, width(shape.shape))
-        steps = (constant(1), constant(TILE))
-        head_dim = shape.shape.head_dim
-        _add_to(builder, emit, out, head_dim, products(builder, emit, weights, steps, values, n_rows, head_dim))
+        shape, weights, values, n_rows, out = args
+        head_dim = ShapeParts(builder, shape).head_dim()
+        write = _adder(builder, out, head_dim)
+        products(builder, weights, (constant(1), constant(TILE)), values, n_rows, head_dim, write)
         return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64, types.int64, types.int64), generate
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.int64), generate
+
+
+def _adder(builder: Any, out: Any, columns: Any) -> Callable[[Emit, int, Any, Any], None]:
+    """Return what adds `products` to a matrix at an address."""
+
+    def write(emit: Emit, i: int, column: Any, total: Any) -> None:
+        place = builder.add(builder.mul(columns, constant(i)), column)
+        emit.store(builder.fadd(emit.load_float(out, place), total), out, place)
+
+    return write

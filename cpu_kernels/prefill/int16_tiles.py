@@ -15,11 +15,13 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import float32, types
+from numba import float32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import LANES, constant_attribute, kernel
+from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import HAS_AVX2, LANES
+from ..numba_support.shape import SHAPE, ShapeParts
 from ..numba_support.vector import (
     INT16,
     VECTOR,
@@ -50,8 +52,11 @@ _ROUNDING = 1.5 * 2**23
 #: A smaller largest number counts as 0.
 _TINY = float32(np.finfo(np.float32).tiny)
 
-#: `shape.largest_word`: the largest elements of queries and keys: head_dim products fit in 31 bits.
-constant_attribute("largest_word", lambda shape: math.isqrt((2**31 - 1) // shape.head_dim))
+
+@layout
+def largest_word(shape):
+    """Return the largest element of queries and keys: head_dim products fit in 31 bits."""
+    return int64(math.sqrt((2**31 - 1) // shape.head_dim))
 
 
 def _as_words(emit: Emit, x: Any, scale: Any) -> Any:
@@ -93,11 +98,11 @@ def _add_pairs(emit: Emit, left: Any, right: Any, total: Any) -> Any:
     left, right, total = (builder.bitcast(each, integers) for each in (left, right, total))
     if _HAS_VNNI:
         signature = ir.FunctionType(integers, [integers] * 3)
-        name = f"llvm.x86.avx512.vpdpwssd.{32 * LANES}"
+        name = f"llvm.x86.avx512.vpdpwssd.{32 * emit.lanes}"
         added = builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [total, left, right])
     else:
-        words = ir.VectorType(INT16, 2 * LANES)
-        name = "llvm.x86.avx512.pmaddw.d.512" if LANES == 16 else "llvm.x86.avx2.pmadd.wd"
+        words = ir.VectorType(INT16, 2 * emit.lanes)
+        name = "llvm.x86.avx512.pmaddw.d.512" if emit.lanes == 16 else "llvm.x86.avx2.pmadd.wd"
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(integers, [words] * 2), name)
         added = builder.add(total, builder.call(function, [builder.bitcast(each, words) for each in (left, right)]))
     return builder.bitcast(added, emit.vector)
@@ -129,16 +134,19 @@ def score_words(typing: Any, shape: Any, keys: Any, scales: Any, queries: Any, q
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, keys, scales, queries, query_scales, scores = args
-        emit, n_pairs = Emit(builder), constant(shape.shape.head_dim // 2)
-        if shape.shape.on_words:
+        shape, keys, scales, queries, query_scales, scores = args
+        n_pairs = builder.lshr(ShapeParts(builder, shape).head_dim(), constant(1))
+
+        def write(emit: Emit, i: int, column: Any, total: Any) -> None:
+            own = _scaled(emit, total, emit.load_scalar(scales, i), emit.load_float(query_scales, column))
+            emit.store(own, scores, builder.add(column, constant(i * TILE)))
+
+        if HAS_AVX2:
             steps = (n_pairs, constant(1))
-            for i, column, total in products(builder, emit, keys, steps, queries, n_pairs, TILE, _add_pairs):
-                own = _scaled(emit, total, emit.load_scalar(scales, i), emit.load_float(query_scales, column))
-                emit.store(own, scores, i * TILE + column)
+            products(builder, keys, steps, queries, n_pairs, constant(TILE), write, _add_pairs)
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 5), generate
+    return types.void(SHAPE, *[types.int64] * 5), generate
 
 
 @intrinsic
@@ -162,17 +170,20 @@ def value_words(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, weights, factors, values, scales, n_pairs, out = args
-        emit, head_dim = Emit(builder), shape.shape.head_dim
-        if shape.shape.on_words:
+        shape, weights, factors, values, scales, n_pairs, out = args
+        head_dim = ShapeParts(builder, shape).head_dim()
+
+        def write(emit: Emit, i: int, column: Any, total: Any) -> None:
+            own = _scaled(emit, total, emit.load_scalar(factors, i), emit.load_float(scales, column))
+            place = builder.add(builder.mul(head_dim, constant(i)), column)
+            emit.store(builder.fadd(emit.load_float(out, place), own), out, place)
+
+        if HAS_AVX2:
             steps = (constant(1), constant(TILE))
-            for i, column, total in products(builder, emit, weights, steps, values, n_pairs, head_dim, _add_pairs):
-                own = _scaled(emit, total, emit.load_scalar(factors, i), emit.load_float(scales, column))
-                place = i * head_dim + column
-                emit.store(builder.fadd(emit.load_float(out, place), own), out, place)
+            products(builder, weights, steps, values, n_pairs, head_dim, write, _add_pairs)
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 6), generate
+    return types.void(SHAPE, *[types.int64] * 6), generate
 
 
 @kernel
@@ -185,8 +196,8 @@ def round_keys(shape, floats, n_rows, words, scales):
             x = load(first + i * 4)
             largest, nothing = maximum(largest, _absolute(x)), add(nothing, multiply(x, zero))
         most = max_of(largest)
-        own[r] = most / float32(shape.largest_word) + sum_of(nothing)  # 0, or NaN, which must stay visible
-        factor = splat(float32(shape.largest_word) / max(most, _TINY))
+        own[r] = most / float32(largest_word(shape)) + sum_of(nothing)  # 0, or NaN, which must stay visible
+        factor = splat(float32(largest_word(shape)) / max(most, _TINY))
         for i in range(0, shape.head_dim, LANES):
             store_words(load(first + i * 4), factor, words + (r * shape.head_dim + i) * 2)
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import numpy as np
 from numba import float32, int64
-from numba.extending import register_jitable
 
 from ..attend.head import ANY_ORDER
 from ..attend.partials import LOWEST_SCORE
-from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import LANES
 from ..numba_support.memory import copy_bytes
+from ..numba_support.shape import Shape
 from ..numba_support.vector import add, exp_difference, load, maximum, multiply, splat, store
 from ..numba_support.views import array_at
 from ..select.scores import cap_scores, fill
@@ -56,13 +57,13 @@ def sample_bytes(shape: Shape, n_tokens: int, n_blocks: int) -> int:
     return 2 * 4 * n_blocks * int(sample_width(shape, most_groups(n_tokens)))
 
 
-@register_jitable
+@layout
 def group_of(position, token):
     """Return the group of a token, relative to the batch's first group, in a batch that begins at a position."""
     return (position + token) // QUERY_TOKENS - position // QUERY_TOKENS
 
 
-@register_jitable
+@layout
 def reads_all(position, group):
     """Return whether a group of a batch that begins at a position is so early that it reads all blocks."""
     return (position // QUERY_TOKENS + group) * QUERY_TOKENS < FEWEST_BLOCKS * BLOCK
@@ -83,19 +84,19 @@ def count_blocks(spans, n_spans):
     return n_blocks
 
 
-@register_jitable
+@layout
 def count_samples(shape, n_groups):
     """Return the number of queries in the sample of n_groups groups."""
     return n_groups * _SAMPLES * shape.group
 
 
-@register_jitable
+@layout
 def sample_width(shape, n_groups):
     """Return the sample's capacity in queries: whole strips."""
     return -(-count_samples(shape, n_groups) // strip_queries(shape)) * strip_queries(shape)
 
 
-@register_jitable
+@kernel
 def _sampled_token(position, n_tokens, number):
     """Return a sampled token of a batch, counted back from its group's last token, within its group."""
     group, back = number // _SAMPLES, number % _SAMPLES
@@ -240,7 +241,7 @@ def choose_blocks(shape, group_number, n_tokens, position, spans, n_spans, cover
             chosen[i] = 1
 
 
-@register_jitable
+@kernel
 def any_chosen(chosen, n_blocks, first_group, last_group, number):
     """Return whether any of some groups reads a block; all do if `chosen` is 0."""
     if chosen == 0:

@@ -12,7 +12,9 @@ import numpy as np
 from numba import float32, int64
 
 from ..attend.partials import LOWEST_SCORE
-from ..numba_support.compile import AMX_DEPTH, LANES, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
+from ..numba_support.shape import AMX_DEPTH
 from ..numba_support.vector import (
     add,
     any_above,
@@ -31,7 +33,16 @@ from ..rows.rows import widen_stored_row
 from ..select.scores import fill
 from .bf16_tiles import STRIP, add_strip, round_pairs, score_strip, split_keys, split_pairs, split_values, split_weights
 from .f32_tiles import TILE, TILE_ROWS, score_tile, value_tile
-from .int16_tiles import LARGEST_VALUE, LARGEST_WEIGHT, round_columns, round_keys, score_words, store_pairs, value_words
+from .int16_tiles import (
+    LARGEST_VALUE,
+    LARGEST_WEIGHT,
+    largest_word,
+    round_columns,
+    round_keys,
+    score_words,
+    store_pairs,
+    value_words,
+)
 from .tile_scratch import BLOCK, most_queries, strip_queries
 
 
@@ -62,7 +73,7 @@ def load_queries(shape, query, n_rows, rough, room):
                 split_pairs(load(even), load(even + STRIP * 4), highs, highs + head_dim * STRIP * 2)
         elif in_words:
             scales = room.query_scales + strip * 4
-            round_columns(floats, head_dim, width, shape.largest_word, place, scales, room.row)
+            round_columns(floats, head_dim, width, largest_word(shape), place, scales, room.row)
 
 
 @kernel

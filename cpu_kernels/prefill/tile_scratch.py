@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, layout
 from .bf16_tiles import CONFIGURATION_BYTES, STRIP
 from .f32_tiles import TILE
 
@@ -22,7 +21,7 @@ _AMX_TILE, _WIDENING = 512, 64
 _WORD_TILE = 256
 
 
-@register_jitable
+@layout
 def most_queries(shape):
     """Return the most queries of a tile, which share the widening of a block."""
     if shape.on_amx:
@@ -45,7 +44,7 @@ def tile_queries(shape, n_rows, n_kv_head, n_threads):
     return best * width
 
 
-@register_jitable
+@layout
 def strip_queries(shape):
     """Return the queries of a strip."""
     return STRIP if shape.on_amx else TILE
@@ -74,7 +73,7 @@ class _Scratch(NamedTuple):
     end: int
 
 
-@register_jitable
+@layout
 def scratch_parts(shape, scratch):
     """Return the addresses of the parts of a thread's scratch."""
     matrix_bytes, block_bytes = most_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4

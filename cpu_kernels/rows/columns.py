@@ -9,22 +9,23 @@ Rows of q4_0 lack such columns, because they are rotated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..attend.head import CHUNK_ROWS
-from ..numba_support.compile import F16, LANES, Shape, constant_attribute, kernel
+from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import LANES
 from ..numba_support.memory import read_float, stack_floats, write_half
+from ..numba_support.shape import SHAPE, Shape, ShapeParts
 from ..numba_support.vector import (
-    ACCUMULATORS,
     CACHE_LINE,
+    FLOAT,
     HALF,
     INT8,
     INT16,
@@ -32,159 +33,165 @@ from ..numba_support.vector import (
     Emit,
     accumulators,
     constant,
-    parts,
+    cover_evenly,
 )
 from ..numba_support.views import array_at
 from .q8_0 import quantise
-from .rotation import width
-from .rows import load_row, widen_row
+from .rows import widen_row
+
+#: Tiles whose sums stay in registers: for a number of query heads, vectors of keys that they multiply at once. In rows,
+#: to load a vector takes longer than to multiply it by all.
+_TILES_OF_COPY = {1: 16, 2: 8, 3: 8, 4: 4, 5: 4, 6: 4} if LANES == 16 else {1: 8, 2: 4, 3: 4, 4: 3, 5: 2, 6: 2}
+_TILES_OF_ROWS = {heads: 16 // LANES if heads <= 4 else 1 for heads in range(1, 9)}
 
 
-def element_bytes(shape: Shape) -> int:
+@layout
+def element_bytes(shape):
     """Return the size of an element of a column."""
-    return 2 if shape.kv_type == F16 else 1
+    return 1 if shape.quantised else 2
 
 
-def scale_bytes(shape: Shape) -> int:
+@layout
+def scale_bytes(shape):
     """Return the bytes that a copy stores for each row besides its elements."""
-    return 0 if shape.kv_type == F16 else 2
+    return 2 if shape.quantised else 0
 
 
 def copy_bytes(shape: Shape) -> int:
     """Return the size of a chunk's transposed copy."""
-    return CHUNK_ROWS * (scale_bytes(shape) + shape.head_dim * element_bytes(shape))
-
-
-constant_attribute("element_bytes", element_bytes)
-constant_attribute("scale_bytes", scale_bytes)
+    return int(CHUNK_ROWS * (scale_bytes(shape) + shape.head_dim * element_bytes(shape)))
 
 
 @kernel
 def offset_in_copy(shape, component):
     """Return the offset of a component's column in a chunk's transposed copy, in bytes."""
-    return CHUNK_ROWS * (shape.scale_bytes + component * shape.element_bytes)
+    return CHUNK_ROWS * (scale_bytes(shape) + component * element_bytes(shape))
 
 
 @kernel
 def offset_in_row(shape, component):
     """Return the offset of a component in a stored key, in bytes."""
-    return component * shape.element_bytes
+    return component * element_bytes(shape)
 
 
 @kernel
 def transpose_key(shape, key, copy, within):
     """Add a stored key to its chunk's transposed copy, as row number `within`."""
-    if shape.quantised:
-        scale = float32(0)
-        if shape.rotated:
-            floats = stack_floats(shape)
-            widen_row(shape, key, floats)
-            key = floats + shape.head_dim * 4
-            scale = quantise(shape, floats, key)
-        else:
-            scale = read_float(key + shape.head_dim)
-        elements = array_at(key, (shape.head_dim,), np.int8)
-        columns = array_at(copy + offset_in_copy(shape, 0), (shape.head_dim, CHUNK_ROWS), np.int8)
-        for i in range(shape.head_dim):
-            columns[i, within] = elements[i]
-        write_half(copy + within * 2, scale)
+    first = copy + offset_in_copy(shape, 0)
+    if not shape.quantised:
+        _transpose(array_at(key, (shape.head_dim,), np.int16), first, within)
+        return
+    floats = stack_floats(shape)
+    if shape.rotated:
+        widen_row(shape, key, floats)
+        key = floats + shape.head_dim * 4
+        scale = quantise(shape, floats, key)
     else:
-        _transpose_halves(shape, key, copy + within * 2)
+        scale = read_float(key + shape.head_dim)
+    _transpose(array_at(key, (shape.head_dim,), np.int8), first, within)
+    write_half(copy + within * 2, scale)
 
 
-@intrinsic
-def _transpose_halves(typing: Any, shape: Any, key: Any, columns: Any) -> Any:
-    """Write the elements of an f16 key, CHUNK_ROWS elements apart."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, key, columns = args
-        emit = Emit(builder, width(shape.shape))
-        for first, value in load_row(emit, shape.shape, key).items():
-            halves = builder.fptrunc(value, ir.VectorType(HALF, emit.lanes))
-            for lane in range(emit.lanes):
-                place = emit.pointer(columns, HALF, (first + lane) * CHUNK_ROWS)
-                builder.store(builder.extract_element(halves, constant(lane)), place)
-        return context.get_dummy_value()
-
-    return types.void(shape, types.int64, types.int64), generate
+@kernel
+def _transpose(elements, columns, within):
+    """Write elements CHUNK_ROWS elements apart, from element `within` on."""
+    target = array_at(columns, (len(elements), CHUNK_ROWS), elements.dtype)
+    for i in range(len(elements)):
+        target[i, within] = elements[i]
 
 
-#: Loads the elements of LANES rows as f32: takes (emit, address of the chunk's keys or copy, offset, first row).
-_Load = Callable[[Emit, Any, Any, int], Any]
+#: Loads the elements of LANES rows as f32: takes (emit, address of the element of the chunk's first row, first row).
+_Load = Callable[[Emit, Any, Any], Any]
 
 
-def _load_neighbours(shape: Shape) -> _Load:
-    """Return a loader of elements in a transposed copy."""
+def _load_strided(row_bytes: Any, element: Any) -> _Load:
+    """Return a loader of elements in rows: int8, f16 (as INT16) or f32."""
 
-    def load(emit: Emit, copy: Any, offset: Any, row: int) -> Any:
-        column = emit.builder.add(copy, offset)
-        return emit.load_half(column, row) if shape.kv_type == F16 else emit.load_int8(column, row)
-
-    return load
-
-
-def _load_strided(shape: Shape) -> _Load:
-    """Return a loader of elements in rows."""
-    element = INT16 if shape.kv_type == F16 else INT8
-
-    def load(emit: Emit, keys: Any, offset: Any, row: int) -> Any:
-        builder, first = emit.builder, emit.builder.add(keys, offset)
+    def load(emit: Emit, address: Any, row: Any) -> Any:
+        builder = emit.builder
+        place = emit.pointer(address, INT8, builder.mul(row, row_bytes))
         elements = ir.Constant(ir.VectorType(element, emit.lanes), ir.Undefined)
         for lane in range(emit.lanes):
-            place = builder.add(first, constant((row + lane) * shape.row_bytes))
-            elements = builder.insert_element(elements, builder.load(emit.pointer(place, element)), constant(lane))
-        if shape.kv_type != F16:
+            if lane % 8 == 0:  # an x86 instruction adds 1, 2, 4 or 8 times a register: this needs fewer of them
+                place = builder.gep(place, [builder.mul(row_bytes, constant(8 if lane else 0))])
+            own = builder.gep(place, [builder.mul(row_bytes, constant(lane % 8))])
+            loaded = builder.load(builder.bitcast(own, element.as_pointer()))
+            loaded.align = 1
+            elements = builder.insert_element(elements, loaded, constant(lane))
+        if element == INT8:
             return builder.sitofp(builder.sext(elements, emit.integers), emit.vector)
-        return builder.fpext(builder.bitcast(elements, ir.VectorType(HALF, emit.lanes)), emit.vector)
+        if element == INT16:
+            return builder.fpext(builder.bitcast(elements, ir.VectorType(HALF, emit.lanes)), emit.vector)
+        return elements
 
     return load
-
-
-def _load_strided_scales(emit: Emit, shape: Shape, keys: Any, row: int) -> Any:
-    """Load the scales of LANES rows of q8_0."""
-    scales = ir.Constant(emit.vector, ir.Undefined)
-    for lane in range(emit.lanes):
-        place = emit.builder.add(keys, constant((row + lane) * shape.row_bytes + shape.head_dim))
-        scales = emit.builder.insert_element(scales, emit.load_scalar(place), constant(lane))
-    return scales
 
 
 def _dot(
     builder: Any,
-    shape: Shape,
+    shape: Any,
     arguments: tuple[Any, ...],
+    tiles: dict[int, int],
     load: _Load,
-    load_scales: Callable[[Emit, Any, int], Any],
+    load_scales: _Load | None = None,
     wanted: Any = None,
 ) -> None:
-    """Write the loops over components, for blocks of rows and query heads whose sums stay in registers."""
+    """Write the loops over components, for blocks of rows and query heads whose sums stay in registers.
+
+    Parameters
+    ----------
+    shape : LLVM int64
+        The shape.
+    arguments : tuple
+        Those of `dot_columns`, without `shape` and `wanted`.
+    load_scales : _Load or None
+        Loads the scales of keys that are int8: takes the address of the chunk. None for f16.
+    """
     query, offsets, n, source, scores, stride = arguments
-    emit, head_dim = Emit(builder), shape.head_dim
-    for heads in parts(shape.group, ACCUMULATORS // 2):
-        for vectors in parts(CHUNK_ROWS // LANES, ACCUMULATORS // len(heads)):
-            places = [(g, vector * LANES) for g in heads for vector in vectors]
-            totals = accumulators(builder, emit, len(places))
-            ahead = heads.start == 0 and wanted is not None
-            if ahead and shape.kv_type != F16:
-                emit.prefetch(builder.add(wanted, constant(vectors.start * LANES * 2)), len(vectors) * LANES * 2)
+    parts, emit = ShapeParts(builder, shape), Emit(builder)
+    query_bytes = builder.mul(parts.head_dim(), constant(4))
+    size = 2 if load_scales is None else 1
+
+    def write_heads(start: Any, n_heads: int) -> None:
+        heads, n_vectors = [builder.add(start, constant(g)) for g in range(n_heads)], tiles[n_heads]
+        n_rows = n_vectors * LANES
+        queries = [builder.add(query, builder.mul(query_bytes, head)) for head in heads]
+        targets = [builder.add(scores, builder.mul(builder.mul(stride, constant(4)), head)) for head in heads]
+        if wanted is not None:  # later tiles ask for what they have
+            ahead = builder.select(builder.icmp_signed("==", start, constant(0)), wanted, source)
+        last = constant(CHUNK_ROWS - n_rows)
+        with cgutils.for_range(builder, constant(-(-CHUNK_ROWS // n_rows))) as block:
+            first = builder.mul(block.index, constant(n_rows))
+            first = builder.select(builder.icmp_signed("<", first, last), first, last)  # it may overlap the one before
+            rows = [builder.add(first, constant(i * LANES)) for i in range(n_vectors)]
+            totals = [accumulators(builder, emit, n_heads) for _ in rows]
+            if wanted is not None and load_scales is not None:
+                emit.prefetch(builder.add(ahead, builder.mul(first, constant(2))), n_rows * 2)
             with cgutils.for_range(builder, n) as loop:
                 offset = builder.load(emit.pointer(offsets, INT64, loop.index))
-                if ahead:
-                    size = LANES * element_bytes(shape)
-                    next_part = builder.add(builder.add(wanted, offset), constant(vectors.start * size))
-                    emit.prefetch(next_part, len(vectors) * size)
-                keys = {vector * LANES: load(emit, source, offset, vector * LANES) for vector in vectors}
-                for g in heads:
-                    weight = emit.splat(emit.load_scalar(query, builder.add(loop.index, constant(g * head_dim))))
-                    for (head, row), total in zip(places, totals, strict=True):
-                        if head == g:
-                            builder.store(emit.fma(weight, keys[row], builder.load(total)), total)
-            sums = [builder.load(total) for total in totals]
-            if shape.kv_type != F16:
-                scales = {vector * LANES: load_scales(emit, source, vector * LANES) for vector in vectors}
-                sums = [builder.fmul(total, scales[row]) for (_, row), total in zip(places, sums, strict=True)]
-            for (g, row), total in zip(places, sums, strict=True):
-                emit.store(total, scores, builder.add(builder.mul(stride, constant(g)), constant(row)))
+                if wanted is not None:
+                    place = builder.add(builder.add(ahead, offset), builder.mul(first, constant(size)))
+                    emit.prefetch(place, n_rows * size)
+                column = builder.add(source, offset)
+                if n_heads < n_vectors:  # a register for each weight, else for each key
+                    weights = [emit.splat(emit.load_scalar(own, loop.index)) for own in queries]
+                    for row, sums in zip(rows, totals, strict=True):
+                        key = load(emit, column, row)
+                        for weight, total in zip(weights, sums, strict=True):
+                            builder.store(emit.fma(weight, key, builder.load(total)), total)
+                else:
+                    keys = [load(emit, column, row) for row in rows]
+                    for g, own in enumerate(queries):
+                        weight = emit.splat(emit.load_scalar(own, loop.index))
+                        for key, sums in zip(keys, totals, strict=True):
+                            builder.store(emit.fma(weight, key, builder.load(sums[g])), sums[g])
+            for row, sums in zip(rows, totals, strict=True):
+                scale = None if load_scales is None else load_scales(emit, source, row)
+                for target, total in zip(targets, sums, strict=True):
+                    score = builder.load(total)
+                    emit.store(score if scale is None else builder.fmul(score, scale), target, row)
+
+    cover_evenly(builder, parts.group(), len(tiles), write_heads)
 
 
 @intrinsic
@@ -208,12 +215,16 @@ def dot_columns(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, query, offsets, n, copy, wanted, scores, stride = args
+        shape, query, offsets, n, copy, wanted, scores, stride = args
         arguments = query, offsets, n, copy, scores, stride
-        _dot(builder, shape.shape, arguments, _load_neighbours(shape.shape), Emit.load_half, wanted)
+        with builder.if_else(ShapeParts(builder, shape).quantised()) as (of_bytes, of_halves):
+            with of_bytes:
+                _dot(builder, shape, arguments, _TILES_OF_COPY, Emit.load_int8, Emit.load_half, wanted)
+            with of_halves:
+                _dot(builder, shape, arguments, _TILES_OF_COPY, Emit.load_half, None, wanted)
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 7), generate
+    return types.void(SHAPE, *[types.int64] * 7), generate
 
 
 @intrinsic
@@ -223,17 +234,29 @@ def dot_rows_by_column(
     """Do what `dot_columns` does with the keys' rows: offsets are those of components in a row."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def load_scales(emit: Emit, keys: Any, row: int) -> Any:
-            return _load_strided_scales(emit, shape.shape, keys, row)
+        shape, *arguments = args
+        parts = ShapeParts(builder, shape)
+        row_bytes = parts.row_bytes()
+        load_float = _load_strided(row_bytes, FLOAT)
 
-        _dot(builder, shape.shape, args[1:], _load_strided(shape.shape), load_scales)
+        def load_scales(emit: Emit, keys: Any, row: Any) -> Any:
+            return load_float(emit, builder.add(keys, parts.head_dim()), row)
+
+        with builder.if_else(parts.quantised()) as (of_bytes, of_halves):
+            with of_bytes:
+                _dot(builder, shape, tuple(arguments), _TILES_OF_ROWS, _load_strided(row_bytes, INT8), load_scales)
+            with of_halves:
+                _dot(builder, shape, tuple(arguments), _TILES_OF_ROWS, _load_strided(row_bytes, INT16))
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 6), generate
+    return types.void(SHAPE, *[types.int64] * 6), generate
 
 
-#: Number of rows after which rows begin on a cache line again.
-constant_attribute("line_period", lambda shape: CACHE_LINE // math.gcd(shape.row_bytes, CACHE_LINE))
+@kernel
+def _line_period(shape):
+    """Return the number of rows after which rows begin on a cache line again."""
+    factor = shape.row_bytes & -shape.row_bytes  # the largest power of two that divides a row
+    return CACHE_LINE // min(factor, CACHE_LINE)
 
 
 @kernel
@@ -247,7 +270,7 @@ def count_lines(shape, offsets, n, n_rows):
     n, n_rows : int64
         Numbers of components and of rows. The first row begins on a line.
     """
-    places, period = array_at(offsets, (n,), np.int64), shape.line_period
+    places, period = array_at(offsets, (n,), np.int64), _line_period(shape)
     whole, last, of_period, of_rest = n_rows // period, -1, 0, 0
     for row in range(period):
         for i in range(n + 1):

@@ -1,26 +1,29 @@
-"""Write the products of queries and keys in vector IR: each row is loaded once for a group of query heads.
+"""Write the products of queries and keys in vector IR: each row is loaded once for several query heads.
 
-The loops over rows, query heads and columns unroll, so that all sums stay in registers.
+A tile is some rows times some query heads. Its sums stay in registers while a loop runs over the columns. The numbers
+of rows and of query heads are known when Numba compiles, the sizes of a row and of the group are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
-from ..numba_support.compile import LANES, NIBBLES, Q4_0, Q8_0, Shape
-from ..numba_support.vector import ACCUMULATORS, FLOAT, INT32, Emit, constant, parts
-from .q4_0 import blocks_at_once, load_codes, load_scales, multiply_codes, nibble_query
-from .q8_0 import add_products, byte_blocks, load_scale, scores_of_products
+from ..numba_support.machine_features import LANES
+from ..numba_support.shape import NIBBLES
+from ..numba_support.vector import FLOAT, INT32, Emit, accumulators, constant, cover_evenly
+from .q4_0 import PAIRS, load_codes, load_last_codes, load_scales, multiply_codes
+from .q8_0 import BYTE_BLOCKS, add_products, load_scale, scores_of_products, sums_of_bytes
+from .tiles import HEADS_AT_ONCE, Sizes, for_columns
 
-#: Vectors of keys, widened to f32, that can stay in registers while each query head is multiplied by them.
-_WIDENED = 16 if LANES == 16 else 4
+#: Most query heads that rows of q4_0 are multiplied by at once: each has one sum.
+_MOST_OF_NIBBLES = 8
 
 
 def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:
-    """Sum the lanes of each of 4 or 8 vectors, at most as many as they have lanes; return the sums as one vector.
+    """Sum the lanes of each of 4 vectors; return the sums as one vector.
 
     Each step adds pairs of lanes and merges two vectors into one, whose lanes alternate between sums of the first and
     of the second. That takes fewer shuffles than summing each vector alone.
@@ -40,45 +43,158 @@ def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:
     return total
 
 
-def _dot_halves(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """Yield, for each query head, its products with f16 rows: a vector for each row, with lanes still to be added."""
-    columns = range(0, shape.head_dim, emit.lanes)
-    heads_at_once, widened = max(1, ACCUMULATORS // len(rows)), {}
-    if heads_at_once < shape.group and len(rows) * len(columns) <= _WIDENED:
-        heads_at_once = 1
-        widened = {(r, column): emit.load_half(row, column) for r, row in enumerate(rows) for column in columns}
-    for heads in parts(shape.group, heads_at_once):
-        totals: dict[tuple[int, int], Any] = {}
-        for column in columns:
-            queries = {g: emit.load_float(query, g * shape.head_dim + column) for g in heads}
-            for r, row in enumerate(rows):
-                key = widened[r, column] if widened else emit.load_half(row, column)
-                for g in heads:
-                    if column == 0:
-                        totals[g, r] = emit.builder.fmul(key, queries[g])
-                    else:
-                        totals[g, r] = emit.fma(key, queries[g], totals[g, r])
-        for g in heads:
-            yield g, [totals[g, r] for r in range(len(rows))]
+def _multiply_halves(builder: Any, head_dim: Any, queries: list[Any], rows: list[Any]) -> list[Any]:
+    """Multiply queries and f16 rows: return a vector for each query and row, with lanes still to be added."""
+    emit = Emit(builder)
+    totals = accumulators(builder, emit, len(queries) * len(rows))
+
+    def add_columns(emit: Emit, column: Any) -> None:
+        own_queries = [emit.load_float(query, column) for query in queries]
+        for r, row in enumerate(rows):  # one key at a time: with AVX2 all would exceed the registers
+            key = emit.load_half(row, column)
+            for g, own in enumerate(own_queries):
+                place = totals[g * len(rows) + r]
+                if emit.lanes == LANES:
+                    builder.store(emit.fma(key, own, builder.load(place)), place)
+                else:
+                    product, zeros = builder.fmul(key, own), emit.constant(0.0)
+                    longer = emit.shuffle(product, zeros, list(range(LANES)))
+                    builder.store(builder.fadd(builder.load(place), longer), place)
+
+    for_columns(builder, head_dim, add_columns)
+    return [builder.load(total) for total in totals]
 
 
-def _dot_bytes(emit: Emit, shape: Shape, query: Any, rows: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """Yield, for each query head, its products with q8_0 rows: an int32 vector for each row, to be added up later."""
-    blocks = byte_blocks(shape.head_dim)
-    for heads in parts(shape.group, max(1, ACCUMULATORS // len(rows))):
-        totals: dict[tuple[int, int], Any] = {}
-        for column, length in blocks:
-            queries = {g: emit.load_bytes(query, g * shape.head_dim + column, length) for g in heads}
-            for r, row in enumerate(rows):
-                key = emit.load_bytes(row, column, length)
-                for g in heads:
-                    totals[g, r] = add_products(emit, key, queries[g], totals.get((g, r)))
-        for g in heads:
-            yield g, [totals[g, r] for r in range(len(rows))]
+def _multiply_bytes(builder: Any, head_dim: Any, queries: list[Any], rows: list[Any]) -> list[Any]:
+    """Multiply int8 queries and q8_0 rows: return an int32 vector for each query and row, to be added up later."""
+    emit, widest = Emit(builder), BYTE_BLOCKS[0]
+    sums = ir.VectorType(INT32, sums_of_bytes(widest))
+    totals = [cgutils.alloca_once(builder, sums) for _ in range(len(queries) * len(rows))]
+    for total in totals:
+        builder.store(ir.Constant(sums, [0] * sums.count), total)
+
+    def add_block(column: Any, length: int) -> None:
+        own_queries = [emit.load_bytes(query, column, length) for query in queries]
+        for r, row in enumerate(rows):
+            key = emit.load_bytes(row, column, length)
+            for g, own in enumerate(own_queries):
+                place = totals[g * len(rows) + r]
+                builder.store(add_products(emit, key, own, builder.load(place)), place)
+
+    with cgutils.for_range(builder, builder.sdiv(head_dim, constant(widest))) as loop:
+        add_block(builder.mul(loop.index, constant(widest)), widest)
+    for length in BYTE_BLOCKS[1:]:
+        left = builder.and_(head_dim, constant(length))
+        with builder.if_then(builder.icmp_signed("!=", left, constant(0)), likely=False):
+            add_block(builder.and_(head_dim, constant(-2 * length)), length)
+    return [builder.load(total) for total in totals]
+
+
+def _score_floats(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write the scores of f16 rows."""
+
+    def write(first: Any, n: int) -> None:
+        start = builder.add(sizes.query, builder.mul(first, builder.mul(sizes.head_dim, constant(4))))
+        queries = [builder.add(start, builder.mul(sizes.head_dim, constant(4 * g))) for g in range(n)]
+        products, emit = _multiply_halves(builder, sizes.head_dim, queries, rows), Emit(builder)
+        for g in range(n):
+            own = products[g * len(rows) : (g + 1) * len(rows)]
+            place = builder.mul(stride, builder.add(first, constant(g)))
+            emit.store(_sum_each(emit, own, builder.fadd), scores, place)
+
+    cover_evenly(builder, sizes.group, HEADS_AT_ONCE, write)
+
+
+def _score_bytes(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write the scores of q8_0 rows."""
+    emit, head_dim = Emit(builder), sizes.head_dim
+    scales = [load_scale(emit, head_dim, row) for row in rows]
+    at_once = min(len(rows), sums_of_bytes(BYTE_BLOCKS[0]))
+
+    def write(first: Any, n: int) -> None:
+        start = builder.add(sizes.query, builder.mul(first, head_dim))
+        queries = [builder.add(start, builder.mul(head_dim, constant(g))) for g in range(n)]
+        products = _multiply_bytes(builder, head_dim, queries, rows)
+        for g in range(n):
+            own, head = products[g * len(rows) : (g + 1) * len(rows)], builder.add(first, constant(g))
+            place = builder.mul(stride, head)
+            for r in range(0, len(rows), at_once):
+                sums = _sum_each(emit, own[r : r + at_once], builder.add)
+                row_scales = ir.Constant(ir.VectorType(FLOAT, at_once), ir.Undefined)
+                for i, scale in enumerate(scales[r : r + at_once]):
+                    row_scales = builder.insert_element(row_scales, scale, ir.Constant(INT32, i))
+                scored = scores_of_products(emit, sizes, head, sums, row_scales)
+                emit.store(scored, scores, builder.add(place, constant(r)))
+
+    cover_evenly(builder, sizes.group, HEADS_AT_ONCE, write)
+
+
+def _score_nibbles(builder: Any, sizes: Any, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write the scores of q4_0 rows, as `score_rows` does."""
+    if not PAIRS:
+        _score_blocks(builder, sizes, rows, scores, stride, 1)
+        return
+    rest = builder.and_(sizes.head_dim, constant(2 * NIBBLES - 1))
+    with builder.if_else(builder.icmp_signed("==", rest, constant(0))) as (pairs, single):
+        with pairs:
+            _score_blocks(builder, sizes, rows, scores, stride, 2)
+        with single:
+            _score_blocks(builder, sizes, rows, scores, stride, 1)
+
+
+def _score_blocks(builder: Any, sizes: Any, rows: list[Any], scores: Any, stride: Any, n_blocks: int) -> None:
+    """Write the scores of q4_0 rows, n_blocks at once.
+
+    Each block has its own scale. So the integers of one block are summed first, for all rows at once, and then its
+    scales make them floats.
+    """
+    head_dim, length = sizes.head_dim, NIBBLES * n_blocks  # elements of the query; a quarter as many sums
+    emit, of_sums = Emit(builder), Emit(builder, length // 4)
+    n_elements = builder.and_(builder.add(head_dim, constant(NIBBLES - 1)), constant(-NIBBLES))
+    n_all = builder.mul(sizes.group, n_elements)
+    scales_place = builder.add(sizes.query, builder.mul(n_all, constant(2)))  # see `nibble_query`
+    block_bit = NIBBLES // 8 if n_blocks == 2 else 0
+    steps = [step for step in (1, 2, 4, 8) if step < of_sums.lanes and step != block_bit]
+    lane_of_row = [sum(step for bit, step in enumerate(steps) if r >> bit & 1) for r in range(len(rows))]
+    scale_of_lane = [0] * of_sums.lanes
+    for lane in range(of_sums.lanes):
+        r = sum(1 << bit for bit, step in enumerate(steps) if lane & step) % len(rows)
+        scale_of_lane[lane] = r * n_blocks + (1 if lane & block_bit else 0)
+
+    def write(first: Any, n: int) -> None:
+        totals = accumulators(builder, of_sums, n)
+        start = builder.add(sizes.query, builder.mul(first, n_elements))
+
+        def add_block(column: Any, codes: list[Any]) -> None:
+            scales = load_scales(emit, head_dim, rows, column, n_blocks, scale_of_lane)
+            for g, total in enumerate(totals):
+                place = builder.add(builder.add(start, builder.mul(n_elements, constant(g))), column)
+                elements, before = emit.load_bytes(place, 0, length), of_sums.load_integers(builder.add(place, n_all))
+                products = [multiply_codes(emit, each, elements, before) for each in codes]
+                sums = builder.sitofp(_sum_blocks(emit, products, steps), of_sums.vector)
+                builder.store(of_sums.fma(sums, scales, builder.load(total)), total)
+
+        with cgutils.for_range(builder, builder.sdiv(head_dim, constant(length))) as loop:
+            column = builder.mul(loop.index, constant(length))
+            add_block(column, [load_codes(emit, row, column, length) for row in rows])
+        if n_blocks == 1:
+            rest = builder.and_(head_dim, constant(NIBBLES - 1))
+            with builder.if_then(builder.icmp_signed("!=", rest, constant(0)), likely=False):
+                column = builder.sub(head_dim, rest)
+                add_block(column, [load_last_codes(emit, row, column, head_dim) for row in rows])
+        for g, place in enumerate(totals):
+            total, head = builder.load(place), builder.add(first, constant(g))
+            of_rows = emit.shuffle(total, total, lane_of_row)
+            if block_bit:
+                of_rows = builder.fadd(of_rows, emit.shuffle(total, total, [lane + block_bit for lane in lane_of_row]))
+            scale = Emit(builder, len(rows)).splat(emit.load_scalar(scales_place, head))
+            emit.store(builder.fmul(of_rows, scale), scores, builder.mul(stride, head))
+
+    cover_evenly(builder, sizes.group, _MOST_OF_NIBBLES, write)
 
 
 def _sum_blocks(emit: Emit, vectors: list[Any], steps: list[int]) -> Any:
-    """Sum the lanes of each of 1, 4 or 8 int32 vectors whose numbers differ in these bits.
+    """Sum the lanes of each of 4 int32 vectors whose numbers differ in these bits.
 
     The sums of vector r are in the lanes whose number has the bits of r, the lowest one in place of the first step.
     """
@@ -96,83 +212,23 @@ def _sum_blocks(emit: Emit, vectors: list[Any], steps: list[int]) -> Any:
     return total
 
 
-def _score_nibbles(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: Any, stride: Any) -> None:
-    """Write the scores of q4_0 rows, as `score_rows` does.
-
-    Each block has its own scale. So the integers of one block are summed first, for all rows at once, and then its
-    scales make them floats.
-    """
-    builder, head_dim, n_blocks = emit.builder, shape.head_dim, blocks_at_once(shape.head_dim)
-    length = NIBBLES * n_blocks  # elements of the query; a quarter as many sums
-    n_elements, of_sums = -(-head_dim // length) * length, Emit(builder, length // 4)
-    starts_place = builder.add(query, constant(nibble_query(shape, 0).starts))
-    block_bit = NIBBLES // 8 if n_blocks == 2 else 0
-    steps = [step for step in (1, 2, 4, 8) if step < of_sums.lanes and step != block_bit]
-    lane_of_row = [sum(step for bit, step in enumerate(steps) if r >> bit & 1) for r in range(len(rows))]
-    scale_of_lane = [0] * of_sums.lanes
-    for lane in range(of_sums.lanes):
-        r = sum(1 << bit for bit, step in enumerate(steps) if lane & step) % len(rows)
-        scale_of_lane[lane] = r * n_blocks + (1 if lane & block_bit else 0)
-    totals: dict[int, Any] = {}
-    for column in range(0, head_dim, length):
-        codes = [load_codes(emit, shape, row, column) for row in rows]
-        scales = load_scales(emit, shape, rows, column, scale_of_lane)
-        for g in range(shape.group):
-            place = g * n_elements + column
-            elements, start = emit.load_bytes(query, place, length), of_sums.load_integers(starts_place, place // 4)
-            products = [multiply_codes(emit, each, elements, start) for each in codes]
-            sums = builder.sitofp(_sum_blocks(emit, products, steps), of_sums.vector)
-            totals[g] = of_sums.fma(sums, scales, totals[g]) if g in totals else builder.fmul(sums, scales)
-    for g, total in totals.items():
-        of_rows = emit.shuffle(total, total, lane_of_row)
-        if block_bit:
-            of_rows = builder.fadd(of_rows, emit.shuffle(total, total, [lane + block_bit for lane in lane_of_row]))
-        scale = Emit(builder, len(rows)).splat(_query_scale(emit, shape, query, g))
-        emit.store(builder.fmul(of_rows, scale), scores, builder.mul(stride, constant(g)))
-
-
-def _query_scale(emit: Emit, shape: Shape, query: Any, g: int) -> Any:
-    """Load the scale of a query head of q4_0 keys."""
-    return emit.load_scalar(emit.builder.add(query, constant(nibble_query(shape, 0).scales)), g)
-
-
-def score_rows(emit: Emit, shape: Shape, query: Any, rows: list[Any], scores: Any, stride: Any) -> None:
+def score_rows(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
     """Write scores[g * stride + r] = query[g] . rows[r] for each query head g of the group.
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function, of vectors that divide a row.
-    query : LLVM int64
-        Address of the query, from `load_query`.
     rows : list of LLVM int64
-        Addresses of 1, 4 or 8 rows.
+        Addresses of ROWS_AT_ONCE rows.
     scores : LLVM int64
         Address of the scores, f32.
     stride : LLVM int64
         Elements from the scores of one query head to those of the next.
     """
-    if shape.kv_type == Q4_0:
-        _score_nibbles(emit, shape, query, rows, scores, stride)
-        return
-    builder, quantised = emit.builder, shape.kv_type == Q8_0
-    scales = [load_scale(emit, shape, row) for row in rows] if quantised else []
-    add = builder.add if quantised else builder.fadd
-    for g, products in (_dot_bytes if quantised else _dot_halves)(emit, shape, query, rows):
-        first = builder.mul(stride, constant(g))
-        if len(rows) == 1:
-            lanes = Emit(builder, products[0].type.count)
-            total = lanes.sum_integers(products[0]) if quantised else lanes.sum(products[0])
-            if quantised:
-                total = scores_of_products(emit, shape, query, g, total, scales[0])
-            builder.store(total, emit.pointer(scores, FLOAT, first))
-            continue
-        at_once = min(len(rows), products[0].type.count)
-        for r in range(0, len(rows), at_once):
-            sums = _sum_each(emit, products[r : r + at_once], add)
-            if quantised:
-                row_scales = ir.Constant(ir.VectorType(FLOAT, at_once), ir.Undefined)
-                for i, scale in enumerate(scales[r : r + at_once]):
-                    row_scales = builder.insert_element(row_scales, scale, ir.Constant(INT32, i))
-                sums = scores_of_products(emit, shape, query, g, sums, row_scales)
-            emit.store(sums, scores, builder.add(first, constant(r)))
+    with builder.if_else(sizes.parts.quantised()) as (integers, floats):
+        with integers, builder.if_else(sizes.parts.rotated()) as (nibbles, bytes_):
+            with nibbles:
+                _score_nibbles(builder, sizes, rows, scores, stride)
+            with bytes_:
+                _score_bytes(builder, sizes, rows, scores, stride)
+        with floats:
+            _score_floats(builder, sizes, rows, scores, stride)

@@ -22,11 +22,11 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, int8, int32, uint8
 from numba.core import cgutils
-from numba.extending import register_jitable
 
-from ..numba_support.compile import NIBBLES, Shape, constant_attribute, kernel
+from ..numba_support.compile import kernel, layout
 from ..numba_support.memory import stack_floats, write_half
-from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, Emit
+from ..numba_support.shape import NIBBLES
+from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, Emit, constant, parts
 from ..numba_support.views import array_at
 from .q8_0 import VNNI_BYTES, quantise
 from .rotation import rotate_row
@@ -43,59 +43,69 @@ def nibble_blocks(head_dim: int) -> list[tuple[int, int]]:
     return [(column, min(NIBBLES, head_dim - column)) for column in range(0, head_dim, NIBBLES)]
 
 
-def blocks_at_once(head_dim: int) -> int:
-    """Return how many blocks of a row are multiplied at once: two if they fill a register."""
-    return 2 if VNNI_BYTES == 2 * NIBBLES and head_dim % (2 * NIBBLES) == 0 else 1
+#: Whether two blocks are multiplied at once: they fill a register, if head_dim is a multiple of both.
+PAIRS = VNNI_BYTES == 2 * NIBBLES
 
 
-def _low_and_high(emit: Emit, row: Any, column: int, length: int) -> tuple[Any, Any]:
-    """Load the codes of neighbouring blocks: those in low bits, and those in high bits, int8 vectors."""
-    codes = emit.load_bytes(row, column // 2, length // 2)
-    low = emit.builder.and_(codes, ir.Constant(codes.type, [15] * (length // 2)))
-    return low, emit.builder.lshr(codes, ir.Constant(codes.type, [4] * (length // 2)))
+@layout
+def blocks_at_once(head_dim):
+    """Return how many blocks of a row are multiplied at once."""
+    return 2 if PAIRS and head_dim % (2 * NIBBLES) == 0 else 1
 
 
-def load_codes(emit: Emit, shape: Shape, row: Any, column: int) -> Any:
-    """Load the codes of blocks that are multiplied at once, in the order of the query's elements.
+def load_codes(emit: Emit, row: Any, column: Any, length: int) -> Any:
+    """Load the codes of whole blocks that are multiplied at once, in the order of the query's elements.
 
     Parameters
     ----------
-    column : int
+    column : LLVM int64
         First column of these blocks.
-
-    Returns
-    -------
-    LLVM int8 vector
-        The codes. A short block's missing codes are replaced by any others.
+    length : int
+        Elements of these blocks.
     """
-    room, builder = NIBBLES * blocks_at_once(shape.head_dim) // 2, emit.builder
-    half = min(room, (shape.head_dim - column) // 2)
-    if half < room:
-        low, high = _low_and_high(emit, row, column, 2 * half)
-        return emit.shuffle(low, high, [min(lane % room, half - 1) + lane // room * half for lane in range(2 * room)])
-    codes = builder.bitcast(emit.load_bytes(row, column // 2, half), ir.VectorType(INT32, half // 4))
-    twice = emit.shuffle(codes, codes, [*range(half // 4)] * 2)
-    shifts = ir.Constant(twice.type, [0] * (half // 4) + [4] * (half // 4))
-    low_bits = builder.and_(builder.lshr(twice, shifts), ir.Constant(twice.type, [0x0F0F0F0F] * (half // 2)))
-    return builder.bitcast(low_bits, ir.VectorType(INT8, 2 * half))
+    return _spread(emit, emit.load_bytes(row, emit.builder.lshr(column, constant(1)), length // 2))
 
 
-def load_scales(emit: Emit, shape: Shape, rows: list[Any], column: int, lanes: list[int]) -> Any:
+def load_last_codes(emit: Emit, row: Any, column: Any, head_dim: Any) -> Any:
+    """Load the codes of a last, shorter block; any codes replace the missing ones."""
+    builder = emit.builder
+    start = builder.lshr(column, constant(1))
+    last = builder.sub(builder.lshr(head_dim, constant(1)), constant(4))
+    codes = ir.Constant(ir.VectorType(INT32, 4), ir.Undefined)
+    for i in range(4):
+        place = builder.add(start, constant(4 * i))
+        place = builder.select(builder.icmp_signed("<", place, last), place, last)
+        four = builder.load(builder.bitcast(emit.pointer(row, INT8, place), INT32.as_pointer()))
+        four.align = 1
+        codes = builder.insert_element(codes, four, ir.Constant(INT32, i))
+    return _spread(emit, builder.bitcast(codes, ir.VectorType(INT8, NIBBLES // 2)))
+
+
+def _spread(emit: Emit, codes: Any) -> Any:
+    """Return the low 4 bits of each byte, and then the high ones."""
+    builder, n = emit.builder, codes.type.count // 4
+    codes = builder.bitcast(codes, ir.VectorType(INT32, n))
+    twice = emit.shuffle(codes, codes, [*range(n)] * 2)
+    shifts = ir.Constant(twice.type, [0] * n + [4] * n)
+    low_bits = builder.and_(builder.lshr(twice, shifts), ir.Constant(twice.type, [0x0F0F0F0F] * (2 * n)))
+    return builder.bitcast(low_bits, ir.VectorType(INT8, 8 * n))
+
+
+def load_scales(emit: Emit, head_dim: Any, rows: list[Any], column: Any, n_blocks: int, lanes: list[int]) -> Any:
     """Load the scales of blocks that are multiplied at once, for some rows.
 
     Parameters
     ----------
-    column : int
+    column : LLVM int64
         First column of these blocks.
     lanes : list of int
-        The number of the scale in each lane of the result: that of block b of row r is r * blocks + b.
+        The number of the scale in each lane of the result: that of block b of row r is r * n_blocks + b.
     """
-    builder, n_blocks = emit.builder, blocks_at_once(shape.head_dim)
-    element = INT32 if n_blocks == 2 else INT16
+    builder, element = emit.builder, INT32 if n_blocks == 2 else INT16
+    offset = builder.add(builder.lshr(head_dim, constant(2)), builder.lshr(column, constant(5)))
     loaded = ir.Constant(ir.VectorType(element, len(rows)), ir.Undefined)
     for r, row in enumerate(rows):
-        place = emit.pointer(row, HALF, shape.head_dim // 4 + column // NIBBLES)
-        of_row = builder.load(builder.bitcast(place, element.as_pointer()))
+        of_row = builder.load(builder.bitcast(emit.pointer(row, HALF, offset), element.as_pointer()))
         of_row.align = 2
         loaded = builder.insert_element(loaded, of_row, ir.Constant(INT32, r))
     halves = builder.bitcast(loaded, ir.VectorType(HALF, n_blocks * len(rows)))
@@ -103,58 +113,62 @@ def load_scales(emit: Emit, shape: Shape, rows: list[Any], column: int, lanes: l
     return emit.shuffle(scales, scales, lanes)
 
 
-def _row_scales(emit: Emit, shape: Shape, row: Any) -> list[Any]:
-    """Load the scales of a row's blocks, each into all lanes of a vector."""
-    halves = ir.VectorType(HALF, -(-shape.head_dim // NIBBLES))
-    loaded = emit.builder.load(emit.builder.bitcast(emit.pointer(row, HALF, shape.head_dim // 4), halves.as_pointer()))
-    loaded.align = 2
-    scales = emit.builder.fpext(loaded, ir.VectorType(FLOAT, halves.count))
-    return [emit.shuffle(scales, scales, [block] * emit.lanes) for block in range(halves.count)]
-
-
-def load_nibbles(emit: Emit, shape: Shape, row: Any, columns: list[int]) -> dict[int, Any]:
-    """Load vectors of a 4-bit row as f32, still rotated.
+def load_nibbles(emit: Emit, head_dim: Any, row: Any, block: Any, half: int | None = None) -> list[Any]:
+    """Load a whole block of a 4-bit row as vectors of f32, still rotated.
 
     Parameters
     ----------
-    emit : Emit
-        Writer of the function, of vectors that divide a row.
-    columns : list of int
-        Columns at which a vector starts.
-    """
-    builder, scales = emit.builder, _row_scales(emit, shape, row)
-    loaded: dict[int, Any] = {}
-    for block, (first, length) in enumerate(nibble_blocks(shape.head_dim)):
-        own = [column for column in columns if first <= column < first + length]
-        if not own:
-            continue
-        scale = scales[block]
-        if _AVX512 and length == 2 * emit.lanes:
-            loaded |= _look_up(emit, row, first, own, scale)
-            continue
-        low, high = _low_and_high(emit, row, first, length)
-        minus_eight = builder.fmul(scale, emit.constant(-8.0))
-        for column in own:
-            codes = emit.shuffle(low, high, list(range(column - first, column - first + emit.lanes)))
-            floats = builder.sitofp(builder.zext(codes, emit.integers), emit.vector)
-            loaded[column] = emit.fma(floats, scale, minus_eight)  # exact: (code - 8) * scale has 15 bits
-    return loaded
-
-
-def _look_up(emit: Emit, row: Any, first: int, columns: list[int], scale: Any) -> dict[int, Any]:
-    """Load vectors of a block of two vectors from a table with the values of the 16 codes.
-
-    The instruction uses the low 4 bits of each index.
+    block : LLVM int64
+        Number of the block.
+    half : int, optional
+        0 or 1 to load only the first or the second half, which are in the low and in the high bits.
     """
     builder = emit.builder
-    table = builder.fmul(ir.Constant(emit.vector, [float(code - 8) for code in range(16)]), scale)
-    codes = builder.zext(emit.load_bytes(row, first // 2, emit.lanes), emit.integers)
-    loaded: dict[int, Any] = {}
-    for column in columns:
-        four = ir.Constant(emit.integers, [4] * emit.lanes)
-        numbers = codes if column == first else builder.lshr(codes, four)
-        loaded[column] = _call(emit, "llvm.x86.avx512.permvar.sf.512", emit.vector, table, numbers)
-    return loaded
+    stored = builder.load(emit.pointer(row, HALF, builder.add(builder.lshr(head_dim, constant(2)), block)))
+    stored.align = 2
+    scale = emit.splat(builder.fpext(stored, FLOAT))
+    codes = emit.load_bytes(row, builder.shl(block, constant(4)), NIBBLES // 2)
+    if _AVX512:  # the instruction uses the low 4 bits of each index
+        table = builder.fmul(ir.Constant(emit.vector, [float(code - 8) for code in range(16)]), scale)
+        low = builder.zext(codes, emit.integers)
+        high = builder.lshr(low, ir.Constant(emit.integers, [4] * emit.lanes))
+        return [_call(emit, "llvm.x86.avx512.permvar.sf.512", emit.vector, table, each) for each in (low, high)]
+    minus_eight, floats = builder.fmul(scale, emit.constant(-8.0)), []
+    low = builder.and_(codes, ir.Constant(codes.type, [15] * codes.type.count))
+    halves = [low, builder.lshr(codes, ir.Constant(codes.type, [4] * codes.type.count))]
+    for half_block in halves if half is None else [halves[half]]:
+        for lanes in parts(NIBBLES // 2, emit.lanes):
+            own = builder.zext(emit.shuffle(half_block, half_block, list(lanes)), emit.integers)
+            floats.append(emit.fma(builder.sitofp(own, emit.vector), scale, minus_eight))  # exact: it has 15 bits
+    return floats
+
+
+def count_last(builder: Any, head_dim: Any) -> Any:
+    """Return how many pairs of vectors of 4 a last, shorter block has."""
+    return builder.lshr(builder.and_(head_dim, constant(NIBBLES - 1)), constant(3))
+
+
+def last_columns(builder: Any, head_dim: Any, i: Any) -> list[Any]:
+    """Return the first columns of pair i of vectors of 4 in a last, shorter block."""
+    length = builder.and_(head_dim, constant(NIBBLES - 1))
+    low = builder.add(builder.sub(head_dim, length), builder.shl(i, constant(2)))
+    return [low, builder.add(low, builder.lshr(length, constant(1)))]
+
+
+def load_last_nibbles(emit: Emit, head_dim: Any, row: Any, i: Any) -> list[Any]:
+    """Load pair i of vectors of 4 in a last, shorter block, as f32, still rotated; `emit` writes vectors of 4."""
+    builder = emit.builder
+    n_whole = builder.lshr(head_dim, constant(5))
+    half = builder.load(emit.pointer(row, HALF, builder.add(builder.lshr(head_dim, constant(2)), n_whole)))
+    half.align = 2
+    scale = emit.splat(builder.fpext(half, FLOAT))
+    minus_eight = builder.fmul(scale, emit.constant(-8.0))
+    place = builder.add(builder.shl(n_whole, constant(4)), builder.shl(i, constant(2)))
+    codes = emit.load_bytes(row, place, 4)
+    low = builder.and_(codes, ir.Constant(codes.type, [15] * 4))
+    high = builder.lshr(codes, ir.Constant(codes.type, [4] * 4))
+    floats = [builder.sitofp(builder.zext(own, emit.integers), emit.vector) for own in (low, high)]
+    return [emit.fma(own, scale, minus_eight) for own in floats]
 
 
 def _call(emit: Emit, name: str, result: Any, *arguments: Any) -> Any:
@@ -205,16 +219,13 @@ class NibbleQuery(NamedTuple):
     end: int
 
 
-@register_jitable
+@layout
 def nibble_query(shape, address):
     """Return the addresses of the parts of a group's query."""
-    n_elements = -(-shape.head_dim // NIBBLES) * NIBBLES
+    n_elements = (shape.head_dim + NIBBLES - 1) // NIBBLES * NIBBLES
     starts = address + shape.group * n_elements
     scales = starts + shape.group * n_elements
     return NibbleQuery(starts, scales, scales + 4 * shape.group)
-
-
-constant_attribute("blocks_at_once", lambda shape: blocks_at_once(shape.head_dim))
 
 
 @kernel
@@ -229,7 +240,7 @@ def load_nibble_query(shape, query, room):
         Address that receives the parts of `nibble_query`.
     """
     head_dim, group, parts = shape.head_dim, shape.group, nibble_query(shape, room)
-    n_elements, at_once, floats = -(-head_dim // NIBBLES) * NIBBLES, shape.blocks_at_once, stack_floats(shape)
+    n_elements, at_once, floats = -(-head_dim // NIBBLES) * NIBBLES, blocks_at_once(head_dim), stack_floats(shape)
     flat = array_at(floats + head_dim * 4, (head_dim,), np.int8)
     elements = array_at(room, (group, n_elements), np.int8)
     starts = array_at(parts.starts, (group, n_elements // 4), np.int32)

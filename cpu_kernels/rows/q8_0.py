@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import float32, int8, types
+from numba import float32, int8
 from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
 
-from ..numba_support.compile import LANES, Shape, kernel
-from ..numba_support.vector import INT16, INT32, Emit, constant
+from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import LANES
+from ..numba_support.vector import INT16, INT32, Emit
 from ..numba_support.views import array_at
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
@@ -36,7 +36,7 @@ class QuantisedQuery(NamedTuple):
     end: int
 
 
-@register_jitable
+@layout
 def quantised_query(shape, address):
     """Return the addresses of the parts of a group's quantised query."""
     scales = address + shape.group * shape.head_dim
@@ -44,25 +44,23 @@ def quantised_query(shape, address):
     return QuantisedQuery(scales, offsets, offsets + 4 * shape.group)
 
 
-def load_scale(emit: Emit, shape: Shape, row: Any) -> Any:
+def load_scale(emit: Emit, head_dim: Any, row: Any) -> Any:
     """Load the scale of a q8_0 row, which follows its int8."""
-    return emit.load_scalar(emit.builder.add(row, constant(shape.head_dim)))
+    return emit.load_scalar(emit.builder.add(row, head_dim))
 
 
-def byte_blocks(head_dim: int) -> list[tuple[int, int]]:
-    """Cut an int8 row into the blocks that it is multiplied in: first column and length of each, the longest first."""
-    widest = VNNI_BYTES or 2 * LANES
-    blocks, column = [], 0
-    while column < head_dim:
-        length = next(n for n in (64, 32, 16, 8) if n <= min(widest, head_dim - column))
-        blocks.append((column, length))
-        column += length
-    return blocks
+#: Lengths of the blocks in which int8 rows are multiplied: as many of the first as a row has, then at most one of each.
+BYTE_BLOCKS = [n for n in (64, 32, 16, 8) if n <= (VNNI_BYTES or 2 * LANES)]
 
 
 def _flips_signs(length: int) -> bool:
     """Return whether keys of a block of this length are read as unsigned."""
     return VNNI_BYTES > 0 and length > 8
+
+
+def sums_of_bytes(length: int) -> int:
+    """Return how many sums the products of a block of this length have."""
+    return length // (4 if _flips_signs(length) else 2)
 
 
 def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:
@@ -72,19 +70,19 @@ def add_products(emit: Emit, key: Any, query: Any, total: Any) -> Any:
     ----------
     key, query : LLVM int8 vectors
         The blocks, of one length.
-    total : LLVM int32 vector or None
-        Sums of the previous blocks, or None for the first block.
+    total : LLVM int32 vector
+        Sums of the previous blocks.
 
     Returns
     -------
     LLVM int32 vector
         The sums, whose lanes are still to be added.
     """
-    lanes = key.type.count // (4 if _flips_signs(key.type.count) else 2)
-    if total is None or total.type.count == lanes:
+    lanes = sums_of_bytes(key.type.count)
+    if total.type.count == lanes:
         return _multiply_bytes(emit, key, query, total)
-    short = _multiply_bytes(emit, key, query, None)  # of a last, shorter block
-    zeros = ir.Constant(short.type, [0] * lanes)
+    zeros = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
+    short = _multiply_bytes(emit, key, query, zeros)  # of a last, shorter block
     lengthened = [min(lane, lanes) for lane in range(total.type.count)]  # lane `lanes` is the first zero
     return emit.builder.add(total, emit.shuffle(short, zeros, lengthened))
 
@@ -97,7 +95,6 @@ def _multiply_bytes(emit: Emit, key: Any, query: Any, total: Any) -> Any:
         name, function_type = f"llvm.x86.avx512.vpdpbusd.{length * 8}", ir.FunctionType(integers, [integers] * 3)
         function = cgutils.get_or_insert_function(builder.module, function_type, name)
         flipped = builder.xor(key, ir.Constant(key.type, [-128] * length))
-        total = total if total is not None else ir.Constant(integers, [0] * integers.count)
         return builder.call(function, [total, builder.bitcast(flipped, integers), builder.bitcast(query, integers)])
     words, integers = ir.VectorType(INT16, length), ir.VectorType(INT32, length // 2)
     key, query = builder.sext(key, words), builder.sext(query, words)
@@ -109,26 +106,27 @@ def _multiply_bytes(emit: Emit, key: Any, query: Any, total: Any) -> Any:
         products = builder.sext(builder.mul(key, query), ir.VectorType(INT32, length))  # 127 * 127 fits a word
         even, odd = (emit.shuffle(products, products, list(range(first, length, 2))) for first in (0, 1))
         pairs = builder.add(even, odd)
-    return builder.add(total, pairs) if total is not None else pairs
+    return builder.add(total, pairs)
 
 
-def scores_of_products(emit: Emit, shape: Shape, query: Any, g: int, products: Any, scales: Any) -> Any:
+def scores_of_products(emit: Emit, sizes: Any, g: Any, products: Any, scales: Any) -> Any:
     """Turn integer products into scores.
 
     Parameters
     ----------
-    query : LLVM int64
-        Address of the group's quantised query.
-    g : int
+    sizes : Sizes
+        Sizes of the rows, and address of the group's quantised query (products.py).
+    g : LLVM int64
         Query head inside the group.
     products : LLVM int32, or a vector of them
         Products with one key, or with several.
     scales : LLVM f32, or a vector of them
         Scales of these keys.
     """
-    builder, parts = emit.builder, quantised_query(shape, 0)
-    scale = emit.load_scalar(builder.add(query, constant(parts.scales)), g)
-    offset = builder.load(emit.pointer(builder.add(query, constant(parts.offsets)), INT32, g))
+    builder = emit.builder
+    first = builder.add(sizes.query, builder.mul(sizes.group, sizes.head_dim))  # see `quantised_query`
+    scale = emit.load_scalar(first, g)
+    offset = builder.load(emit.pointer(first, INT32, builder.add(sizes.group, g)))
     if isinstance(products.type, ir.VectorType):
         scale, offset = (_repeat(emit, value, products.type.count) for value in (scale, offset))
     floats = builder.sitofp(builder.sub(products, offset), scale.type)
@@ -141,11 +139,10 @@ def _repeat(emit: Emit, value: Any, count: int) -> Any:
     return emit.shuffle(emit.builder.insert_element(undefined, value, ir.Constant(INT32, 0)), undefined, [0] * count)
 
 
-@intrinsic
-def _flipped_columns(typing: Any, shape: Any) -> Any:
+@layout
+def _flipped_columns(shape):
     """Return how many first columns of a q8_0 row are read as unsigned."""
-    flipped = sum(length for _, length in byte_blocks(shape.shape.head_dim) if _flips_signs(length))
-    return types.int64(shape), lambda context, builder, signature, args: constant(flipped)
+    return shape.head_dim // 16 * 16 if VNNI_BYTES > 0 else 0
 
 
 @kernel

@@ -1,21 +1,17 @@
-"""Rotate rows by a Hadamard matrix, which spreads an element much larger than the others over many of them.
-
-A block of n elements x becomes H x / sqrt(n), with n a power of two and H the n x n matrix of 1 and -1 (Sylvester's).
-This matrix is symmetric and orthonormal, so the product of two rotated rows equals that of the rows, and a second
-rotation restores a row. A block is the largest power of two that divides head_dim: 64 for 64, but 16 for 80.
-"""
-
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import LANES, Shape
-from ..numba_support.vector import Emit
+from ..numba_support.shape import SHAPE, ShapeParts
+from ..numba_support.vector import Emit, constant
+
+#: Elements of a vector: each block has a whole number of them.
+_LANES = 8
 
 
 def rotation_block(head_dim: int) -> int:
@@ -23,48 +19,62 @@ def rotation_block(head_dim: int) -> int:
     return head_dim & -head_dim
 
 
-def width(shape: Shape) -> int:
-    """Return the number of f32 in the widest vector that divides a row: LANES, or 8."""
-    return LANES if shape.head_dim % LANES == 0 else 8
-
-
-def rotate_vectors(emit: Emit, head_dim: int, vectors: list[Any]) -> list[Any]:
-    """Rotate a row.
-
-    Parameters
-    ----------
-    emit : Emit
-        Writer of the function, of vectors that divide a row.
-    vectors : list of LLVM vectors
-        The row, f32.
-    """
-    builder, lanes, block, distance = emit.builder, emit.lanes, rotation_block(head_dim), 1
-    while distance < block:
-        if distance < lanes:
-            others = [emit.shuffle(x, x, [lane ^ distance for lane in range(lanes)]) for x in vectors]
-            signs = ir.Constant(emit.vector, [-1.0 if lane & distance else 1.0 for lane in range(lanes)])
-            vectors = [emit.fma(x, signs, other) for x, other in zip(vectors, others, strict=True)]
-        else:
-            step = distance // lanes
-            vectors = [
-                builder.fsub(vectors[i - step], x) if i & step else builder.fadd(x, vectors[i + step])
-                for i, x in enumerate(vectors)
-            ]
-        distance *= 2
-    return [builder.fmul(x, emit.constant(1 / math.sqrt(block))) for x in vectors]
-
-
 @intrinsic
 def rotate_row(typing: Any, shape: Any, source: Any, target: Any) -> Any:
     """Rotate head_dim f32 from one address to another, perhaps the same."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, source, target = args
-        emit, head_dim = Emit(builder, width(shape.shape)), shape.shape.head_dim
-        columns = range(0, head_dim, emit.lanes)
-        rotated = rotate_vectors(emit, head_dim, [emit.load_float(source, column) for column in columns])
-        for column, vector in zip(columns, rotated, strict=True):
-            emit.store(vector, target, column)
+        shape, source, target = args
+        emit, head_dim = Emit(builder, _LANES), ShapeParts(builder, shape).head_dim()
+        block = builder.and_(head_dim, builder.neg(head_dim))
+        scale, n_vectors = emit.splat(_inverse_root(builder, block)), builder.lshr(head_dim, constant(3))
+        with cgutils.for_range(builder, n_vectors) as loop:
+            column = builder.mul(loop.index, constant(_LANES))
+            emit.store(_rotate_vector(emit, emit.load_float(source, column)), target, column)
+        _rotate_vectors(emit, head_dim, block, target)
+        with cgutils.for_range(builder, n_vectors) as loop:
+            column = builder.mul(loop.index, constant(_LANES))
+            emit.store(builder.fmul(emit.load_float(target, column), scale), target, column)
         return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64), generate
+    return types.void(SHAPE, types.int64, types.int64), generate
+
+
+def _inverse_root(builder: Any, block: Any) -> Any:
+    """Return 1 / sqrt(block), f32."""
+    double = ir.DoubleType()
+    root = cgutils.get_or_insert_function(builder.module, ir.FunctionType(double, [double]), "llvm.sqrt.f64")
+    inverse = builder.fdiv(ir.Constant(double, 1.0), builder.call(root, [builder.sitofp(block, double)]))
+    return builder.fptrunc(inverse, ir.FloatType())
+
+
+def _rotate_vector(emit: Emit, x: Any) -> Any:
+    """Return a vector, rotated as a block of its own, without the scale."""
+    for distance in (1, 2, 4):
+        other = emit.shuffle(x, x, [lane ^ distance for lane in range(_LANES)])
+        signs = ir.Constant(emit.vector, [-1.0 if lane & distance else 1.0 for lane in range(_LANES)])
+        x = emit.fma(x, signs, other)
+    return x
+
+
+def _rotate_vectors(emit: Emit, head_dim: Any, block: Any, floats: Any) -> None:
+    """Add and subtract vectors of a block, at distances of one vector, of two, of four, ..."""
+    builder = emit.builder
+    place = cgutils.alloca_once_value(builder, constant(_LANES))
+    check, mix, end = (builder.append_basic_block(f"rotate.{name}") for name in ("check", "mix", "end"))
+    builder.branch(check)
+    builder.position_at_end(check)
+    distance = builder.load(place)
+    builder.cbranch(builder.icmp_signed("<", distance, block), mix, end)
+    builder.position_at_end(mix)
+    with cgutils.for_range(builder, builder.lshr(head_dim, constant(4))) as loop:  # pairs of vectors
+        along = builder.mul(loop.index, constant(_LANES))
+        within = builder.and_(along, builder.sub(distance, constant(1)))
+        first = builder.add(builder.shl(builder.sub(along, within), constant(1)), within)
+        second = builder.add(first, distance)
+        x, y = emit.load_float(floats, first), emit.load_float(floats, second)
+        emit.store(builder.fadd(x, y), floats, first)
+        emit.store(builder.fsub(x, y), floats, second)
+    builder.store(builder.shl(distance, constant(1)), place)
+    builder.branch(check)
+    builder.position_at_end(end)

@@ -11,7 +11,7 @@ A row may have any address. Queries of q8_0 and q4_0 keys also become int8 (see 
 Only this file sees rotation: `load_query` rotates queries, and widening a row restores it. Sums of stored rows stay
 rotated: those of `add_weighted` and `widen_stored_row`.
 
-The sums are written in vector IR and unrolled over `Shape`, so that accumulators stay in registers.
+The sums are written in vector IR (products.py, weighted_sums.py), so that accumulators stay in registers.
 
 A list of rows is an array of their addresses, so that scattered rows cost as much as neighbours. While a sum computes,
 it prefetches the rows that come AHEAD bytes later in its list: a core that requests only what it needs next waits for
@@ -20,98 +20,82 @@ memory most of the time (see README.md). So a list continues, after the rows to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import F16, Q4_0, Q8_0, Shape, kernel
-from ..numba_support.memory import stack_floats, write_float
-from ..numba_support.vector import ACCUMULATORS, HALF, INT64, Emit, accumulators, constant, parts
+from ..numba_support.compile import kernel, layout, stage
+from ..numba_support.machine_features import LANES
+from ..numba_support.memory import stack_bytes, stack_floats, write_float
+from ..numba_support.shape import NIBBLES, SHAPE, ShapeParts
+from ..numba_support.vector import CACHE_LINE, HALF, INT64, Emit, constant
+from ..numba_support.views import array_at
 from .products import score_rows
-from .q4_0 import load_nibble_query, load_nibbles, nibble_query, pack_row
+from .q4_0 import (
+    count_last,
+    last_columns,
+    load_last_nibbles,
+    load_nibble_query,
+    load_nibbles,
+    nibble_query,
+    pack_row,
+)
 from .q8_0 import load_scale, quantise, quantise_query, quantised_query
-from .rotation import rotate_vectors, width
+from .rotation import rotate_row
+from .tiles import ROWS_AT_ONCE, Sizes, for_columns
+from .weighted_sums import add_rows
 
 #: Distance in bytes of prefetching from computing.
 AHEAD = 3072
 
-
-def load_row(emit: Emit, shape: Shape, row: Any) -> dict[int, Any]:
-    """Load a stored row as f32.
-
-    Returns
-    -------
-    dict of int to LLVM vector
-        The vector that starts at each column.
-    """
-    columns = range(0, shape.head_dim, emit.lanes)
-    stored = load_stored_row(emit, shape, row, columns)
-    if shape.kv_type != Q4_0:
-        return stored
-    rotated_back = rotate_vectors(emit, shape.head_dim, [stored[column] for column in columns])
-    return dict(zip(columns, rotated_back, strict=True))
+#: Rows that `dot` lists at a time.
+_LISTED = 64
 
 
-def load_stored_row(emit: Emit, shape: Shape, row: Any, columns: Iterable[int]) -> dict[int, Any]:
-    """Load vectors of a row as f32, in stored form: q4_0 stays rotated.
-
-    Returns
-    -------
-    dict of int to LLVM vector
-        The vector for each column.
-    """
-    if shape.kv_type == F16:
-        return {column: emit.load_half(row, column) for column in columns}
-    if shape.kv_type == Q4_0:
-        return load_nibbles(emit, shape, row, list(columns))
-    scale = emit.splat(load_scale(emit, shape, row))
-    return {column: emit.builder.fmul(emit.load_int8(row, column), scale) for column in columns}
-
-
-def rows_at_once(shape: Shape) -> int:
-    """Return how many rows, 4 or 8, `dot_listed` takes at once. Lists are padded to a multiple of that."""
-    return 8 if shape.group * 8 <= ACCUMULATORS else 4
-
-
-def rows_ahead(shape: Shape) -> int:
+@layout
+def rows_ahead(shape):
     """Return how many rows a list must have after the summed ones, for prefetching: 8 to 32, or 64 for q4_0."""
-    most = 64 if shape.kv_type == Q4_0 else 32  # 32 short rows are too few bytes
+    most = 64 if shape.rotated else 32  # 32 short rows are too few bytes
     return min(most, max(8, AHEAD // shape.row_bytes))
 
 
 @intrinsic
-def _rows_at_once(typing: Any, shape: Any) -> Any:
-    """Return `rows_at_once`, in a kernel."""
-    return types.int64(shape), lambda context, builder, signature, args: constant(rows_at_once(shape.shape))
-
-
-@intrinsic
-def _dot_listed(typing: Any, shape: Any, query: Any, listed: Any, scores: Any, stride: Any) -> Any:
-    """Score the first `rows_at_once` rows of a list."""
+def _score_listed(typing: Any, shape: Any, ahead: Any, query: Any, listed: Any, scores: Any, stride: Any) -> Any:
+    """Score the first ROWS_AT_ONCE rows of a list."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, query, listed, scores, stride = args
-        emit = Emit(builder, width(shape.shape))
-        count, ahead = rows_at_once(shape.shape), rows_ahead(shape.shape)
-        for r in range(count):
-            emit.prefetch(builder.load(emit.pointer(listed, INT64, r + ahead)), shape.shape.row_bytes)
-        rows = [builder.load(emit.pointer(listed, INT64, r)) for r in range(count)]
-        score_rows(emit, shape.shape, query, rows, scores, stride)
+        shape, ahead, query, listed, scores, stride = args
+        emit, numbers = Emit(builder), [constant(r) for r in range(ROWS_AT_ONCE)]
+
+        def row(r: Any) -> Any:
+            return builder.load(emit.pointer(listed, INT64, r))
+
+        _prefetch(emit, shape, [row(builder.add(ahead, r)) for r in numbers])
+        score_rows(builder, Sizes(builder, shape, query), [row(r) for r in numbers], scores, stride)
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 4), generate
+    return types.void(SHAPE, *[types.int64] * 5), generate
 
 
-@kernel
+def _prefetch(emit: Emit, shape: Any, rows: list[Any]) -> None:
+    """Prefetch rows, line by line."""
+    builder = emit.builder
+    n_bytes = builder.add(ShapeParts(builder, shape).row_bytes(), constant(CACHE_LINE - 1))
+    with cgutils.for_range(builder, builder.lshr(n_bytes, constant(6))) as loop:
+        offset = builder.mul(loop.index, constant(CACHE_LINE))
+        for row in rows:
+            emit.prefetch(builder.add(row, offset), CACHE_LINE)
+
+
+@stage(types.void(SHAPE, *[types.int64] * 5))
 def dot_listed(shape, query, listed, n_rows, scores, stride):
     """Score listed rows: scores[g * stride + r] = query[g] . key r for each query head of the group.
 
-    It takes `rows_at_once` rows at a time: the list must name rows, and the scores have space, up to a multiple of
-    that.
+    It takes ROWS_AT_ONCE rows at a time: the list must name rows, and the scores have space, up to a multiple of that.
 
     Parameters
     ----------
@@ -124,40 +108,12 @@ def dot_listed(shape, query, listed, n_rows, scores, stride):
     stride : int64
         Elements from the scores of one query head to those of the next.
     """
-    count = _rows_at_once(shape)
-    for row in range(0, n_rows, count):
-        _dot_listed(shape, query, listed + row * 8, scores + row * 4, stride)
+    ahead = rows_ahead(shape)
+    for row in range(0, n_rows, ROWS_AT_ONCE):
+        _score_listed(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
 
 
-@intrinsic
-def _dot_neighbours(typing: Any, shape: Any, query: Any, rows: Any, scores: Any, stride: Any) -> Any:
-    """Score `rows_at_once` neighbouring rows."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, query, first, scores, stride = args
-        emit = Emit(builder, width(shape.shape))
-        count, row_bytes = rows_at_once(shape.shape), shape.shape.row_bytes
-        emit.prefetch(builder.add(first, constant(AHEAD)), count * row_bytes)
-        rows = [builder.add(first, constant(r * row_bytes)) for r in range(count)]
-        score_rows(emit, shape.shape, query, rows, scores, stride)
-        return context.get_dummy_value()
-
-    return types.void(shape, *[types.int64] * 4), generate
-
-
-@intrinsic
-def _dot_one(typing: Any, shape: Any, query: Any, row: Any, scores: Any, stride: Any) -> Any:
-    """Score one row."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, query, row, scores, stride = args
-        score_rows(Emit(builder, width(shape.shape)), shape.shape, query, [row], scores, stride)
-        return context.get_dummy_value()
-
-    return types.void(shape, *[types.int64] * 4), generate
-
-
-@kernel
+@stage(types.void(SHAPE, *[types.int64] * 5))
 def dot(shape, query, rows, n_rows, scores, stride):
     """Score neighbouring rows: scores[g * stride + r] = query[g] . key r for each query head of the group.
 
@@ -170,18 +126,39 @@ def dot(shape, query, rows, n_rows, scores, stride):
     stride : int64
         Elements from the scores of one query head to those of the next.
     """
-    count = _rows_at_once(shape)
-    row = 0
-    while row + count <= n_rows:
-        _dot_neighbours(shape, query, rows + row * shape.row_bytes, scores + row * 4, stride)
-        row += count
-    while row < n_rows:
-        _dot_one(shape, query, rows + row * shape.row_bytes, scores + row * 4, stride)
-        row += 1
+    ahead, row_bytes = rows_ahead(shape), shape.row_bytes
+    list_address, room = stack_bytes((_LISTED + ahead) * 8), stack_bytes(shape.group * ROWS_AT_ONCE * 4)
+    listed, last = array_at(list_address, (_LISTED + ahead,), np.int64), rows + (n_rows - 1) * row_bytes
+    for first in range(0, n_rows, _LISTED):
+        n, start = min(_LISTED, n_rows - first), rows + first * row_bytes
+        for i in range(n + ahead):
+            listed[i] = min(start + i * row_bytes, last)
+        whole = n // ROWS_AT_ONCE * ROWS_AT_ONCE
+        dot_listed(shape, query, list_address, whole, scores + first * 4, stride)
+        if whole < n:  # the last rows: space for scores ends with them
+            dot_listed(shape, query, list_address + whole * 8, n - whole, room, ROWS_AT_ONCE)
+            own = array_at(room, (shape.group, ROWS_AT_ONCE), np.float32)
+            for g in range(shape.group):
+                target = array_at(scores + (g * stride + first + whole) * 4, (n - whole,), np.float32)
+                for i in range(n - whole):
+                    target[i] = own[g, i]
 
 
 @intrinsic
-def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any, n_rows: Any, out: Any) -> Any:
+def _add_rows(
+    typing: Any, shape: Any, ahead: Any, weights: Any, stride: Any, listed: Any, n_rows: Any, out: Any
+) -> Any:
+    """Do what `add_weighted` does."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        add_rows(builder, *args)
+        return context.get_dummy_value()
+
+    return types.void(SHAPE, *[types.int64] * 6), generate
+
+
+@stage(types.void(SHAPE, *[types.int64] * 5))
+def add_weighted(shape, weights, stride, listed, n_rows, out):
     """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r, in stored form.
 
     The sums of q4_0 rows are rotated: `rotate_row` turns them into sums of the values.
@@ -197,37 +174,58 @@ def add_weighted(typing: Any, shape: Any, weights: Any, stride: Any, listed: Any
     out : int64
         Address of (group, head_dim) f32.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, weights, stride, listed, n_rows, out = args
-        head_dim, group = shape.shape.head_dim, shape.shape.group
-        emit = Emit(builder, width(shape.shape))
-        for heads in parts(group, ACCUMULATORS):
-            for columns in parts(head_dim // emit.lanes, ACCUMULATORS // len(heads)):
-                places = [(g, column * emit.lanes) for g in heads for column in columns]
-                totals = accumulators(builder, emit, len(places))
-                with cgutils.for_range(builder, n_rows) as loop:
-                    row = builder.load(emit.pointer(listed, INT64, loop.index))
-                    if heads.start == columns.start == 0:
-                        later = builder.add(loop.index, constant(rows_ahead(shape.shape)))
-                        emit.prefetch(builder.load(emit.pointer(listed, INT64, later)), shape.shape.row_bytes)
-                    value = load_stored_row(emit, shape.shape, row, [column * emit.lanes for column in columns])
-                    for g in heads:
-                        place = builder.add(builder.mul(stride, constant(g)), loop.index)
-                        weight = emit.splat(emit.load_scalar(weights, place))
-                        for (head, column), total in zip(places, totals, strict=True):
-                            if head == g:
-                                builder.store(emit.fma(weight, value[column], builder.load(total)), total)
-                for (g, column), total in zip(places, totals, strict=True):
-                    place = g * head_dim + column
-                    emit.store(builder.fadd(emit.load_float(out, place), builder.load(total)), out, place)
-        return context.get_dummy_value()
-
-    return types.void(shape, *[types.int64] * 5), generate
+    _add_rows(shape, rows_ahead(shape), weights, stride, listed, n_rows, out)
 
 
 @intrinsic
-def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
+def _widen(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
+    """Convert a stored row to f32 in stored form."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        shape, row, floats = args
+        parts = ShapeParts(builder, shape)
+        head_dim = parts.head_dim()
+        with builder.if_else(parts.quantised()) as (integers, halves):
+            with integers, builder.if_else(parts.rotated()) as (nibbles, bytes_):
+                with nibbles:
+                    _widen_nibbles(builder, head_dim, row, floats)
+                with bytes_:
+                    scale = load_scale(Emit(builder), head_dim, row)
+
+                    def widen_bytes(emit: Emit, column: Any) -> None:
+                        emit.store(builder.fmul(emit.load_int8(row, column), emit.splat(scale)), floats, column)
+
+                    for_columns(builder, head_dim, widen_bytes)
+            with halves:
+                for_columns(
+                    builder, head_dim, lambda emit, column: emit.store(emit.load_half(row, column), floats, column)
+                )
+        return context.get_dummy_value()
+
+    return types.void(SHAPE, types.int64, types.int64), generate
+
+
+def _widen_nibbles(builder: Any, head_dim: Any, row: Any, floats: Any) -> None:
+    """Write the conversion of a row of q4_0."""
+    emit, four = Emit(builder), Emit(builder, 4)
+    with cgutils.for_range(builder, builder.lshr(head_dim, constant(5))) as loop:
+        column = builder.mul(loop.index, constant(NIBBLES))
+        for i, vector in enumerate(load_nibbles(emit, head_dim, row, loop.index)):
+            emit.store(vector, floats, builder.add(column, constant(i * LANES)))
+    with cgutils.for_range(builder, count_last(builder, head_dim)) as loop:
+        places = last_columns(builder, head_dim, loop.index)
+        for place, vector in zip(places, load_last_nibbles(four, head_dim, row, loop.index), strict=True):
+            four.store(vector, floats, place)
+
+
+@kernel
+def widen_stored_row(shape, row, floats):
+    """Convert a row to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
+    _widen(shape, row, floats)
+
+
+@kernel
+def widen_row(shape, row, floats):
     """Convert a stored row to f32.
 
     Parameters
@@ -237,30 +235,9 @@ def widen_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
     floats : int64
         Address of head_dim f32.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, row, floats = args
-        emit = Emit(builder, width(shape.shape))
-        for column, part in load_row(emit, shape.shape, row).items():
-            emit.store(part, floats, column)
-        return context.get_dummy_value()
-
-    return types.void(shape, types.int64, types.int64), generate
-
-
-@intrinsic
-def widen_stored_row(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
-    """Convert a row to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, row, floats = args
-        emit = Emit(builder, width(shape.shape))
-        columns = range(0, shape.shape.head_dim, emit.lanes)
-        for column, part in load_stored_row(emit, shape.shape, row, columns).items():
-            emit.store(part, floats, column)
-        return context.get_dummy_value()
-
-    return types.void(shape, types.int64, types.int64), generate
+    _widen(shape, row, floats)
+    if shape.rotated:
+        rotate_row(shape, floats, floats)
 
 
 @intrinsic
@@ -276,23 +253,25 @@ def narrow_row(typing: Any, shape: Any, floats: Any, row: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, floats, row = args
-        emit = Emit(builder, width(shape.shape))
-        halves = ir.VectorType(HALF, emit.lanes)
-        for column in range(0, shape.shape.head_dim, emit.lanes):
+        shape, floats, row = args
+
+        def narrow(emit: Emit, column: Any) -> None:
+            halves = ir.VectorType(HALF, emit.lanes)
             place = builder.bitcast(emit.pointer(row, HALF, column), halves.as_pointer())
             builder.store(builder.fptrunc(emit.load_float(floats, column), halves), place).align = 2
+
+        for_columns(builder, ShapeParts(builder, shape).head_dim(), narrow)
         return context.get_dummy_value()
 
-    return types.void(shape, types.int64, types.int64), generate
+    return types.void(SHAPE, types.int64, types.int64), generate
 
 
-def query_bytes(shape: Shape) -> int:
+@layout
+def query_bytes(shape):
     """Return the bytes that `load_query` needs to work in; 0 for f16 keys."""
-    if shape.kv_type == F16:
+    if not shape.quantised:
         return 0
-    size: int = (quantised_query if shape.kv_type == Q8_0 else nibble_query)(shape, 0).end
-    return size
+    return nibble_query(shape, 0).end if shape.rotated else quantised_query(shape, 0).end
 
 
 @kernel

@@ -88,7 +88,7 @@ def lookup_bytes(shape, head, n_centroids, n_spreads, n_chunks, n_tokens):
     n_centroids += n_chunks * CHUNK_CLUSTERS
     n_bytes = n_centroids * shape.head_dim * 2
     if n_tokens == 1 and state_of(head).rules & ESTIMATE:
-        n_bytes += n_centroids * shape.of_mean_values.row_bytes + n_spreads * shape.head_dim * 4
+        n_bytes += n_centroids * shape.of_bytes.row_bytes + n_spreads * shape.head_dim * 4
     return n_bytes
 
 

@@ -21,20 +21,17 @@ from numba import float32
 from ..attend.decode import fill_list
 from ..attend.head import head_at
 from ..attend.partials import add_to_partial
-from ..numba_support.compile import Q8_0, Shape, constant_attribute, kernel
+from ..numba_support.compile import kernel
 from ..numba_support.memory import stack_floats, write_float, write_int64
 from ..numba_support.views import array_at
 from ..rows.q8_0 import quantise
 from ..rows.rows import add_weighted, widen_row
-from .scores import LIST_ROOM, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
+from .scores import LIST_ROOM, fill, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 
 _Sizes = TypeVar("_Sizes", int, np.ndarray)
 
 #: Bytes of a mean value's scale.
 _SCALE_BYTES = 4
-
-#: `shape.of_mean_values`: the Shape of mean values.
-constant_attribute("of_mean_values", lambda shape: Shape(shape.head_dim, shape.group, Q8_0))
 
 
 def mean_value_bytes(head_dim: _Sizes) -> _Sizes:
@@ -65,7 +62,7 @@ def leave_items(shape, head, query, first, n_own, n, values, spread):
     listed = list_address(shape, head) + first * 8
     if values != 0:
         for i in range(n_own):
-            write_int64(listed + i * 8, values + i * shape.of_mean_values.row_bytes)
+            write_int64(listed + i * 8, values + i * shape.of_bytes.row_bytes)
     fill_list(listed, n_own, n)
     rest = rest_of(shape, head)
     for g in range(shape.group):
@@ -137,9 +134,9 @@ def add_items(shape, head_address, n, partial, part, n_parts):
     head = head_at(head_address)
     rest, room = rest_of(shape, head), stack_floats(shape)
     sums = array_at(room, (shape.group, shape.head_dim), np.float32)
-    sums[:] = float32(0)
+    fill(room, 0, shape.group * shape.head_dim, float32(0))
     listed, weights = list_address(shape, head) + start * 8, scores_address(head, 0) + start * 4
-    add_weighted(shape.of_mean_values, weights, head.scratch_items, listed, stop - start, room)
+    add_weighted(shape.of_bytes, weights, head.scratch_items, listed, stop - start, room)
     for g in range(shape.group):
         total = sum_floats(scores_address(head, g) + start * 4, stop - start)
         add_to_partial(shape, partial, g, rest[0, g], total, sums[g])
@@ -163,7 +160,7 @@ def write_mean_values(shape, rows, starts, n_clusters, values, room):
     place = room + shape.head_dim * 4
     total, row_values = array_at(room, (shape.head_dim,), np.float32), array_at(place, (shape.head_dim,), np.float32)
     for cluster in range(n_clusters):
-        total[:] = float32(0)
+        fill(room, 0, shape.head_dim, float32(0))
         for row in range(starts[cluster], starts[cluster + 1]):
             widen_row(shape, rows + row * shape.row_bytes, place)
             for i in range(shape.head_dim):
@@ -171,7 +168,7 @@ def write_mean_values(shape, rows, starts, n_clusters, values, room):
         inverse = float32(1) / float32(max(starts[cluster + 1] - starts[cluster], 1))
         for i in range(shape.head_dim):
             total[i] *= inverse
-        target = values + cluster * shape.of_mean_values.row_bytes
+        target = values + cluster * shape.of_bytes.row_bytes
         write_float(target + shape.head_dim, quantise(shape, room, target))
 
 
@@ -189,7 +186,7 @@ def write_spread(shape, rows, starts, n_clusters, centroids, spread, room):
     place = room + shape.head_dim * 4
     mean, key = array_at(room, (shape.head_dim,), np.float32), array_at(place, (shape.head_dim,), np.float32)
     variances = array_at(spread, (shape.head_dim,), np.float32)
-    variances[:] = float32(0)
+    fill(spread, 0, shape.head_dim, float32(0))
     for cluster in range(n_clusters):
         widen_row(shape.of_halves, centroids + cluster * shape.head_dim * 2, room)
         for row in range(starts[cluster], starts[cluster + 1]):

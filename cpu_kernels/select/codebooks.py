@@ -13,11 +13,11 @@ from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import LANES, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
+from ..numba_support.memory import stack_bytes
 from ..numba_support.vector import (
     ACCUMULATORS,
-    FLOAT,
-    INT64,
     Emit,
     accumulators,
     add,
@@ -31,6 +31,7 @@ from ..numba_support.vector import (
 )
 from ..numba_support.views import array_at
 from .product_quantisation import CODES
+from .scores import fill
 
 #: Rounds of Lloyd's algorithm. More hardly change the result.
 _ROUNDS = 8
@@ -74,7 +75,7 @@ def nearest(point, size, weights, codebook):
         Address of (size, CODES) f32.
     """
     values, factors = array_at(point, (size,), np.float32), array_at(weights, (size,), np.float32)
-    room = _stack_distances()
+    room = stack_bytes(CODES * 4)
     for first in range(0, CODES, LANES):
         total = splat(float32(0))
         for i in range(size):
@@ -86,18 +87,6 @@ def nearest(point, size, weights, codebook):
         if distances[code] < distances[best]:
             best = code
     return best
-
-
-@intrinsic
-def _stack_distances(typing: Any) -> Any:
-    """Allocate CODES f32 on the stack of the calling function."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        room = cgutils.alloca_once(builder, FLOAT, CODES)
-        room.align = 64
-        return builder.ptrtoint(room, INT64)
-
-    return types.int64(), generate
 
 
 @intrinsic
@@ -176,8 +165,7 @@ def train(points, n, size, weights, codebook, room):
             centroids[i, code] = values[i, code * n // CODES]
     for _ in range(_ROUNDS):
         nearest_of_many(points, n, n, size, weights, codebook, found_address)
-        sums[:] = float32(0)
-        counts[:] = float32(0)
+        fill(room, 0, (size + 1) * CODES, float32(0))
         for row in range(n):
             counts[found[row]] += float32(1)
         for i in range(size):

@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numba import float32
 
-from ..numba_support.compile import LANES, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
 from .scores import fill
 from .top_k import list_top
@@ -46,10 +47,18 @@ def choose_together(shape, query, weights, n, room, flags):
         magnitudes[i] = magnitude if magnitude < float32(np.inf) else float32(np.inf)  # `list_top` lists no NaN
     n_chosen = list_top(room, padded_dim, n, listed)
     chosen = array_at(listed, (n_chosen,), np.int32)
-    flags[:] = float32(0)
+    _clear(flags)
     for i in range(n_chosen):
         for g in range(shape.group):
             flags[g, chosen[i]] = float32(1)
+
+
+@kernel
+def _clear(flags):
+    """Set all flags to 0."""
+    for g in range(flags.shape[0]):
+        for i in range(flags.shape[1]):
+            flags[g, i] = float32(0)
 
 
 @kernel
@@ -64,7 +73,7 @@ def choose_apart(shape, query, weights, n_own, n_all, flags):
         Most components of a query head, and of the union.
     """
     queries = array_at(query, (shape.group, shape.head_dim), np.float32)
-    flags[:] = float32(0)
+    _clear(flags)
     n_chosen = 0
     for _ in range(min(n_own, shape.head_dim)):
         for g in range(shape.group):

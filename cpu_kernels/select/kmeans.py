@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64
 
-from ..numba_support.compile import LANES, Shape, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
+from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE, add, load, maximum, select_above, splat, store
 from ..numba_support.views import array_at
 from ..prefill.bf16_tiles import CONFIGURATION_BYTES, enter_tiles, leave_tiles, round_pairs, split_keys
@@ -33,7 +35,7 @@ def improve_centroids(rows: np.ndarray, centroids: np.ndarray, n_iterations: int
     """
     n_rows, head_dim = rows.shape
     shape = Shape(head_dim, 1)
-    n_blocks, width = -(-len(centroids) // BLOCK), int(strip_queries(shape))
+    n_blocks, width = -(-len(centroids) // BLOCK), strip_queries(shape)
     padded = np.zeros((n_blocks * BLOCK, head_dim), np.float32)
     padded[: len(centroids)] = centroids
     n_strips = -(-n_rows // width)
@@ -42,12 +44,6 @@ def improve_centroids(rows: np.ndarray, centroids: np.ndarray, n_iterations: int
     start = -(-scratch.ctypes.data // CACHE_LINE) * CACHE_LINE
     _improve(shape, np.ascontiguousarray(rows), padded, len(centroids), n_iterations, start)
     centroids[:] = padded[: len(centroids)]
-
-
-def compile_for(shape: Shape) -> None:
-    """Compile `improve_centroids` for the head_dim of a shape."""
-    one_row = np.zeros((1, shape.head_dim), np.float32)
-    improve_centroids(one_row, one_row.copy(), 1)
 
 
 @kernel

@@ -23,16 +23,17 @@ from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import LANES, Shape, constant_attribute, kernel
+from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import LANES
+from ..numba_support.shape import SHAPE, ShapeParts
 from ..numba_support.vector import (
     ACCUMULATORS,
-    FLOAT,
     INT8,
     INT16,
-    INT64,
     Emit,
     add,
     constant,
+    cover_evenly,
     load,
     max_of,
     maximum,
@@ -75,6 +76,21 @@ def write_codes(codes, number, found):
         places[i] = numbers[0, i] | numbers[1, i] << 4
 
 
+@layout
+def table_sizes(shape):
+    """Return the sizes of the room for `fill_tables`, in bytes.
+
+    Returns
+    -------
+    factors, work, end : int64
+        Offsets of (2, group) f32, after the tables, (group, n_codes, CODES) int8; and of memory to work in. Its size.
+    """
+    most_codes = shape.head_dim // 2
+    factors = most_codes * shape.group * CODES
+    work = factors + (8 * shape.group + 63) // 64 * 64
+    return factors, work, work + most_codes * CODES * 4
+
+
 @kernel
 def fill_tables(shape, query, n_codes, order, codebooks, room):
     """Make the tables of a token's query heads: the contribution of each centroid to a product, as int8.
@@ -88,13 +104,13 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
     codebooks : int64
         Address of the parts' codebooks.
     room : int64
-        The result of `stack_tables`, which receives the tables and their factors.
+        Address of the tables and their factors, which it receives, and of memory to work in (see `table_sizes`).
     """
     group, head_dim, size = shape.group, shape.head_dim, shape.head_dim // n_codes
     queries = array_at(query, (group, head_dim), np.float32)
     columns = array_at(order, (head_dim,), np.int32)
     tables, factors = array_at(room, (group, n_codes, CODES), np.int8), factors_of(shape, room)
-    work = room + shape.table_bytes
+    work = room + table_sizes(shape)[1]
     products = array_at(work, (n_codes, CODES), np.float32)
     for g in range(group):
         widest, offset, every = float32(0), float32(0), splat(float32(0))
@@ -127,7 +143,7 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
 @kernel
 def factors_of(shape, room):
     """View the factors and summands for the sums of each query head's table entries, (2, group) f32."""
-    return array_at(room + shape.factors_in_tables, (2, shape.group), np.float32)
+    return array_at(room + table_sizes(shape)[0], (2, shape.group), np.float32)
 
 
 def _shuffle(builder: Any, table: Any, numbers: Any) -> Any:
@@ -151,14 +167,23 @@ def _call(builder: Any, name: str, table: Any, numbers: Any) -> Any:
 
 @intrinsic
 def look_up(
-    typing: Any, shape: Any, room: Any, n_codes: Any, codes: Any, offsets: Any, step: Any, scores: Any, stride: Any
+    typing: Any,
+    shape: Any,
+    tables: Any,
+    factors: Any,
+    n_codes: Any,
+    codes: Any,
+    offsets: Any,
+    step: Any,
+    scores: Any,
+    stride: Any,
 ) -> Any:
     """Score the rows of a block by their codes.
 
     Parameters
     ----------
-    room : int64
-        Working memory, filled by `fill_tables`.
+    tables, factors : int64
+        Addresses of what `fill_tables` wrote: its room, and the factors in it.
     codes : int64
         Address of the block's codes.
     offsets : int64
@@ -172,28 +197,28 @@ def look_up(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, room, n_codes, codes, offsets, step, scores, stride = args
+        shape, tables, factors, n_codes, codes, offsets, step, scores, stride = args
         emit = Emit(builder)
         mask = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [15] * HALF_BLOCK)
         four = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [4] * HALF_BLOCK)
         wide = ir.VectorType(INT16, HALF_BLOCK)
-        factors = builder.add(room, constant(table_sizes(shape.shape)[0]))
-        for g in range(shape.shape.group):
-            totals = [cgutils.alloca_once(builder, wide) for _ in range(2)]
+        totals = [cgutils.alloca_once(builder, wide) for _ in range(2)]
+        with cgutils.for_range(builder, ShapeParts(builder, shape).group()) as head:
+            g = head.index
             for total in totals:
                 builder.store(ir.Constant(wide, [0] * HALF_BLOCK), total)
-            tables = builder.add(room, builder.mul(n_codes, constant(g * CODES)))
+            own_tables = builder.add(tables, builder.mul(n_codes, builder.mul(g, constant(CODES))))
             with cgutils.for_range(builder, n_codes) as loop:
-                table = emit.load_bytes(tables, builder.mul(loop.index, constant(CODES)), CODES)
+                table = emit.load_bytes(own_tables, builder.mul(loop.index, constant(CODES)), CODES)
                 packed = emit.load_bytes(codes, builder.mul(loop.index, constant(HALF_BLOCK)), HALF_BLOCK)
                 for total, numbers in zip(
                     totals, (builder.and_(packed, mask), builder.lshr(packed, four)), strict=True
                 ):
                     found = builder.sext(_shuffle(builder, table, numbers), wide)
                     builder.store(builder.add(builder.load(total), found), total)
-            place = builder.mul(stride, constant(g))
+            place = builder.mul(stride, g)
             factor = emit.splat(emit.load_scalar(factors, g))
-            offset = emit.splat(emit.load_scalar(offsets, builder.mul(step, constant(g))))
+            offset = emit.splat(emit.load_scalar(offsets, builder.mul(step, g)))
             for half, total in enumerate(totals):
                 summed = builder.load(total)
                 for lanes in parts(HALF_BLOCK, LANES):
@@ -202,7 +227,7 @@ def look_up(
                     emit.store(result, scores, builder.add(place, constant(half * HALF_BLOCK + lanes.start)))
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 7), generate
+    return types.void(SHAPE, *[types.int64] * 8), generate
 
 
 @intrinsic
@@ -211,8 +236,8 @@ def add_by_code(
 ) -> Any:
     """Add the weights of the rows of each code: sums[g, code] += factors[g] * the weights of its rows.
 
-    A sum is a vector, whose lanes are still to be added. A row's code is compared with each possible number, for all
-    query heads at once, so that no addition waits for the one before.
+    A sum is a vector, whose lanes are still to be added. A row's code is compared with each possible number, for
+    several query heads at once, so that no addition waits for the one before.
 
     Parameters
     ----------
@@ -231,17 +256,22 @@ def add_by_code(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _shape, weights, stride, factors, codes, step, n_blocks, sums = args
+        shape, weights, stride, factors, codes, step, n_blocks, sums = args
         emit = Emit(builder)
         mask = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [15] * HALF_BLOCK)
         four = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [4] * HALF_BLOCK)
-        for heads in parts(shape.shape.group, ACCUMULATORS // 4):
-            scale = [emit.splat(emit.load_scalar(factors, g)) for g in heads]
-            for numbers in parts(CODES, ACCUMULATORS // len(heads)):
-                places = [((g * CODES) + number) * LANES for number in numbers for g in heads]
+
+        def write(start: Any, n_heads: int) -> None:
+            heads = [builder.add(start, constant(g)) for g in range(n_heads)]
+            scales = [emit.splat(emit.load_scalar(factors, head)) for head in heads]
+            own_weights = [builder.add(weights, builder.mul(builder.mul(stride, constant(4)), head)) for head in heads]
+
+            firsts = [builder.add(sums, builder.mul(head, constant(CODES * LANES * 4))) for head in heads]
+            for numbers in parts(CODES, ACCUMULATORS // n_heads):
+                places = [(number, g) for number in numbers for g in range(n_heads)]
                 totals = [cgutils.alloca_once(builder, emit.vector) for _ in places]
-                for place, total in zip(places, totals, strict=True):
-                    builder.store(emit.load_float(sums, place), total)
+                for (number, g), total in zip(places, totals, strict=True):
+                    builder.store(emit.load_float(firsts[g], number * LANES), total)
                 with cgutils.for_range(builder, n_blocks) as loop:
                     packed = emit.load_bytes(codes, builder.mul(loop.index, step), HALF_BLOCK)
                     first = builder.mul(loop.index, constant(BLOCK_ROWS))
@@ -249,57 +279,16 @@ def add_by_code(
                         for lanes in parts(HALF_BLOCK, LANES):
                             row = builder.add(first, constant(half * HALF_BLOCK + lanes.start))
                             found = builder.zext(emit.shuffle(own, own, list(lanes)), emit.integers)
-                            weight = [
-                                emit.load_float(weights, builder.add(row, builder.mul(stride, constant(g))))
-                                for g in heads
-                            ]
-                            for i, total in enumerate(totals):
-                                number, g = numbers[i // len(heads)], i % len(heads)
+                            weight = [emit.load_float(address, row) for address in own_weights]
+                            for (number, g), total in zip(places, totals, strict=True):
                                 equal = builder.icmp_signed("==", found, ir.Constant(emit.integers, [number] * LANES))
                                 before = builder.load(total)
-                                after = emit.fma(weight[g], scale[g], before)
+                                after = emit.fma(weight[g], scales[g], before)
                                 builder.store(builder.select(equal, after, before), total)
-                for place, total in zip(places, totals, strict=True):
-                    emit.store(builder.load(total), sums, place)
+                for (number, g), total in zip(places, totals, strict=True):
+                    emit.store(builder.load(total), firsts[g], number * LANES)
+
+        cover_evenly(builder, ShapeParts(builder, shape).group(), ACCUMULATORS // 4, write)
         return context.get_dummy_value()
 
-    return types.void(shape, *[types.int64] * 7), generate
-
-
-@intrinsic
-def stack_sums(typing: Any, shape: Any) -> Any:
-    """Allocate the sums of `add_by_code` on the stack of the calling function, and return their address."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        room = cgutils.alloca_once(builder, FLOAT, shape.shape.group * CODES * LANES)
-        room.align = 64
-        return builder.ptrtoint(room, INT64)
-
-    return types.int64(shape), generate
-
-
-@intrinsic
-def stack_tables(typing: Any, shape: Any) -> Any:
-    """Allocate the tables of `fill_tables` on the stack of the calling function.
-
-    Return the address, a multiple of 64: the tables, (group, n_codes, CODES) int8, and then the factors.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        room = cgutils.alloca_once(builder, INT8, table_sizes(shape.shape)[2])
-        room.align = 64
-        return builder.ptrtoint(room, INT64)
-
-    return types.int64(shape), generate
-
-
-def table_sizes(shape: Shape) -> tuple[int, int, int]:
-    """Return the offsets of the factors and of the working memory in the allocation of `stack_tables`, and its size."""
-    most_codes = shape.head_dim // 2
-    factors = most_codes * shape.group * CODES
-    room = factors + -(-8 * shape.group // 64) * 64
-    return factors, room, room + most_codes * CODES * 4
-
-
-constant_attribute("factors_in_tables", lambda shape: table_sizes(shape)[0])
-constant_attribute("table_bytes", lambda shape: table_sizes(shape)[1])
+    return types.void(SHAPE, *[types.int64] * 7), generate

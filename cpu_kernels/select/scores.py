@@ -11,7 +11,8 @@ import numpy as np
 from numba import float32
 
 from ..attend.head import CHUNK_ROWS, tail_key
-from ..numba_support.compile import LANES, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
 from ..numba_support.vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
 from ..rows.rows import dot

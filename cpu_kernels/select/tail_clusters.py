@@ -13,20 +13,17 @@ and, if clusters that are not selected are estimated (see cluster_means.py),
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import float32, int32, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import float32, int32
 
 from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values, extras_offset
-from ..numba_support.compile import Shape, constant_attribute, kernel
-from ..numba_support.memory import copy_bytes
-from ..numba_support.vector import FLOAT, INT64
+from ..numba_support.compile import kernel
+from ..numba_support.memory import copy_bytes, stack_bytes
+from ..numba_support.shape import Shape, shape_of_halves
 from ..numba_support.views import array_at
 from ..rows.rows import dot, narrow_row, widen_row
 from .cluster_means import mean_value_bytes, write_mean_values, write_spread
+from .scores import fill
 
 #: Clusters of a chunk: 5 % of its rows, as in a document.
 CHUNK_CLUSTERS = 13
@@ -39,9 +36,6 @@ _ROUNDS = 8
 
 #: The square of the shortest key with a direction: the inverse of less may overflow.
 _SHORTEST = float32(1e-30)
-
-#: `shape.of_tail_clusters`: the Shape of a product of f16 rows with a chunk's centroids.
-constant_attribute("of_tail_clusters", lambda shape: Shape(shape.head_dim, CHUNK_CLUSTERS))
 
 
 def lookup_extras_bytes(shape: Shape) -> int:
@@ -90,21 +84,14 @@ def chunk_mean_values(shape, head, number):
 @kernel
 def chunk_spread(shape, head, number):
     """Return the address of the spread of a clustered chunk."""
-    return chunk_mean_values(shape, head, number) + CHUNK_CLUSTERS * shape.of_mean_values.row_bytes
+    return chunk_mean_values(shape, head, number) + CHUNK_CLUSTERS * shape.of_bytes.row_bytes
 
 
-@intrinsic
-def _stack_room(typing: Any, shape: Any) -> Any:
-    """Allocate memory for a chunk's f16 rows, and for `_find_clusters`, on the caller's stack; return its address."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        head_dim = shape.shape.head_dim
-        floats = (2 * CHUNK_CLUSTERS + 1) * head_dim + (CHUNK_CLUSTERS + 3) * CHUNK_ROWS
-        room = cgutils.alloca_once(builder, FLOAT, CHUNK_ROWS * head_dim // 2 + floats)
-        room.align = 64
-        return builder.ptrtoint(room, INT64)
-
-    return types.int64(shape), generate
+@kernel
+def _room_bytes(shape):
+    """Return the size of a chunk's f16 rows, and of the working memory of `_find_clusters`."""
+    floats = (2 * CHUNK_CLUSTERS + 1) * shape.head_dim + (CHUNK_CLUSTERS + 3) * CHUNK_ROWS
+    return CHUNK_ROWS * shape.head_dim * 2 + floats * 4
 
 
 @kernel
@@ -118,10 +105,10 @@ def cluster_chunk(shape, head, number, with_means):
     """
     chunk = chunk_at(head, number)
     first = SINKS if number == 0 and head.tail_position == 0 else 0
-    rows = _stack_room(shape)
+    rows = stack_bytes(_room_bytes(shape))
     room = rows + CHUNK_ROWS * shape.head_dim * 2
     _normalise(shape, chunk_keys(shape, chunk), rows, room)
-    labels = _find_clusters(shape.of_tail_clusters, rows, first, room)
+    labels = _find_clusters(shape_of_halves(shape.head_dim, CHUNK_CLUSTERS), rows, first, room)
     starts, order = chunk_starts(shape, head, number), _chunk_order(shape, head, number)
     _sort(labels, first, starts, order)
     _reorder(shape, chunk_keys(shape, chunk), order, rows)
@@ -151,7 +138,7 @@ def _normalise(shape, keys, directions, room):
             for i in range(shape.head_dim):
                 values[i] *= inverse
         else:
-            values[:] = float32(0)
+            fill(room, 0, shape.head_dim, float32(0))
         narrow_row(shape, room, directions + row * shape.head_dim * 2)
 
 
@@ -159,7 +146,7 @@ def _normalise(shape, keys, directions, room):
 def _find_clusters(of_centroids, directions, first, room):
     """Find the cluster of each row from `first` on, int32, by Lloyd's algorithm.
 
-    `directions` is the address of (CHUNK_ROWS, head_dim) f16, and `room` that of working memory (see `_stack_room`).
+    `directions` is the address of (CHUNK_ROWS, head_dim) f16, and `room` that of working memory (see `_room_bytes`).
     """
     head_dim, n_rows = of_centroids.head_dim, CHUNK_ROWS - first
     sums = room + CHUNK_CLUSTERS * head_dim * 4
@@ -170,7 +157,8 @@ def _find_clusters(of_centroids, directions, first, room):
     for cluster in range(CHUNK_CLUSTERS):
         start = first + n_rows * cluster // CHUNK_CLUSTERS
         widen_row(of_centroids, directions + start * head_dim * 2, room + cluster * head_dim * 4)
-    labels[:] = int32(-1)
+    for row in range(CHUNK_ROWS):
+        labels[row] = int32(-1)
     for _ in range(_ROUNDS):
         dot(of_centroids, room, directions, CHUNK_ROWS, products, CHUNK_ROWS)
         _assign(of_centroids, room, products, best, nearest)
@@ -194,7 +182,7 @@ def _assign(of_centroids, centroids, products, best, nearest):
     means = array_at(centroids, (CHUNK_CLUSTERS, of_centroids.head_dim), np.float32)
     similar = array_at(products, (CHUNK_CLUSTERS, CHUNK_ROWS), np.float32)
     largest = array_at(best, (CHUNK_ROWS,), np.float32)
-    largest[:] = float32(-np.inf)
+    fill(best, 0, CHUNK_ROWS, float32(-np.inf))
     for cluster in range(CHUNK_CLUSTERS):
         half = float32(0)
         for i in range(of_centroids.head_dim):
@@ -215,7 +203,7 @@ def _move_centroids(of_centroids, centroids, directions, first, labels, room):
     head_dim = of_centroids.head_dim
     means = array_at(centroids, (CHUNK_CLUSTERS, head_dim), np.float32)
     sums = array_at(room, (CHUNK_CLUSTERS + 1, head_dim), np.float32)
-    sums[:] = float32(0)
+    fill(room, 0, (CHUNK_CLUSTERS + 1) * head_dim, float32(0))
     place = room + CHUNK_CLUSTERS * head_dim * 4
     for row in range(first, CHUNK_ROWS):
         widen_row(of_centroids, directions + row * head_dim * 2, place)
@@ -261,7 +249,7 @@ def _write_means(shape, keys, starts, centroids, room):
     total = array_at(room, (shape.head_dim,), np.float32)
     key = array_at(place, (shape.head_dim,), np.float32)
     for cluster in range(CHUNK_CLUSTERS):
-        total[:] = float32(0)
+        fill(room, 0, shape.head_dim, float32(0))
         size = starts[cluster + 1] - starts[cluster]
         for row in range(starts[cluster], starts[cluster + 1]):
             widen_row(shape, keys + row * shape.row_bytes, place)

@@ -17,21 +17,20 @@ mean, and at least by a share of the squares of all columns. That needs nothing 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import float32, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import float32
 
 from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
-from ..numba_support.compile import LANES, Shape, kernel
-from ..numba_support.memory import stack_floats
-from ..numba_support.vector import CACHE_LINE, FLOAT, INT64, prefetch_line
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
+from ..numba_support.memory import stack_bytes, stack_floats
+from ..numba_support.shape import Shape
+from ..numba_support.vector import CACHE_LINE, prefetch_line
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import narrow_row, widen_row
 from .codebooks import deal_columns, nearest, nearest_of_many, train
 from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
+from .scores import fill
 
 #: Blocks of a chunk.
 BLOCKS = CHUNK_ROWS // BLOCK_ROWS
@@ -128,7 +127,7 @@ def _find_mean(shape, head, block, floats):
     """Write the mean of a block's keys. `floats` is the address of 2 * head_dim f32 to work in."""
     total = array_at(floats, (shape.head_dim,), np.float32)
     key = array_at(floats + 4 * shape.head_dim, (shape.head_dim,), np.float32)
-    total[:] = float32(0)
+    fill(floats, 0, shape.head_dim, float32(0))
     for row in range(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS):
         widen_row(shape, tail_key(shape, head, row), floats + 4 * shape.head_dim)
         for i in range(shape.head_dim):
@@ -185,7 +184,7 @@ def _find_codebooks(shape, head, n_rows):
         shape.head_dim,
         record_at(head.state, STATE),
         stack_floats(shape),
-        _stack_samples(shape),
+        stack_bytes(_sample_bytes(shape)),
     )
     n_codes, size = state.n_codes, shape.head_dim // state.n_codes
     dealt, variances = (
@@ -203,9 +202,11 @@ def _find_codebooks(shape, head, n_rows):
         _find_mean(shape, head, block, floats)
         for i in range(head_dim):
             importance[i] += dealt[i]
+    total = float32(0)
     for i in range(head_dim):
         importance[i] *= importance[i]
-    least, step = float32(_LEAST_WEIGHT) * importance.sum() / float32(head_dim), -(-n_rows // KEY_SAMPLE)
+        total += importance[i]
+    least, step = float32(_LEAST_WEIGHT) * total / float32(head_dim), -(-n_rows // KEY_SAMPLE)
     for i in range(head_dim):
         importance[i] = (importance[i] + least) / least if least > 0 else float32(1)
     for row in range(0, n_rows, step):
@@ -226,7 +227,7 @@ def _find_codebooks(shape, head, n_rows):
     n = n_rows // step // LANES * LANES
     for i in range(n):
         _copy_value(shape, head, i * step, floats, samples + i * 4, n)
-    dealt[:] = float32(1)
+    fill(floats, 0, head_dim, float32(1))
     train(samples, n, head_dim, floats, head.state + VALUES, samples + n * head_dim * 4)
 
 
@@ -252,31 +253,22 @@ def _measure_errors(shape, head, n_rows, n_codes, floats):
         errors[i] /= float32(-(-n_rows // step))
 
 
-@intrinsic
-def _stack_samples(typing: Any, shape: Any) -> Any:
-    """Allocate working memory to find codebooks, on the stack of the calling function."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        head_dim = shape.shape.head_dim
-        of_keys, of_values = (
-            KEY_SAMPLE * (MOST_COLUMNS + 1) + (MOST_COLUMNS + 1) * CODES,
-            (VALUE_SAMPLE + CODES) * head_dim + CODES + VALUE_SAMPLE,
-        )
-        room = cgutils.alloca_once(builder, FLOAT, max(of_keys, of_values))
-        room.align = 64
-        return builder.ptrtoint(room, INT64)
-
-    return types.int64(shape), generate
+@kernel
+def _sample_bytes(shape):
+    """Return the size of the working memory to find codebooks."""
+    of_keys = KEY_SAMPLE * (MOST_COLUMNS + 1) + (MOST_COLUMNS + 1) * CODES
+    of_values = (VALUE_SAMPLE + CODES) * shape.head_dim + CODES + VALUE_SAMPLE
+    return max(of_keys, of_values) * 4
 
 
 @kernel
 def _write_codes(shape, head, block):
     """Write the mean and the codes of a full block."""
     head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
-    points, ones = _stack_samples(shape), array_at(floats + 12 * head_dim, (head_dim,), np.float32)
+    points, ones = stack_bytes(_sample_bytes(shape)), floats + 12 * head_dim
     n_codes, found = state.n_codes, points + BLOCK_ROWS * head_dim * 4
     size, codes = head_dim // n_codes, codes_of(shape, head, block, n_codes)
-    ones[:] = float32(1)
+    fill(ones, 0, head_dim, float32(1))
     _find_mean(shape, head, block, floats)
     for i in range(BLOCK_ROWS):
         _deal_key(shape, head, block * BLOCK_ROWS + i, 0, head_dim, floats, points + i * 4, BLOCK_ROWS)
@@ -287,6 +279,5 @@ def _write_codes(shape, head, block):
         write_codes(codes, part, found)
     for i in range(BLOCK_ROWS):
         _copy_value(shape, head, block * BLOCK_ROWS + i, floats, points + i * 4, BLOCK_ROWS)
-    ones_address = floats + 12 * head_dim
-    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, head_dim, ones_address, head.state + VALUES, found)
+    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, head_dim, ones, head.state + VALUES, found)
     write_codes(codes, n_codes, found)

@@ -18,7 +18,8 @@ from numba import float32, int32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import LANES, kernel
+from ..numba_support.compile import kernel
+from ..numba_support.machine_features import LANES
 from ..numba_support.vector import INT32, INT64, Emit
 from ..numba_support.views import array_at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...cpu_kernels.numba_support.compile import Q4_0
+from ...cpu_kernels.numba_support.shape import Q4_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..graph.attention_nodes import AttentionNode

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
 from ...cpu_kernels.attend.hooks import Hooks
-from ...cpu_kernels.numba_support.compile import Shape
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Method, Storage
@@ -59,12 +58,13 @@ class HeadTable:
         self.n_ctx = n_ctx
         self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3), np.int64)
         self.generation = 0
-        self._unconnected: list[tuple[Hooks, Shape, list[int]]] = []
+        self._unconnected: list[tuple[Hooks, np.ndarray]] = []
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
         """Assign methods to the heads, one to each head. Clear all records."""
         self.assignments, self._unconnected = list(assignments), []
         self.heads[:] = 0
+        self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self._layer_of]
         for name in ("window", "softcap"):
             self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self._layer_of]
         self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
@@ -84,16 +84,14 @@ class HeadTable:
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
-        for shape in set(shapes):
-            alike = [number for number, other in zip(numbers, shapes, strict=True) if other == shape]
-            self._unconnected.append((method.hooks, shape, alike))
+        self._unconnected.append((method.hooks, numbers))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
 
     def connect(self) -> None:
         """Compile the methods' hooks, and point the heads' records at them: before the first step that needs them."""
-        for hooks, shape, numbers in self._unconnected:
-            for name, address in hooks.addresses(shape).items():
+        for hooks, numbers in self._unconnected:
+            for name, address in hooks.addresses().items():
                 self.heads[name][numbers] = address
         self._unconnected = []
 

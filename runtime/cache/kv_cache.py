@@ -252,7 +252,7 @@ class KVCache(Tails):
         """Start with a document, or with an empty cache."""
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
-            if name not in (*OF_THE_METHOD, *OF_THE_STEP, "tail_chunks"):
+            if name not in (*OF_THE_METHOD, *OF_THE_STEP, "shape", "tail_chunks"):
                 self.heads[name] = 0
         self.heads["document_position"] = ANY_ORDER
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)

@@ -127,12 +127,12 @@ class Tail:
     def _append_to_extras(self, start: int, stop: int) -> None:
         """Let the method add stored rows to the chunks' extras."""
         if self.method.hooks.append is not None:
-            native(self.method.hooks.append, self.shape).ctypes(self.record.ctypes.data, start, stop, 0)
+            native(self.method.hooks.append).ctypes(self.record.ctypes.data, start, stop, 0)
 
     def run_after_step(self) -> None:
         """Let the method update rows that were copied, or truncated, if it needs to."""
         if self.method.runs_after_copy:
-            native(self.method.hooks.after_step, self.shape).ctypes(self.record.ctypes.data, 0, 0, 0)
+            native(self.method.hooks.after_step).ctypes(self.record.ctypes.data, 0, 0, 0)
 
     def copies(self, start: int, stop: int) -> Iterator[Rows]:
         """Yield copies of keys and values from row `start` to `stop`, chunk by chunk, in the order of arrival."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...cpu_kernels.numba_support.compile import F16, Q4_0
+from ...cpu_kernels.numba_support.shape import F16, Q4_0
 from ...errors import OctavoError
 from ...metal.gpu import is_available
 from ...metal.shader_parts import has_method

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,11 +16,9 @@ from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, st
 from ...cpu_kernels.attend.partials import partial_size
 from ...cpu_kernels.attend.spans import SPAN
 from ...cpu_kernels.numba_support.background_compile import compile_ahead
-from ...cpu_kernels.numba_support.compile import Shape
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
-from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory, Memory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
@@ -29,11 +27,6 @@ from ..methods.method import Assignment
 from ..process.interruption import Interruption
 from . import CPU
 from .selection_scratch import Scratch
-
-
-def choose_by_shape(shape: Shape) -> Any:
-    """Compile for one shape the choice of the blocks of keys that a batch reads."""
-    return native(choose_in_layer, shape)
 
 
 class CpuDevice:
@@ -58,10 +51,10 @@ class CpuDevice:
         """Return all assignments: all are supported."""
         return list(assignments)
 
-    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
         """Compile the methods' hooks, and other kernels that a document needs after its first tokens."""
         hooks = {hook for assignment in assignments for hook in assignment.method.hooks if hook is not None}
-        compile_ahead([choose_in_layer, hook.compiled_token, kmeans.compile_for, *hooks], shapes)
+        compile_ahead([choose_in_layer, hook.compiled_token, *hooks])
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""
@@ -128,9 +121,10 @@ class CpuExecutor:
         for name, array in self._buffers.items():
             self._work[name] = array.ctypes.data
         self._work["scratch_bytes"] = self._buffers["scratch"].shape[1]
-        for layer, node in zip(self._layers, self._nodes, strict=True):
+        for layer, node, shape in zip(self._layers, self._nodes, self._shapes, strict=True):
             layer["work"] = self._work.ctypes.data
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
+            layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
 
     def follow(self, cache: KVCache) -> None:
@@ -156,8 +150,8 @@ class CpuExecutor:
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
-            self._connect("choose", choose_by_shape)
-        self._connect(*(("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)))
+            self._layers["choose"] = native(choose_in_layer).address
+        self._connect(n_tokens)
         self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
@@ -170,9 +164,9 @@ class CpuExecutor:
         self._layers["sequences"] = (
             self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
         )
-        self._connect("run_token", hook.compiled_token)
-        self._connect("run_batch", hook.compiled_batch)
-        self._layers["together"] = [hook.attend_by_shape(shape).address for shape in self._shapes]
+        self._connect(1)
+        self._connect(2)
+        self._layers["together"] = hook.compiled_together().address
         self._work["arrived"] = self.step["next_layer"] = 0
 
     def _make_room_to_select(self, cache: KVCache) -> None:
@@ -184,10 +178,12 @@ class CpuExecutor:
             self._spans = np.empty((self._n_kv_head, scratch.n_spans), SPAN)
             self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
 
-    def _connect(self, name: str, compiled: Callable[[Shape], Any]) -> None:
-        """Set the address of a function, compiled for each layer's shape, in layers that lack it."""
-        if not self._layers[name].any():
-            self._layers[name] = [compiled(shape).address for shape in self._shapes]
+    def _connect(self, n_tokens: int) -> None:
+        """Set the address of the function that attends a token, or a batch."""
+        if n_tokens == 1:
+            self._layers["run_token"] = hook.compiled_token().address
+        else:
+            self._layers["run_batch"] = hook.compiled_batch().address
 
     def _make_room_for_blocks(self, n_blocks: int) -> None:
         """Allocate memory to choose among so many blocks of keys in each head, and some more."""

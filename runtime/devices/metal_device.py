@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS
-from ...cpu_kernels.numba_support.compile import Shape
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
 from ...metal.gpu import Gpu, open_gpu
@@ -79,7 +78,7 @@ class MetalDevice:
                 raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
         return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
 
-    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
+    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
         """Do nothing: shaders are compiled elsewhere."""
 
     def new_memory(self) -> SharedMemory:

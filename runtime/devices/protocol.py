@@ -17,7 +17,6 @@ from ..cache.cache_memory import Memory
 from ..process.interruption import Interruption
 
 if TYPE_CHECKING:
-    from ...cpu_kernels.numba_support.compile import Shape
     from ..cache.kv_cache import KVCache
     from ..graph.attention_nodes import AttentionNode
     from ..methods.method import Assignment
@@ -100,8 +99,8 @@ class Device(Protocol):
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return the parts of the assignments that the device computes. Raise OctavoError for methods that it lacks."""
 
-    def compile_ahead(self, assignments: Sequence[Assignment], shapes: Sequence[Shape]) -> None:
-        """Compile in the background what these methods need for these shapes."""
+    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
+        """Compile in the background what these methods need."""
 
     def new_memory(self) -> Memory:
         """Return memory for one context."""

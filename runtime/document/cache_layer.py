@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.compile import F16, Shape
+from ...cpu_kernels.numba_support.shape import F16, Shape
 from .rotation_angles import Rope
 from .stored_rows import row_bytes, row_format
 

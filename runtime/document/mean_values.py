@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.compile import Q8_0
+from ...cpu_kernels.numba_support.shape import Q8_0
 from .stored_rows import as_floats, mean_rows, row_format, write_floats
 
 

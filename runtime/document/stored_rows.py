@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.compile import F16, NIBBLES, Q4_0, Q8_0, Shape
+from ...cpu_kernels.numba_support.shape import F16, NIBBLES, Q4_0, Q8_0, Shape
 from ...cpu_kernels.rows.q4_0 import DIVISORS, nibble_blocks
 from ...cpu_kernels.rows.rotation import rotation_block
 from ...cpu_kernels.select.runs import mean_of_runs

@@ -16,7 +16,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 from llama_cpp._logger import llama_log_callback
 
-from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.shape import Shape
 from ...errors import OctavoError
 from ..document.rotation_angles import Rope
 from . import ggml

@@ -30,10 +30,10 @@ import numpy as np
 from numba import int64, types
 
 from ...cpu_kernels.attend.head import HEAD
-from ...cpu_kernels.attend.hooks import native
 from ...cpu_kernels.attend.layer import WORK, attend_batch, attend_token, threads_for
-from ...cpu_kernels.numba_support.compile import Shape, kernel, native_callback
+from ...cpu_kernels.numba_support.compile import kernel, native_callback
 from ...cpu_kernels.numba_support.memory import address_of, barrier, call_native, copy_bytes, read_int64
+from ...cpu_kernels.numba_support.shape import unpacked_shape
 from ...cpu_kernels.numba_support.views import array_at, record_at
 from ...cpu_kernels.rows.append import append_rows
 from . import ggml
@@ -58,7 +58,8 @@ STEP = np.dtype(
 LAYER = np.dtype(
     [
         ("work", "i8"),  # address of the WORK record that all layers share (see layer.py)
-        ("run_token", "i8"),  # address of the native `run_token` for its shape
+        ("shape", "i8"),  # `packed`, of the layer's Shape
+        ("run_token", "i8"),  # address of the native `run_token`
         ("run_batch", "i8"),  # and of `run_batch`
         ("choose", "i8"),  # address of the native `choose_in_layer` (layer.py), or 0
         ("heads", "i8"),  # address of n_kv_head HEAD records
@@ -144,29 +145,29 @@ def replace_attention(node_pointer, ask, step_pointer):
 
 
 @cache
-def compiled_token(shape: Shape) -> Any:
-    """Compile `run_token` for one shape: a ggml_custom_op_t, whose `address` goes into LAYER records."""
+def compiled_token() -> Any:
+    """Compile `run_token`: a ggml_custom_op_t, whose `address` goes into LAYER records."""
 
     @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
     def token(node, ith, n_threads, layer):
-        run_token(shape, address_of(node), ith, n_threads, address_of(layer))
+        run_token(address_of(node), ith, n_threads, address_of(layer))
 
     return token
 
 
 @cache
-def compiled_batch(shape: Shape) -> Any:
-    """Compile `run_batch` for one shape, as in `compiled_token`."""
+def compiled_batch() -> Any:
+    """Compile `run_batch`, as in `compiled_token`."""
 
     @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
     def batch(node, ith, n_threads, layer):
-        run_batch(shape, address_of(node), ith, n_threads, address_of(layer))
+        run_batch(address_of(node), ith, n_threads, address_of(layer))
 
     return batch
 
 
 @kernel
-def run_token(shape, node_address, ith, n_threads, layer_address):
+def run_token(node_address, ith, n_threads, layer_address):
     """Compute one layer's attention for one token: all threads call this together.
 
     Parameters
@@ -177,6 +178,7 @@ def run_token(shape, node_address, ith, n_threads, layer_address):
         Address of the LAYER record.
     """
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
+    shape = unpacked_shape(layer.shape)
     n_threads = threads_for(layer.heads, layer.n_kv_head, n_threads)
     if ith >= n_threads:
         return
@@ -188,13 +190,13 @@ def run_token(shape, node_address, ith, n_threads, layer_address):
 
 
 @kernel
-def run_batch(shape, node_address, ith, n_threads, layer_address):
+def run_batch(node_address, ith, n_threads, layer_address):
     """Compute one layer's attention for a batch; see `run_token`."""
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
     if layer.together != 0:
         call_native(layer.together, node_address, layer_address, ith, n_threads)
         return
-    n_tokens = record_at(node.src[0], TENSOR).ne[1]
+    shape, n_tokens = unpacked_shape(layer.shape), record_at(node.src[0], TENSOR).ne[1]
     for i in range(ith, layer.n_kv_head, n_threads):
         _load_head(shape, node, 0, n_tokens, i, layer.heads, layer)
     sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
@@ -203,13 +205,13 @@ def run_batch(shape, node_address, ith, n_threads, layer_address):
 
 
 @kernel
-def attend_together(shape, node_address, layer_address, ith, n_threads):
+def attend_together(node_address, layer_address, ith, n_threads):
     """Compute one layer's attention for one token of each of several sequences, one after another, on all threads.
 
     It is called by address, because most contexts have one sequence. See `run_token` for the parameters.
     """
     layer, node = record_at(layer_address, LAYER), record_at(node_address, TENSOR)
-    sinks = record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
+    shape, sinks = unpacked_shape(layer.shape), record_at(node.src[4], TENSOR).data if node.src[4] != 0 else 0
     for token in range(record_at(node.src[0], TENSOR).ne[1]):
         heads = read_int64(layer.sequences + token * 8)
         if token > 0:  # sequences share the working memory
@@ -220,12 +222,17 @@ def attend_together(shape, node_address, layer_address, ith, n_threads):
                 _load_head(shape, node, token, 1, i, heads, layer)
             rest = sinks, node.data + token * node.nb[2], node.nb[1], ith, n_own
             attend_token(shape, heads, layer.n_kv_head, layer.softcap, layer.work, *rest)
-    return 0
 
 
-def attend_by_shape(shape: Shape) -> Any:
-    """Compile `attend_together` for one shape."""
-    return native(attend_together, shape)
+@cache
+def compiled_together() -> Any:
+    """Compile `attend_together` as a native function."""
+
+    @native_callback(types.void(*[types.int64] * 4))
+    def together(node_address, layer_address, ith, n_threads):
+        attend_together(node_address, layer_address, ith, n_threads)
+
+    return together
 
 
 @kernel

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ...cpu_kernels.numba_support.compile import F16
+from ...cpu_kernels.numba_support.shape import F16
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...cpu_kernels.numba_support.compile import F16, Q4_0
+from ...cpu_kernels.numba_support.shape import F16, Q4_0
 from . import AUTO, DEFAULT_BUDGET, DENSE
 from .parameters import Parameters, parameter
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.attend.hooks import Hooks
-from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.shape import Shape
 from ..document.index import Index
 from ..document.rotation_angles import Rope
 from .parameters import Parameters, parameter

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.methods.quest import HOOKS, PAGE_ROWS, extras_bytes
-from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.shape import Shape
 from ..document.index import Index
 from .method import Heads
 from .parameters import parameter

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, extras_bytes
-from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from ...cpu_kernels.select.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
 from ..document.index import Index

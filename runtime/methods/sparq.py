@@ -11,7 +11,7 @@ import numpy as np
 from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.attend.hooks import Hooks
 from ...cpu_kernels.methods.sparq import HOOKS, HOOKS_OF_ONE_COPY, MEASURED_CHUNKS, STATE, extras_bytes, moments_bytes
-from ...cpu_kernels.numba_support.compile import Shape
+from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.select.scores import padded
 from ..document.index import Index

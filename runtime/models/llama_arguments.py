@@ -6,7 +6,7 @@ from typing import Any
 
 import llama_cpp
 
-from ...cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
+from ...cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ...errors import OctavoError
 from ...settings import check_rope
 from ..graph import ggml

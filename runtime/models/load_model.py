@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ...cpu_kernels.numba_support.compile import cache_folder, compiled_before, keeps_kernels
+from ...cpu_kernels.numba_support.compile import compiled_before, keeps_kernels
+from ...cpu_kernels.numba_support.kernel_cache import kernel_folder
 from ...errors import OctavoError
 from ...settings import ModelSettings
 from ..llama import Llama
@@ -62,7 +63,7 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
     path, n_threads = find_model(settings.model, notice), settings.n_threads or default_threads()
     if not keeps_kernels():
         notice(
-            f"Kernels are compiled each time, as {cache_folder()} cannot be written or is not yours alone: mend that, "
+            f"Kernels are compiled each time, as {kernel_folder()} cannot be written or is not yours alone: mend that, "
             "or set XDG_CACHE_HOME to another folder."
         )
     elif not compiled_before():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...cpu_kernels.attend.head import ANY_ORDER
-from ...cpu_kernels.numba_support.compile import Q8_0
+from ...cpu_kernels.numba_support.shape import Q8_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve

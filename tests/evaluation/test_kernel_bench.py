@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from octavo.cli.main import cli
 from octavo.cpu_kernels.numba_support import machine
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.evaluation import kernel_bench
 from octavo.evaluation.kernel_bench import KEPT, N_KV_HEAD, Case
 

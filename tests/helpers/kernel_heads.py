@@ -12,7 +12,7 @@ from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
 from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
 from octavo.runtime.document.stored_rows import as_floats
@@ -122,6 +122,7 @@ class Head:
         self.n_items = len(self.chunks) * CHUNK_ROWS if n_items is None else padded(n_items)
         self.scratch = Room(selection_scratch_bytes(shape.group, self.n_items))
         self.set(
+            shape=shape.packed,
             state=address(self.state),
             document_keys=address(self.document[0]),
             document_values=address(self.document[1]),

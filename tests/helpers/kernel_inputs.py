@@ -10,8 +10,10 @@ import pytest
 from helpers import oracle
 
 from octavo.cpu_kernels.attend.spans import ALL_HEADS
-from octavo.cpu_kernels.numba_support.compile import F16, HAS_AMX, NIBBLES, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
+from octavo.cpu_kernels.numba_support.shape import F16, NIBBLES, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import q4_0, rows
+from octavo.cpu_kernels.rows.tiles import ROWS_AT_ONCE
 
 HEAD_DIMS = [8, 40, 64, 72, 80, 96, 128, 256]
 #: The shape of most tests that are not about shapes, with each type of keys and values. With q4_0 it is that of the
@@ -197,7 +199,7 @@ def list_of_addresses(shape, stored, numbers):
     That need not be rows: nobody reads it.
     """
     addresses = address(stored) + np.asarray(numbers, np.int64) * stored.strides[0]
-    filling = -len(addresses) % rows.rows_at_once(shape)
+    filling = -len(addresses) % ROWS_AT_ONCE
     ahead = np.arange(rows.rows_ahead(shape), dtype=np.int64)
     return before_a_hole(np.concatenate([addresses, np.repeat(addresses[-1:], filling), ahead]))
 

@@ -62,7 +62,7 @@ class ScoredHead:
     def __init__(self, method, shape, keys, softcap=0.0):
         self.method, n_rows = method, len(keys)
         sizes = np.zeros(1, HEAD)
-        sizes["n_tail"] = n_rows
+        sizes["n_tail"], sizes["shape"] = n_rows, shape.packed
         kernels = SimpleNamespace(STATE=method.state, extras_bytes=method.extras_bytes)
         n_items = method.n_items(self._heads(sizes, shape, np.zeros(1, method.state)))
         self.head = Head(shape, keys, n_items=n_items, method=kernels, softcap=softcap)

@@ -9,7 +9,7 @@ from metal_simulator.simulator import Address, Library
 
 from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from octavo.cpu_kernels.attend.spans import SPAN
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.metal.records import GPU_STEP, SELECTED_BYTES
 from octavo.metal.shader_library import source
 from octavo.metal.shader_parts import defines, method_names

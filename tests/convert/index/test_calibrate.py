@@ -15,7 +15,7 @@ from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.select.scores import COARSE_KEPT
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.document.cache_layer import CacheLayer

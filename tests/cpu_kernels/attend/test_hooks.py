@@ -19,7 +19,7 @@ def test_native_functions_are_the_kernels():
     for score, select, n_spans in ((None, select_all, 2), (squeezed.score_clusters, squeezed.select_clusters, 3)):
         spans = np.zeros(4, SPAN)
         if score:
-            native(score, SHAPE).ctypes(head.address, address(queries), 0, 1)
-        n = native(select, SHAPE).ctypes(head.address, address(queries), 1, address(spans))
+            native(score).ctypes(head.address, address(queries), 0, 1)
+        n = native(select).ctypes(head.address, address(queries), 1, address(spans))
         assert n <= n_spans
         assert head.rows(spans[:n])[-5:] == list(range(12, 17))

@@ -66,7 +66,7 @@ class Layer:
         for head in self.heads:
             if n_document and method in (squeezed, squeezed2):
                 self._cluster(head)
-            head.set(**self.hooks.addresses(shape))
+            head.set(**self.hooks.addresses())
 
     def _cluster(self, head):
         """20 clusters, in coarse clusters of four, and five exact rows."""
@@ -261,7 +261,7 @@ def test_each_head_is_tended_by_its_own_method():
     rng = np.random.default_rng(5)
     heads = [random_head(rng, SHAPE, 0, 50, method=h2o, n_rows=20, n_recent=20) for _ in range(3)]
     for head in (heads[0], heads[2]):
-        head.set(after_step=native(h2o.evict, SHAPE).address)
+        head.set(after_step=native(h2o.evict).address)
         head.slots(0)[0][:], head.slots(0)[1][:] = np.arange(CHUNK_ROWS), 1
     records = np.concatenate([head.record for head in heads])
     after_step(address(records), 3, 1)

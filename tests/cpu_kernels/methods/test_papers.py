@@ -28,7 +28,7 @@ from octavo.cpu_kernels.methods.squeezed import (
     select_clusters,
 )
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.select.tail_clusters import RECENT
 
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.cpu_kernels.attend.head import HEAD
 from octavo.cpu_kernels.methods.select_top import choose_apart
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.select import product_quantisation as codes
 from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from octavo.cpu_kernels.select.scores import rest_of

@@ -24,7 +24,7 @@ from helpers.sparq_heads import bytes_of_moments, bytes_of_scores, select, sprea
 
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.sparq import reallocate, score_rows, select_rows
-from octavo.cpu_kernels.numba_support.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)

@@ -197,7 +197,7 @@ def test_nothing_is_read_to_select():
 def test_the_native_function_is_the_kernel():
     rng, spans = np.random.default_rng(5), np.zeros(4, SPAN)
     head, queries = streaming_head(rng, SHAPE, 600, 4, 300), queries_of(rng, SHAPE)
-    n_spans = native(select_recent, SHAPE).ctypes(head.address, address(queries), 1, address(spans))
+    n_spans = native(select_recent).ctypes(head.address, address(queries), 1, address(spans))
     np.testing.assert_array_equal(spans[:n_spans], select(head, queries))
 
 

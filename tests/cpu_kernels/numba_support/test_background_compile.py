@@ -8,35 +8,34 @@ import pytest
 
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support import background_compile, kernel_cache
-from octavo.cpu_kernels.numba_support.compile import Shape, cache_folder
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Have kernels cached in a folder of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for cached in (cache_folder, kernel_cache.folder_for):
+    for cached in (kernel_cache.kernel_folder, kernel_cache.folder_of):
         cached.cache_clear()
-    yield cache_folder()
+    yield kernel_cache.kernel_folder()
     monkeypatch.undo()
-    for cached in (cache_folder, kernel_cache.folder_for):
+    for cached in (kernel_cache.kernel_folder, kernel_cache.folder_of):
         cached.cache_clear()
 
 
 def test_kernels_are_compiled_in_the_background_once(folder):
-    background_compile.compile_ahead([select_all], [Shape(8, 1)])
+    background_compile.compile_ahead([select_all])
     assert background_compile._running
     background_compile.wait()
     assert not background_compile._running
     assert any("select_all" in path.name for path in folder.rglob("*.nbc"))
-    background_compile.compile_ahead([select_all], [Shape(8, 1)])
+    background_compile.compile_ahead([select_all])
     assert not background_compile._running
 
 
 def test_what_failed_is_tried_again(folder, monkeypatch):
     monkeypatch.setattr(background_compile.sys, "executable", "/bin/false")
     for _ in range(2):
-        background_compile.compile_ahead([select_all], [Shape(8, 1)])
+        background_compile.compile_ahead([select_all])
         assert background_compile._running
         background_compile.wait()
 
@@ -45,8 +44,8 @@ def test_what_failed_is_tried_again(folder, monkeypatch):
 SAVING = """
 import sys, time
 from pathlib import Path
-from octavo.cpu_kernels.numba_support import compile, kernel_cache
-folder, number = compile.cache_folder(), sys.argv[1]
+from octavo.cpu_kernels.numba_support import kernel_cache
+folder, number = kernel_cache.kernel_folder(), sys.argv[1]
 (folder / f"ready-{number}").touch()
 while not (folder / "go").exists():
     time.sleep(0.001)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.cpu_kernels.numba_support import kernel_cache
 from octavo.cpu_kernels.numba_support.kernel_cache import code_of
 
 PACKAGE = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ from octavo.cpu_kernels.numba_support.compile import keeps_kernels
 from octavo.cpu_kernels.select.runs import mean_of_runs
 means = np.empty((1, 8), np.float32)
 mean_of_runs(np.ones((4, 8), np.float32), np.array([0, 4], np.int32), means)
-print(means.sum(), sum(mean_of_runs.stats.cache_hits.values()), keeps_kernels())
+print(means.sum(), sum(mean_of_runs.for_python.stats.cache_hits.values()), keeps_kernels())
 """
 
 
@@ -89,26 +90,63 @@ def test_a_folder_that_cannot_be_made_keeps_kernels_in_memory(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_folder_that_others_can_write_to_is_not_trusted(cache, mode):
-    [folder] = (cache / "octavo" / "kernels").iterdir()
-    folder.chmod(mode)
+    (cache / "octavo" / "kernels").chmod(mode)
     assert run(cache) == (0, False)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
 def test_the_folder_of_another_user_is_not_trusted(cache):
-    [folder] = (cache / "octavo" / "kernels").iterdir()
-    os.chown(folder, 12345, 12345)
+    os.chown(cache / "octavo" / "kernels", 12345, 12345)
     assert run(cache) == (0, False)
 
 
 def test_a_folder_inside_that_cannot_be_written_keeps_kernels_in_memory(compiled, tmp_path):
     [folder] = (compiled / "octavo" / "kernels").iterdir()
     inside = tmp_path / "octavo" / "kernels" / folder.name
-    inside.mkdir(parents=True, mode=0o700)
-    inside.chmod(0o700)
-    (inside / "cpu_kernels.select").write_text("a file")
+    inside.parent.mkdir(parents=True, mode=0o700)
+    inside.parent.chmod(0o700)
+    inside.write_text("a file")
     assert run(tmp_path) == (0, True)
     assert beside_sources() == set()
+
+
+def test_the_versions_that_were_used_last_are_kept(cache):
+    folder = cache / "octavo" / "kernels"
+    [now] = folder.iterdir()
+    module = now.name.rpartition("-")[0]
+    others = [folder / f"{module}-{i}" for i in range(4)]
+    other_file, of_old_octavo = folder / "cpu_kernels.other-0", folder / "0123456789abcdef"
+    for i, each in enumerate([*others, other_file, of_old_octavo]):
+        each.mkdir()
+        os.utime(each, (i, i))
+    shutil.rmtree(now)
+    assert run(cache) == (0, True)
+    assert set(folder.iterdir()) == {now, *others[2:], other_file}
+
+
+@pytest.mark.parametrize(
+    ("edited", "code", "same"),
+    [
+        ("cpu_kernels/rows/rows.py", "x = 1", False),
+        ("cpu_kernels/rows/q8_0.py", "x = 1", False),  # rows.py imports it
+        ("cpu_kernels/numba_support/vector.py", "x = 1", False),
+        ("cpu_kernels/rows/q8_0.py", "# A comment.", True),
+        ("cpu_kernels/methods/quest.py", "x = 1", True),
+    ],
+)
+def test_kernels_of_a_file_are_of_its_code_and_of_what_it_imports(monkeypatch, tmp_path, edited, code, same):
+    for path in (PACKAGE / "cpu_kernels").rglob("*.py"):
+        copy = tmp_path / path.relative_to(PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text())
+    monkeypatch.setattr(kernel_cache, "_PACKAGE", tmp_path)
+    rows = tmp_path / "cpu_kernels" / "rows" / "rows.py"
+    before = kernel_cache.version_of([rows])
+    with (tmp_path / edited).open("a") as file:
+        file.write(code + "\n")
+    for cached in (kernel_cache._code_in, kernel_cache._imports_of):
+        cached.cache_clear()
+    assert (kernel_cache.version_of([rows]) == before) == same
 
 
 def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):

@@ -9,8 +9,9 @@ from helpers.kernel_inputs import THREADS, Room, address, before_a_hole, in_thre
 from octavo.cpu_kernels.attend.hooks import native
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support import memory
-from octavo.cpu_kernels.numba_support.compile import Shape, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
 from octavo.cpu_kernels.numba_support.memory import barrier
+from octavo.cpu_kernels.numba_support.shape import Shape
 
 
 @kernel
@@ -83,7 +84,7 @@ def test_stack_floats_has_the_room_that_it_promises(shape):
 
 def test_native_functions_are_called_by_address():
     head = np.zeros(64, np.int64)  # a HEAD record without rows, of which nothing is selected
-    function = native(select_all, Shape(64, 3))
+    function = native(select_all)
     assert call(function.address, address(head), 0, 1, 0) == 0
 
 

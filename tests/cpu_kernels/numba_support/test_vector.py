@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.numba_support import machine, vector
-from octavo.cpu_kernels.numba_support.compile import LANES, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.machine_features import LANES
 
 
 @kernel

@@ -22,7 +22,7 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.prefill.tile_scratch import most_queries
 
 SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)])

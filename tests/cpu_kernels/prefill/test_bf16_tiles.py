@@ -6,7 +6,9 @@ from helpers.kernel_inputs import SAME_IN_BATCHES as SAME
 from helpers.kernel_inputs import Room, address, as_bf16, halves, normal, relative_error
 
 from octavo.cpu_kernels.numba_support import vector
-from octavo.cpu_kernels.numba_support.compile import HAS_AMX, Shape, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.prefill import bf16_tiles
 
 pytestmark = pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX")

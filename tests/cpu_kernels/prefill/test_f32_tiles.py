@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 from helpers.kernel_inputs import HEAD_DIMS, Room, address, before_a_hole, normal, relative_error
-from numba import int64
+from numba import int64, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from octavo.cpu_kernels.numba_support.compile import Shape, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.shape import Shape
+from octavo.cpu_kernels.numba_support.vector import INT64, constant
 from octavo.cpu_kernels.prefill import f32_tiles as tiles
 from octavo.cpu_kernels.prefill.f32_tiles import TILE, TILE_ROWS
 
@@ -20,6 +24,43 @@ def score_one_tile(shape, keys, queries, scores):
 @kernel
 def weigh_one_tile(shape, weights, values, n_rows, out):
     tiles.value_tile(shape, weights, values, int64(n_rows), out)
+
+
+@intrinsic
+def write_pieces(typing, count, room):
+    """Write the start and the length of each of the pieces that cover a range; return their number."""
+
+    def generate(context, builder, signature, args):
+        count, room = args
+        number = cgutils.alloca_once_value(builder, constant(0))
+
+        def write(start, length):
+            place = builder.inttoptr(room, INT64.as_pointer())
+            for value in (start, constant(length)):
+                builder.store(value, builder.gep(place, [builder.load(number)]))
+                builder.store(builder.add(builder.load(number), constant(1)), number)
+
+        tiles.cover_evenly(builder, count, 4, write)
+        return builder.load(number)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@kernel
+def pieces_of(count, room):
+    return write_pieces(int64(count), room)
+
+
+def test_pieces_cover_a_range_and_the_last_two_are_as_long():
+    for count in range(30):
+        room = np.zeros(64, np.int64)
+        pieces = room[: pieces_of(count, address(room))].reshape(-1, 2)
+        lengths = pieces[:, 1]
+        np.testing.assert_array_equal(pieces[:, 0], np.cumsum(lengths) - lengths)
+        assert lengths.sum() == count
+        assert len(lengths) == -(-count // 4)
+        assert (lengths[:-2] == 4).all()
+        assert len(lengths) < 2 or lengths[-2] - lengths[-1] in (0, 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,10 +1,14 @@
 """Test the products of int16."""
 
+import math
+
 import numpy as np
 import pytest
 from helpers.kernel_inputs import Room, address, halves, normal, relative_error
 
-from octavo.cpu_kernels.numba_support.compile import LANES, Shape, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.machine_features import LANES
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.prefill import int16_tiles
 from octavo.cpu_kernels.prefill.f32_tiles import TILE, TILE_ROWS
 
@@ -18,10 +22,16 @@ FINE = 3e-4  # 12 bits
 @kernel
 def score(shape, keys, queries, scores, key_words, query_words, key_scales, query_scales, room):
     int16_tiles.round_keys(shape, keys, ROWS, key_words, key_scales)
-    int16_tiles.round_columns(queries, shape.head_dim, TILE, shape.largest_word, query_words, query_scales, room)
+    largest = int16_tiles.largest_word(shape)
+    int16_tiles.round_columns(queries, shape.head_dim, TILE, largest, query_words, query_scales, room)
     for row in range(0, ROWS, TILE_ROWS):
         own, scales = key_words + row * shape.head_dim * 2, key_scales + row * 4
         int16_tiles.score_words(shape, own, scales, query_words, query_scales, scores + row * TILE * 4)
+
+
+@kernel
+def compiled_largest_word(shape):
+    return int16_tiles.largest_word(shape)
 
 
 @kernel
@@ -65,6 +75,13 @@ def test_scores_are_products(shape):
     expected = keys.astype(np.float64) @ queries.T.astype(np.float64)
     length = np.linalg.norm(keys, axis=1)[:, None] * np.linalg.norm(queries, axis=1)
     assert (np.abs(scores_of(shape, keys, queries) - expected) <= 2 * FINE * length).all()
+
+
+def test_the_largest_word_is_exact():
+    shapes = [Shape(head_dim, 1) for head_dim in range(8, 4096, 8)]
+    roots = [math.isqrt((2**31 - 1) // shape.head_dim) for shape in shapes]
+    assert [int16_tiles.largest_word(shape) for shape in shapes] == roots
+    assert [compiled_largest_word(shape) for shape in shapes] == roots
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -22,7 +22,7 @@ from octavo.cpu_kernels.attend.layer import WORK, attend_batch, choose_in_layer,
 from octavo.cpu_kernels.attend.partials import partial_size
 from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import dense
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.prefill.sparse_prefill import (
     FEWEST_BLOCKS,
     QUERY_TOKENS,
@@ -54,7 +54,7 @@ class Batch:
         options = {"method": dense, "softcap": softcap, "window": window}
         self.heads = [random_head(rng, shape, 0, n_rows, **options) for _ in range(N_KV_HEAD)]
         for head in self.heads:
-            head.set(**dense.HOOKS.addresses(shape))
+            head.set(**dense.HOOKS.addresses())
         self.n_rows, self.n_tokens, self.first = n_rows, n_tokens, n_rows - n_tokens
         spread = 0.6 if peaked else 0.1
         self.queries = normal(rng, N_KV_HEAD, n_tokens, shape.group, shape.head_dim, spread=spread)
@@ -91,7 +91,7 @@ class Batch:
         rooms["out"] = out
         steps = n_heads * shape.head_dim * 4, shape.head_dim * 4
 
-        choose = native(choose_in_layer, shape).address
+        choose = native(choose_in_layer).address
 
         def attend(ith):
             places = address(work), choose, 0, out.address

@@ -12,7 +12,7 @@ from octavo.cpu_kernels.attend.head import CHUNK_ROWS, HEAD, chunk_bytes, extras
 from octavo.cpu_kernels.attend.hooks import native
 from octavo.cpu_kernels.methods import quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
-from octavo.cpu_kernels.numba_support.compile import Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows.append import append_rows
 from octavo.cpu_kernels.rows.columns import copy_bytes
 
@@ -41,9 +41,10 @@ class Tail:
         self.chunks = [Room(size) for _ in range(n_chunks)]
         self._table = before_a_hole(np.array([chunk.address for chunk in self.chunks], np.int64))
         self.record = np.zeros(1, HEAD)
+        self.record["shape"] = shape.packed
         self.record["tail_chunks"] = address(self._table)
         if method:
-            self.record["append"] = native(method.HOOKS.append, shape).address
+            self.record["append"] = native(method.HOOKS.append).address
 
     def append(self, keys, values):
         """Rows of f16, with gaps between them."""
@@ -183,7 +184,7 @@ def test_rows_that_are_appended_again_leave_nothing_of_those_that_were_cut(shape
     tail.append(100 * halves(rng, 400, 64), 100 * halves(rng, 400, 64))
     tail.record["n_tail"] = n_kept
     first = n_kept // CHUNK_ROWS * CHUNK_ROWS
-    native(method.HOOKS.append, shape).ctypes(address(tail.record), first, n_kept, 0)
+    native(method.HOOKS.append).ctypes(address(tail.record), first, n_kept, 0)
     tail.append(halves(rng, 400 - n_kept, 64), halves(rng, 400 - n_kept, 64))
     if method is sparq:
         tail.check_extras(400)

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from octavo.cpu_kernels.numba_support.compile import Q4_0, Shape, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.shape import Q4_0, Shape
 from octavo.cpu_kernels.rows import rows
 from octavo.cpu_kernels.rows.rotation import rotate_row
 

@@ -23,22 +23,11 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numba import int64
 
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape, kernel
+from octavo.cpu_kernels.numba_support.shape import Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import q8_0, rows
 
 SHAPES = shapes(FEW)
-
-
-@kernel
-def add_weighted(shape, weights, stride, listed, n_rows, out):
-    rows.add_weighted(shape, weights, stride, listed, int64(n_rows), out)
-
-
-@kernel
-def widen(shape, row, floats):
-    rows.widen_row(shape, row, floats)
 
 
 def dot(shape, loaded, keys, n_rows, stride):
@@ -174,7 +163,7 @@ def test_add_weighted_adds_to_what_is_there(shape):
         numbers, stride = rng.integers(0, 40, n_rows), n_rows + 3
         weights, before = normal(rng, shape.group, stride), normal(rng, shape.group, shape.head_dim)
         listed, out = list_of_addresses(shape, values, numbers), Room(filled=before)
-        add_weighted(shape, address(weights), stride, address(listed), n_rows, out.address)
+        rows.add_weighted(shape, address(weights), stride, address(listed), n_rows, out.address)
         out.check()
         expected = before + weights[:, :n_rows].astype(np.float64) @ read_as_stored(shape, values)[numbers]
         assert relative_error(out.floats(*before.shape), expected) < 1e-5
@@ -192,7 +181,7 @@ def test_add_weighted_passes_on_a_nan(shape, kind):
     stored = store_rows(shape, values)
     out = Room(filled=np.zeros((3, 64), np.float32))
     listed = list_of_addresses(shape, stored, range(9))
-    add_weighted(shape, address(weights), 9, address(listed), 9, out.address)
+    rows.add_weighted(shape, address(weights), 9, address(listed), 9, out.address)
     expected = np.isnan(weights.astype(np.float64) @ read_as_stored(shape, stored))
     assert expected.any()
     assert (np.isnan(out.floats(3, 64)) == expected).all()
@@ -202,7 +191,7 @@ def test_add_weighted_passes_on_a_nan(shape, kind):
 def test_a_widened_row_equals_the_stored_one(shape):
     stored = store_rows(shape, normal(np.random.default_rng(6), 1, shape.head_dim))
     floats = Room(4 * shape.head_dim)
-    widen(shape, address(stored), floats.address)
+    rows.widen_row(shape, address(stored), floats.address)
     floats.check()
     expected = read_rows(shape, stored)[0].astype(np.float32)
     np.testing.assert_allclose(floats.floats(), expected, rtol=0, atol=1e-6 if shape.kv_type == Q4_0 else 0)
@@ -291,10 +280,3 @@ def test_load_query_keeps_a_query_of_f16_keys_and_quantises_one_of_q8_0_keys_by_
     loaded = LoadedQuery(QUANTISED, query)
     np.testing.assert_allclose(loaded.scales[:, 0], np.abs(query).max(axis=1) / 127, rtol=1e-6)
     assert (np.abs(loaded.floats - query) <= loaded.scales * 0.5001).all()
-
-
-def test_four_or_eight_rows_are_multiplied_at_once():
-    for head_dim, group, kv_type in FEW:
-        assert rows.rows_at_once(Shape(head_dim, group, kv_type)) in (4, 8)
-    assert rows.rows_at_once(Shape(64, 1, F16)) == 8
-    assert rows.rows_at_once(Shape(64, 16, F16)) == 4

@@ -7,7 +7,8 @@ from helpers.kernel_inputs import Room, address, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.numba_support.compile import LANES, kernel
+from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.machine_features import LANES
 from octavo.cpu_kernels.select import codebooks
 from octavo.cpu_kernels.select.product_quantisation import CODES
 

@@ -7,7 +7,7 @@ from helpers.kernel_inputs import SHAPE, Room, address, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.select.components import choose_apart, choose_together, list_chosen, weigh
 
 SHAPES = [SHAPE, Shape(72, 1)]

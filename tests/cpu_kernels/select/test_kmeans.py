@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.kernel_inputs import as_bf16, normal
 
-from octavo.cpu_kernels.numba_support.compile import HAS_AMX
+from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
 from octavo.cpu_kernels.select.kmeans import improve_centroids
 
 CENTRES = 40

@@ -7,7 +7,7 @@ from helpers.kernel_inputs import Room, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.numba_support.compile import LANES
+from octavo.cpu_kernels.numba_support.machine_features import LANES
 from octavo.cpu_kernels.select.scores import (
     EXP_STEP,
     ITEMS_STEP,

@@ -7,7 +7,7 @@ from helpers.kernel_inputs import Room, address, before_a_hole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.numba_support.compile import LANES
+from octavo.cpu_kernels.numba_support.machine_features import LANES
 from octavo.cpu_kernels.select.top_k import find_covering, find_least, list_from, list_top
 
 INFINITY = float("inf")

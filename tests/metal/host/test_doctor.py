@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from octavo.cli import main as cli_main
-from octavo.cpu_kernels.numba_support.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.evaluation import doctor
 from octavo.evaluation.device_layer import largest_error
 from octavo.metal import gpu

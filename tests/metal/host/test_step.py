@@ -11,7 +11,7 @@ from helpers import fake_metal
 import octavo
 from octavo import OctavoError
 from octavo.convert.plan.heads import streaming
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.metal import gpu
 from octavo.metal import shared_memory as memory
 from octavo.metal.shader_library import HELPERS, KERNELS, THREADS, library, source

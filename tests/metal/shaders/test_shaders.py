@@ -10,7 +10,7 @@ from metal_simulator import simulator
 
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.methods import dense, quest, sparq
-from octavo.cpu_kernels.numba_support.compile import F16, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import element_bytes, scale_bytes
 
 simulator.require()

@@ -8,8 +8,8 @@ from metal_simulator import simulator
 from metal_simulator.simulator import Address, Library, MSLError
 from metal_simulator.small_kernels import HEADER, kernel, run
 
-from octavo.cpu_kernels.numba_support.compile import HAS_AMX
 from octavo.cpu_kernels.numba_support.compile import kernel as octavo_kernel
+from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
 from octavo.cpu_kernels.prefill import bf16_tiles
 
 simulator.require()

@@ -6,7 +6,7 @@ from helpers import papers, tiny_models
 from helpers.kernel_inputs import normal, read_rows, store_rows
 
 import octavo
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.runtime.document.rotation_angles import Rope
 from octavo.runtime.document.stored_rows import row_format
 

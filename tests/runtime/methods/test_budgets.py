@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.convert.clusters import settings_for
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache

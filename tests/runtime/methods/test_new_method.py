@@ -16,7 +16,7 @@ from helpers.product import ROOT
 import octavo
 from octavo.cli.main import cli
 from octavo.cpu_kernels.numba_support import machine
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.evaluation import kernel_bench
 from octavo.runtime import methods
 from octavo.runtime.methods import METHODS, method_class, words

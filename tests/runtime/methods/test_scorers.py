@@ -4,7 +4,7 @@ import pytest
 from helpers import oracle, scorers
 from helpers.kernel_inputs import SHAPE
 
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.runtime.methods import METHODS, method_class
 from octavo.runtime.methods.scorer import ScorerMethod
 

@@ -9,7 +9,7 @@ from helpers.kernel_inputs import EACH, QUANTISED, SHAPE
 
 from octavo.cpu_kernels.attend.head import HEAD
 from octavo.cpu_kernels.methods import sparq
-from octavo.cpu_kernels.numba_support.compile import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.method import Heads
 from octavo.runtime.methods.sparq import LEAST_ROWS, SparQ

@@ -7,7 +7,7 @@ import pytest
 from helpers.index_builds import thresholds_of
 
 from octavo.convert.clusters import ClusterSettings
-from octavo.cpu_kernels.numba_support.compile import Shape
+from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer

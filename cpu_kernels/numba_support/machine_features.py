@@ -1,0 +1,30 @@
+"""Tell which instructions this process may use."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+import llvmlite.binding
+
+_FEATURES = llvmlite.binding.get_host_cpu_features()
+
+#: f32 in a vector: 16 with AVX-512, else 8 (one AVX2 register, or a pair of NEON registers).
+LANES = 16 if _FEATURES.get("avx512f") else 8
+
+#: Whether this is an x86 CPU that multiplies int16.
+HAS_AVX2 = bool(_FEATURES.get("avx2"))
+
+#: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+def _may_use_amx() -> bool:
+    """Return whether this CPU multiplies tiles of bf16, and the system lets this process use them."""
+    if not _FEATURES.get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
+
+
+#: Whether kernels may multiply on Intel's AMX tiles.
+HAS_AMX = _may_use_amx()

@@ -1,0 +1,190 @@
+"""Write sums of weighted rows in vector IR: each row is loaded once for several query heads.
+
+A tile is some query heads times some columns. Its sums stay in registers while a loop runs over the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import cgutils
+
+from ..numba_support.machine_features import LANES
+from ..numba_support.shape import NIBBLES, ShapeParts
+from ..numba_support.vector import (
+    ACCUMULATORS,
+    CACHE_LINE,
+    INT64,
+    Emit,
+    accumulators,
+    constant,
+    cover,
+    cover_evenly,
+)
+from .q4_0 import count_last, last_columns, load_last_nibbles, load_nibbles
+from .q8_0 import load_scale
+
+#: Most query heads of a tile.
+_MOST_HEADS = 4
+
+#: Rows that a loop takes at once, which share the loop over the lines to prefetch.
+_ROWS = 2
+
+
+class _Sum:
+    """The arguments of a sum, LLVM int64: see `add_weighted` in rows.py."""
+
+    def __init__(self, builder: Any, shape: Any, ahead: Any, *arguments: Any) -> None:
+        self.builder, self.ahead = builder, ahead
+        self.weights, self.stride, self.listed, n_rows, out = arguments
+        self.n_rows, self.out, self.parts = n_rows, out, ShapeParts(builder, shape)
+        self.head_dim, self.group = self.parts.head_dim(), self.parts.group()
+
+
+#: Takes the address of a row, LLVM int64; returns the vectors of a tile.
+_Load = Callable[[Any], list[Any]]
+
+
+def _add_tile(own: _Sum, emit: Emit, first: Any, n: int, places: list[Any], load: _Load, n_lines: Any) -> None:
+    """Add the weighted rows to the sums of n query heads, from the first on, in some columns.
+
+    Parameters
+    ----------
+    places : list of LLVM int64
+        First column of each vector.
+    n_lines : LLVM int64
+        Cache lines to prefetch of each row.
+    """
+    builder = own.builder
+    totals = accumulators(builder, emit, n * len(places))
+    heads = [builder.add(first, constant(g)) for g in range(n)]
+    starts = [builder.mul(own.stride, head) for head in heads]
+
+    def add_rows(row: Any, count: int) -> None:
+        next_rows = builder.add(row, own.ahead)
+        later = [
+            builder.load(emit.pointer(own.listed, INT64, builder.add(next_rows, constant(r)))) for r in range(count)
+        ]
+        with cgutils.for_range(builder, n_lines) as loop:
+            offset = builder.mul(loop.index, constant(CACHE_LINE))
+            for address in later:
+                emit.prefetch(builder.add(address, offset), CACHE_LINE)
+        for r in range(count):
+            number = builder.add(row, constant(r))
+            values = load(builder.load(emit.pointer(own.listed, INT64, number)))
+            for g, start in enumerate(starts):
+                weight = emit.splat(emit.load_scalar(own.weights, builder.add(start, number)))
+                for i, value in enumerate(values):
+                    total = totals[g * len(places) + i]
+                    builder.store(emit.fma(weight, value, builder.load(total)), total)
+
+    cover(builder, own.n_rows, (_ROWS, 1), add_rows)
+    for g, head in enumerate(heads):
+        start = builder.mul(head, own.head_dim)
+        for i, column in enumerate(places):
+            place = builder.add(start, column)
+            total = builder.load(totals[g * len(places) + i])
+            emit.store(builder.fadd(emit.load_float(own.out, place), total), own.out, place)
+
+
+def _vectors_at_once(n: int) -> tuple[int, ...]:
+    """Return the numbers of vectors that tiles of n query heads take, the largest first."""
+    most = min(8, ACCUMULATORS // n)
+    return (4, 1) if most >= 4 else (2, 1)
+
+
+def _columns_from(builder: Any, first: Any, count: int, step: int) -> list[Any]:
+    return [builder.add(first, constant(i * step)) for i in range(count)]
+
+
+def _load_floats(own: _Sum, emit: Emit, places: list[Any]) -> _Load:
+    """Return what loads vectors of an f16 row."""
+    return lambda row: [emit.load_half(row, place) for place in places]
+
+
+def _load_bytes(own: _Sum, emit: Emit, places: list[Any]) -> _Load:
+    """Return what loads vectors of a q8_0 row."""
+
+    def load(row: Any) -> list[Any]:
+        scale = emit.splat(load_scale(emit, own.head_dim, row))
+        return [own.builder.fmul(emit.load_int8(row, place), scale) for place in places]
+
+    return load
+
+
+def _add_plain(own: _Sum, first: Any, n: int, load: Callable[[_Sum, Emit, list[Any]], _Load], lines: Any) -> None:
+    """Add rows whose columns are stored in order to the sums of n query heads."""
+    builder, emit = own.builder, Emit(own.builder)
+
+    def write(start: Any, count: int) -> None:
+        column = builder.mul(start, constant(LANES))
+        places = _columns_from(builder, column, count, LANES)
+        _add_tile(own, emit, first, n, places, load(own, emit, places), _if_first(builder, start, lines))
+
+    cover(builder, builder.sdiv(own.head_dim, constant(LANES)), _vectors_at_once(n), write)
+    if LANES == 16:
+        rest = builder.and_(own.head_dim, constant(8))
+        with builder.if_then(builder.icmp_signed("!=", rest, constant(0)), likely=False):
+            places, short = [builder.sub(own.head_dim, rest)], Emit(builder, 8)
+            _add_tile(own, short, first, n, places, load(own, short, places), _if_first(builder, places[0], lines))
+
+
+def _if_first(builder: Any, start: Any, lines: Any) -> Any:
+    """Return `lines` for the tile that starts at 0: the first one prefetches for all. Return 0 for others."""
+    return builder.select(builder.icmp_signed("==", start, constant(0)), lines, constant(0))
+
+
+def _add_nibbles(own: _Sum, first: Any, n: int, lines: Any) -> None:
+    """Add q4_0 rows to the sums of n query heads: blocks, or their halves if a block exceeds the registers."""
+    builder, emit, head_dim = own.builder, Emit(own.builder), own.head_dim
+    vectors = NIBBLES // LANES
+    in_halves = vectors * _MOST_HEADS > ACCUMULATORS
+    sizes = (1,) if in_halves else tuple(size for size in (2, 1) if size * vectors * n <= ACCUMULATORS)
+
+    def write(start: Any, count: int) -> None:
+        columns = _columns_from(builder, builder.mul(start, constant(NIBBLES)), count * vectors, LANES)
+        blocks = [builder.add(start, constant(i)) for i in range(count)]
+        for half in (0, 1) if in_halves else (None,):
+            places = columns if half is None else columns[half * vectors // 2 :][: vectors // 2]
+
+            def load(row: Any, half: int | None = half) -> list[Any]:
+                return [vector for block in blocks for vector in load_nibbles(emit, head_dim, row, block, half)]
+
+            _add_tile(own, emit, first, n, places, load, constant(0) if half else _if_first(builder, start, lines))
+
+    cover(builder, builder.lshr(head_dim, constant(5)), sizes, write)
+    with cgutils.for_range(builder, count_last(builder, head_dim)) as loop:
+        four, i = Emit(builder, 4), loop.index
+
+        def load_last(row: Any) -> list[Any]:
+            return load_last_nibbles(four, head_dim, row, i)
+
+        _add_tile(own, four, first, n, last_columns(builder, head_dim, i), load_last, constant(0))
+
+
+def add_rows(builder: Any, shape: Any, ahead: Any, *arguments: Any) -> None:
+    """Write what `add_weighted` computes (rows.py), given its arguments.
+
+    Parameters
+    ----------
+    ahead : LLVM int64
+        Rows from one to that which is prefetched meanwhile.
+    """
+    own = _Sum(builder, shape, ahead, *arguments)
+    n_lines = builder.lshr(builder.add(own.parts.row_bytes(), constant(CACHE_LINE - 1)), constant(6))
+
+    def for_tiles(add: Callable[[Any, int, Any], None]) -> None:
+        def write(first: Any, n: int) -> None:
+            add(first, n, _if_first(builder, first, n_lines))
+
+        cover_evenly(builder, own.group, _MOST_HEADS, write)
+
+    with builder.if_else(own.parts.quantised()) as (integers, floats):
+        with integers, builder.if_else(own.parts.rotated()) as (nibbles, bytes_):
+            with nibbles:
+                for_tiles(lambda first, n, lines: _add_nibbles(own, first, n, lines))
+            with bytes_:
+                for_tiles(lambda first, n, lines: _add_plain(own, first, n, _load_bytes, lines))
+        with floats:
+            for_tiles(lambda first, n, lines: _add_plain(own, first, n, _load_floats, lines))
