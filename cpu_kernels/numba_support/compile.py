@@ -46,10 +46,14 @@ def compiled_before() -> bool:
 def keeps_kernels() -> bool:
     """Return whether kernels are kept on disk. Otherwise each process compiles its own."""
     compiled_before()
-    if not is_usable(kernel_folder()):
-        return False
-    keep_kernels(bind_stages)
-    return True
+    return is_usable(kernel_folder())
+
+
+def _is_kept(function: Callable[..., Any]) -> bool:
+    """Return whether a function's compiled code is kept on disk; if so, tell Numba where."""
+    if keeps_kernels():
+        keep_kernels(Path(function.__code__.co_filename), bind_stages)
+    return keeps_kernels()
 
 
 class _Draft(JITCodeLibrary):
@@ -107,7 +111,7 @@ class Kernel:
     @cached_property
     def for_python(self) -> Any:
         """Return what compiles it for Python."""
-        return numba.njit(cache=keeps_kernels(), **_OPTIONS)(self.py_func)
+        return numba.njit(cache=_is_kept(self.py_func), **_OPTIONS)(self.py_func)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function from Python."""
@@ -140,7 +144,7 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function for C; the result's `address` is the function pointer."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        options = {"cache": keeps_kernels(), "error_model": "numpy", "fastmath": FAST_MATH}
+        options = {"cache": _is_kept(function), "error_model": "numpy", "fastmath": FAST_MATH}
         return numba.cfunc(signature, nopython=True, **options)(function)
 
     return decorate

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import platformdirs
 from blake3 import blake3
@@ -54,8 +54,8 @@ def kernel_folder() -> Path:
 
 @cache
 def folder_of(path: Path) -> Path:
-    """Return the folder of the kernels of a file of this package, compiled from exactly this code."""
-    module = ".".join(path.relative_to(_PACKAGE).with_suffix("").parts)
+    """Return the folder of the kernels of a file, compiled from exactly this code."""
+    module = ".".join(_name(path).with_suffix("").parts).strip("/.")
     return kernel_folder() / f"{module}-{version_of([path])}"
 
 
@@ -64,12 +64,17 @@ def version_of(paths: list[Path]) -> str:
     waiting, code = list(paths), dict[str, str]()
     while waiting:
         path = waiting.pop()
-        name = str(path.relative_to(_PACKAGE))
+        name = str(_name(path))
         if name not in code:
             code[name] = _code_in(path)
             waiting += _imports_of(path)
     described = "".join(f"{name}\n{code[name]}\n" for name in sorted(code))
     return hashlib.sha256(f"{described}{HAS_AMX}".encode()).hexdigest()[:16]
+
+
+def _name(path: Path) -> Path:
+    """Return the path of a file in this package: the same for two installs. A user's own method is elsewhere."""
+    return path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else Path(path.name)
 
 
 @cache
@@ -82,8 +87,14 @@ def _imports_of(path: Path) -> list[Path]:
     """Return the files of this package that a file imports."""
     found = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        if isinstance(node, ast.ImportFrom):
+            first, *rest = (node.module or "").split(".")
+            if node.level:
+                base = path.parents[node.level - 1].joinpath(first, *rest)
+            elif first == "octavo":
+                base = _PACKAGE.joinpath(*rest)
+            else:
+                continue
             found += [base.with_suffix(".py"), *(base / f"{each.name}.py" for each in node.names)]
     return [each for each in found if each.is_file()]
 
@@ -191,12 +202,12 @@ def _read(path: str, prepare: Callable[[bytes], object] = bytes) -> Any:
 
 
 class _OurLocator:
-    """Tell Numba where to keep functions of this package.
+    """Tell Numba where to keep kernels, of this package and of users' own methods.
 
     Numba's own locators try to write in each folder, and fall back to folders beside the sources.
     """
 
-    in_use = False
+    files: ClassVar[set[Path]] = set()
     prepare: Callable[[bytes], object] = bytes
 
     def __init__(self, function: Any, path: Path) -> None:
@@ -204,8 +215,8 @@ class _OurLocator:
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> _OurLocator | None:
-        """Return a locator for a function of this package; None for others."""
-        return cls(function, Path(path)) if Path(path).is_relative_to(_PACKAGE) else None
+        """Return a locator for a kernel; None for other functions."""
+        return cls(function, Path(path)) if Path(path) in cls.files else None
 
     def get_cache_path(self) -> str:
         """Return the folder of the function."""
@@ -223,15 +234,16 @@ class _OurLocator:
         return str(self._line)
 
 
-def keep_kernels(prepare: Callable[[bytes], object]) -> None:
-    """Make Numba keep the functions of this package in the user's folder from now on.
+def keep_kernels(path: Path, prepare: Callable[[bytes], object]) -> None:
+    """Make Numba keep the functions of a file in the user's folder from now on.
 
     `prepare` takes the content of each file of compiled code before the code is linked.
     """
-    if not _OurLocator.in_use:
+    if not _OurLocator.files:
         caching.CompileResultCacheImpl._locator_classes.insert(0, _OurLocator)
         caching.IndexDataCacheFile = _files
-    _OurLocator.in_use, _OurLocator.prepare = True, prepare
+        _OurLocator.prepare = prepare
+    _OurLocator.files.add(path)
 
 
 _NumbasFiles = caching.IndexDataCacheFile

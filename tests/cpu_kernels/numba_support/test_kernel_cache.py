@@ -171,3 +171,12 @@ def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
 )
 def test_comments_and_docstrings_are_no_code(source, same):
     assert (code_of(source) == code_of('"""Says."""\ndef f(x):\n    return x + 1\n')) == same
+
+
+def test_a_users_own_method_is_kept_by_its_code_and_by_that_of_octavo(tmp_path):
+    path = tmp_path / "knorm.py"
+    path.write_text("from octavo.cpu_kernels.rows.rows import dot\n")
+    folder = kernel_cache.folder_of(path)
+    assert folder.parent == kernel_cache.kernel_folder()
+    assert folder.name.startswith("knorm-")
+    assert PACKAGE / "cpu_kernels" / "rows" / "rows.py" in kernel_cache._imports_of(path)
