@@ -2,6 +2,7 @@
 # make man writes the man page that `man octavo` finds while .venv is active.
 # test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
 # test-arm runs one case of each kernel's test, and a tiny model, as on ARM, under emulation; test-arm-short runs a few.
+# compile-times measures how long kernels compile on an empty kernel cache: five minutes on 2 cores.
 # test-drop-in runs llama-cpp-python's own tests with octavo.Llama in the place of llama_cpp.Llama.
 # test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.
 # test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
@@ -11,7 +12,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-lm-eval test-reliability bench man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-lm-eval test-reliability bench compile-times man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -19,15 +20,18 @@ demo: $(VENV)/ready
 	$(BIN)/octavo index $(DEMO)
 	$(BIN)/octavo ask $(DEMO) "$(QUESTION)" --temp 0
 
+# Tests run in a process for each core. Threads that spin while they wait would take the cores from each other.
+PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n auto --dist worksteal
+
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-cpus: $(VENV)/ready
 	for cpu in baseline avx2 alderlake skylake; do \
-		OCTAVO_TEST_CPU=$$cpu $(BIN)/python -m pytest -m "not slow" tests/cpu_kernels || exit 1; done
+		OCTAVO_TEST_CPU=$$cpu $(PYTEST) -m "not slow" tests/cpu_kernels || exit 1; done
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
 ARM_CPUS := generic cortex-a76 apple-m1
@@ -66,6 +70,9 @@ test-reliability: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/octavo bench --depths 2048,8000
 
+compile-times: $(VENV)/ready
+	$(BIN)/python benchmarks/compile_times.py
+
 man: $(VENV)/ready
 	mkdir -p $(VENV)/share/man/man1
 	$(BIN)/python -m octavo.cli.man > $(VENV)/share/man/man1/octavo.1
@@ -91,7 +98,7 @@ $(VENV)/ready: pyproject.toml Makefile
 	$(PIP_INSTALL) --editable ".[demo,dev]"
 	$(BIN)/python -m octavo.runtime.process.selftest || $(MAKE) rebuild-llama.cpp || \
 		$(MAKE) rebuild-llama.cpp CMAKE_ARGS="$$CMAKE_ARGS -DGGML_NATIVE=OFF"
-	@echo "Compiling kernels for this CPU: half a minute."
+	@echo "Compiling kernels for this CPU: some seconds."
 	$(BIN)/python -m octavo.runtime.models.compile_kernels
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
 	touch $@

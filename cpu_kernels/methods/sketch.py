@@ -151,8 +151,7 @@ def _look_up_chunk(shape, head, state, query, room, floats, number, n_own, n_blo
     scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
     offsets, factors = array_at(floats, (shape.group, BLOCKS), np.float32), factors_of(shape, room)
     factors_address = room + table_sizes(shape)[0]
-    for i in range(n_own):
-        dot(shape.of_halves, query, mean_of(shape, head, first + i), 1, floats + i * 4, BLOCKS)
+    dot(shape.of_halves, query, mean_of(shape, head, first), n_own, floats, BLOCKS)
     for g in range(shape.group):
         for i in range(n_own):
             offsets[g, i] += factors[1, g]
@@ -364,3 +363,6 @@ def _sum_by_code(shape, head, state, first, stop, room):
 
 
 HOOKS = Hooks(select=select_coded, score=score_codes, estimate=estimate_rest, after_step=tend_codes)
+
+#: The same for fewer rows than get codes.
+HOOKS_BELOW = Hooks(select=select_all)

@@ -41,14 +41,23 @@ def compile_ahead(functions: Iterable[Any]) -> None:
     ):  # a frozen application cannot start an interpreter
         return
     command = [sys.executable, "-P", "-m", __name__, job, str(done)]
-    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    _running.append(subprocess.Popen(command, **quiet))
+    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stderr"), subprocess.DEVNULL)
+    _running.append(subprocess.Popen(command, stdout=subprocess.PIPE, **quiet))
 
 
-def wait() -> None:
-    """Wait until the background process ends. The cache lacks kernels that failed there, or were stopped."""
-    while _running:
-        _running.pop().wait()
+def wait(function: Any = None) -> None:
+    """Wait until the background processes have compiled a function, or end if it is not given.
+
+    The cache lacks kernels that failed there, or were stopped.
+    """
+    name = b"" if function is None else f"{function.__name__}\n".encode()
+    for process in list(_running):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == name:
+                return
+        process.wait()
+        _running.remove(process)
 
 
 def main(job: str, done: str) -> None:
@@ -60,6 +69,7 @@ def main(job: str, done: str) -> None:
             native(function)
         else:
             function()
+        print(name, flush=True)
     Path(done).touch()
 
 

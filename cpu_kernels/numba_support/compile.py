@@ -19,10 +19,11 @@ from typing import Any
 import llvmlite.binding
 import numba
 from numba import types
-from numba.core import event, sigutils
+from numba.core import event, sigutils, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags, compile_extra
+from numba.core.compiler import CompilerBase, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 from numba.core.registry import CPUDispatcher
 from numba.extending import models, register_model, typeof_impl
 
@@ -68,6 +69,30 @@ class _Draft(JITCodeLibrary):
         self._finalized = True
 
 
+class _Drafting(CompilerBase):
+    """The passes of Numba's compiler that kernels need: they have no closures, `with` blocks, or array expressions."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the passes."""
+        passes = PassManager("draft")
+        for each in (
+            untyped_passes.TranslateByteCode,
+            untyped_passes.FixupArgs,
+            untyped_passes.IRProcessing,
+            untyped_passes.RewriteSemanticConstants,
+            untyped_passes.DeadBranchPrune,
+            untyped_passes.ReconstructSSA,
+            typed_passes.NopythonTypeInference,
+            typed_passes.PreLowerStripPhis,
+            typed_passes.IRLegalization,
+            typed_passes.NativeLowering,
+            typed_passes.NoPythonBackend,
+        ):
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
 class _Drafts(CPUDispatcher):
     """Draft a function for the types with which kernels call it."""
 
@@ -88,7 +113,7 @@ class _Drafts(CPUDispatcher):
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         library = _Draft(target.codegen(), self.py_func.__qualname__)
         made = compile_extra(
-            self.targetdescr.typing_context, target, self.py_func, arguments, return_type, flags, {}, library
+            self.targetdescr.typing_context, target, self.py_func, arguments, return_type, flags, {}, library, _Drafting
         )
         made.library._ensure_finalized()
         key, libraries = object(), [library, *library._linking_libraries]  # LLVM links a function after its callers
@@ -106,7 +131,7 @@ class Kernel:
     @cached_property
     def drafts(self) -> _Drafts:
         """Return what compiles it for other kernels."""
-        return _Drafts(self.py_func, targetoptions={"nopython": True, **_OPTIONS}, pipeline_class=Compiler)
+        return _Drafts(self.py_func, targetoptions={"nopython": True, **_OPTIONS}, pipeline_class=_Drafting)
 
     @cached_property
     def for_python(self) -> Any:

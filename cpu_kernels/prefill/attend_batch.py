@@ -17,6 +17,7 @@ from numba import float32
 
 from ..attend.head import ANY_ORDER
 from ..numba_support.compile import kernel
+from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import read_float
 from ..numba_support.shape import Shape
 from ..numba_support.views import array_at
@@ -97,7 +98,7 @@ def attend_tile(
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
     rough = chosen != 0 and not reads_all(position, first_group)
     start_softmax(shape, first_row, n_rows, position, room)
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         enter_tiles(room.configuration)
 
     loaded, first_block = 0, 0
@@ -136,7 +137,7 @@ def attend_tile(
                 add_values(shape, strip, n, n_rows, rough, room)
         first_block += -(-span.n_rows // BLOCK)
 
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         leave_tiles(room.configuration)
     largest, totals = array_at(room.largest, (size,), np.float32), array_at(room.totals, (size,), np.float32)
     for r in range(n_rows):

@@ -26,7 +26,7 @@ from numba import float32, int64
 from ..attend.head import ANY_ORDER
 from ..attend.partials import LOWEST_SCORE
 from ..numba_support.compile import kernel, layout
-from ..numba_support.machine_features import LANES
+from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.memory import copy_bytes
 from ..numba_support.shape import Shape
 from ..numba_support.vector import add, exp_difference, load, maximum, multiply, splat, store
@@ -127,7 +127,7 @@ def sample_tile(
         token = _sampled_token(position, n_tokens, row // group)
         newest[r] = float32(position + token)
         copy_bytes(room.sums + r * head_dim * 4, query + (token * group + row % group) * head_dim * 4, head_dim * 4)
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         enter_tiles(room.configuration)
     load_queries(shape, room.sums, n_rows, True, room)
     first_token, last_token = int64(newest[0]), int64(newest[0])
@@ -155,7 +155,7 @@ def sample_tile(
                 if masked:
                     mask_strip(shape, strip, n, block, window, room)
                 sum_strip(shape, n, room, place + half + strip * 4, place + strip * 4)
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         leave_tiles(room.configuration)
     for strip in range(0, size, LANES):
         _normalise(shares + strip * 4, half, step, n_blocks, room.shrinks)

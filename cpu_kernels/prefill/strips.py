@@ -13,7 +13,7 @@ from numba import float32, int64
 
 from ..attend.partials import LOWEST_SCORE
 from ..numba_support.compile import kernel
-from ..numba_support.machine_features import LANES
+from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.shape import AMX_DEPTH
 from ..numba_support.vector import (
     add,
@@ -53,7 +53,7 @@ def load_queries(shape, query, n_rows, rough, room):
     in_words = shape.on_words and rough
     for strip in range(0, n_rows, width):
         place = room.queries + strip * head_dim * 4
-        floats = room.widened if shape.on_amx or in_words else place
+        floats = room.widened if (HAS_AMX and shape.on_amx) or in_words else place
         target = array_at(floats, (head_dim, width), np.float32)
         for r in range(width):
             if strip + r >= n_rows:
@@ -67,7 +67,7 @@ def load_queries(shape, query, n_rows, rough, room):
             own = array_at(source, (head_dim,), np.float32)
             for i in range(head_dim):
                 target[i, r] = own[i]
-        if shape.on_amx:
+        if HAS_AMX and shape.on_amx:
             for i in range(0, head_dim, 2):
                 even, highs = floats + i * STRIP * 4, place + i * STRIP * 2
                 split_pairs(load(even), load(even + STRIP * 4), highs, highs + head_dim * STRIP * 2)
@@ -153,7 +153,7 @@ def score_block(shape, keys, queries, n, rough, scores):
 
     It may compute some more rows, which are not read.
     """
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         score_strip(shape, keys, queries, scores, rough)
         return
     zero = splat(float32(0))
@@ -185,7 +185,7 @@ def weigh_strip(shape, strip, n, rough, room):
 
     With AMX the weights are split at once, padded with 0 to AMX's depth.
     """
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         return _weigh_on_amx(shape, strip, n, rough, room)
     if shape.on_words and rough:
         return _weigh_in_words(shape, strip, n, room)
@@ -307,7 +307,7 @@ def shrink_strip(shape, strip, room):
     """Scale the weighted values to the new largest scores."""
     width, head_dim = strip_queries(shape), shape.head_dim
     place, shrinks = room.sums + strip * head_dim * 4, array_at(room.shrinks, (width,), np.float32)
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         factors = load(room.shrinks)
         for i in range(head_dim):
             own = place + i * STRIP * 4
@@ -323,7 +323,7 @@ def shrink_strip(shape, strip, room):
 def add_values(shape, strip, n, n_rows, rough, room):
     """Add the weighted values of a block to the sums of a strip."""
     sums = room.sums + strip * shape.head_dim * 4
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
     for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):
@@ -339,7 +339,7 @@ def add_values(shape, strip, n, n_rows, rough, room):
 def sums_of(shape, r, room):
     """Return the address of the weighted values of query r, rotated back."""
     row = room.sums + r * shape.head_dim * 4
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         sums = array_at(room.sums + r // STRIP * STRIP * shape.head_dim * 4, (shape.head_dim, STRIP), np.float32)
         own = array_at(room.row, (shape.head_dim,), np.float32)
         for i in range(shape.head_dim):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import HAS_AMX
 from .bf16_tiles import CONFIGURATION_BYTES, STRIP
 from .f32_tiles import TILE
 
@@ -24,7 +25,7 @@ _WORD_TILE = 256
 @layout
 def most_queries(shape):
     """Return the most queries of a tile, which share the widening of a block."""
-    if shape.on_amx:
+    if HAS_AMX and shape.on_amx:
         return _AMX_TILE
     return _WORD_TILE if shape.on_words else TILE
 
@@ -47,7 +48,7 @@ def tile_queries(shape, n_rows, n_kv_head, n_threads):
 @layout
 def strip_queries(shape):
     """Return the queries of a strip."""
-    return STRIP if shape.on_amx else TILE
+    return STRIP if HAS_AMX and shape.on_amx else TILE
 
 
 class _Scratch(NamedTuple):

@@ -19,7 +19,7 @@ from .q8_0 import BYTE_BLOCKS, add_products, load_scale, scores_of_products, sum
 from .tiles import HEADS_AT_ONCE, Sizes, for_columns
 
 #: Most query heads that rows of q4_0 are multiplied by at once: each has one sum.
-_MOST_OF_NIBBLES = 8
+_MOST_OF_NIBBLES = 4
 
 
 def _sum_each(emit: Emit, vectors: list[Any], add: Any) -> Any:

@@ -91,7 +91,14 @@ def _prefetch(emit: Emit, shape: Any, rows: list[Any]) -> None:
             emit.prefetch(builder.add(row, offset), CACHE_LINE)
 
 
-@stage(types.void(SHAPE, *[types.int64] * 5))
+@stage(types.void(SHAPE, *[types.int64] * 6))
+def _dot_ahead(shape, ahead, query, listed, n_rows, scores, stride):
+    """Do what `dot_listed` does, with a list that continues for `ahead` rows."""
+    for row in range(0, n_rows, ROWS_AT_ONCE):
+        _score_listed(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
+
+
+@kernel
 def dot_listed(shape, query, listed, n_rows, scores, stride):
     """Score listed rows: scores[g * stride + r] = query[g] . key r for each query head of the group.
 
@@ -108,9 +115,7 @@ def dot_listed(shape, query, listed, n_rows, scores, stride):
     stride : int64
         Elements from the scores of one query head to those of the next.
     """
-    ahead = rows_ahead(shape)
-    for row in range(0, n_rows, ROWS_AT_ONCE):
-        _score_listed(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
+    _dot_ahead(shape, rows_ahead(shape), query, listed, n_rows, scores, stride)
 
 
 @stage(types.void(SHAPE, *[types.int64] * 5))
@@ -126,7 +131,8 @@ def dot(shape, query, rows, n_rows, scores, stride):
     stride : int64
         Elements from the scores of one query head to those of the next.
     """
-    ahead, row_bytes = rows_ahead(shape), shape.row_bytes
+    ahead = rows_ahead(shape) if n_rows > _LISTED else ROWS_AT_ONCE  # a few rows prefetch none
+    row_bytes = shape.row_bytes
     list_address, room = stack_bytes((_LISTED + ahead) * 8), stack_bytes(shape.group * ROWS_AT_ONCE * 4)
     listed, last = array_at(list_address, (_LISTED + ahead,), np.int64), rows + (n_rows - 1) * row_bytes
     for first in range(0, n_rows, _LISTED):
@@ -134,9 +140,9 @@ def dot(shape, query, rows, n_rows, scores, stride):
         for i in range(n + ahead):
             listed[i] = min(start + i * row_bytes, last)
         whole = n // ROWS_AT_ONCE * ROWS_AT_ONCE
-        dot_listed(shape, query, list_address, whole, scores + first * 4, stride)
+        _dot_ahead(shape, ahead, query, list_address, whole, scores + first * 4, stride)
         if whole < n:  # the last rows: space for scores ends with them
-            dot_listed(shape, query, list_address + whole * 8, n - whole, room, ROWS_AT_ONCE)
+            _dot_ahead(shape, ahead, query, list_address + whole * 8, n - whole, room, ROWS_AT_ONCE)
             own = array_at(room, (shape.group, ROWS_AT_ONCE), np.float32)
             for g in range(shape.group):
                 target = array_at(scores + (g * stride + first + whole) * 4, (n - whole,), np.float32)

@@ -18,7 +18,7 @@ from ..numba_support.vector import ACCUMULATORS, Emit, constant
 ROWS_AT_ONCE = 4
 
 #: Most query heads that they are multiplied by: so many sums fit in registers.
-HEADS_AT_ONCE = ACCUMULATORS // ROWS_AT_ONCE
+HEADS_AT_ONCE = min(4, ACCUMULATORS // ROWS_AT_ONCE)
 
 
 class Sizes:

@@ -28,9 +28,6 @@ from .q8_0 import load_scale
 #: Most query heads of a tile.
 _MOST_HEADS = 4
 
-#: Rows that a loop takes at once, which share the loop over the lines to prefetch.
-_ROWS = 2
-
 
 class _Sum:
     """The arguments of a sum, LLVM int64: see `add_weighted` in rows.py."""
@@ -61,25 +58,17 @@ def _add_tile(own: _Sum, emit: Emit, first: Any, n: int, places: list[Any], load
     heads = [builder.add(first, constant(g)) for g in range(n)]
     starts = [builder.mul(own.stride, head) for head in heads]
 
-    def add_rows(row: Any, count: int) -> None:
-        next_rows = builder.add(row, own.ahead)
-        later = [
-            builder.load(emit.pointer(own.listed, INT64, builder.add(next_rows, constant(r)))) for r in range(count)
-        ]
-        with cgutils.for_range(builder, n_lines) as loop:
-            offset = builder.mul(loop.index, constant(CACHE_LINE))
-            for address in later:
-                emit.prefetch(builder.add(address, offset), CACHE_LINE)
-        for r in range(count):
-            number = builder.add(row, constant(r))
-            values = load(builder.load(emit.pointer(own.listed, INT64, number)))
-            for g, start in enumerate(starts):
-                weight = emit.splat(emit.load_scalar(own.weights, builder.add(start, number)))
-                for i, value in enumerate(values):
-                    total = totals[g * len(places) + i]
-                    builder.store(emit.fma(weight, value, builder.load(total)), total)
-
-    cover(builder, own.n_rows, (_ROWS, 1), add_rows)
+    with cgutils.for_range(builder, own.n_rows) as loop:
+        number = loop.index
+        later = builder.load(emit.pointer(own.listed, INT64, builder.add(number, own.ahead)))
+        with cgutils.for_range(builder, n_lines) as lines:
+            emit.prefetch(builder.add(later, builder.mul(lines.index, constant(CACHE_LINE))), CACHE_LINE)
+        values = load(builder.load(emit.pointer(own.listed, INT64, number)))
+        for g, start in enumerate(starts):
+            weight = emit.splat(emit.load_scalar(own.weights, builder.add(start, number)))
+            for i, value in enumerate(values):
+                total = totals[g * len(places) + i]
+                builder.store(emit.fma(weight, value, builder.load(total)), total)
     for g, head in enumerate(heads):
         start = builder.mul(head, own.head_dim)
         for i, column in enumerate(places):

@@ -11,7 +11,7 @@ import numpy as np
 from numba import float32, int64
 
 from ..numba_support.compile import kernel
-from ..numba_support.machine_features import LANES
+from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE, add, load, maximum, select_above, splat, store
 from ..numba_support.views import array_at
@@ -46,6 +46,12 @@ def improve_centroids(rows: np.ndarray, centroids: np.ndarray, n_iterations: int
     centroids[:] = padded[: len(centroids)]
 
 
+def compile_improvement() -> None:
+    """Compile `improve_centroids`."""
+    one_row = np.zeros((1, 8), np.float32)
+    improve_centroids(one_row, one_row.copy(), 1)
+
+
 @kernel
 def _improve(shape, rows, centroids, n_clusters, n_iterations, scratch):
     """Do what `improve_centroids` does, with centroids padded to whole blocks, and with scratch at an address."""
@@ -62,10 +68,10 @@ def _improve(shape, rows, centroids, n_clusters, n_iterations, scratch):
     label_of = array_at(labels, (n_padded,), np.float32)
     sizes = np.empty(len(centroids), np.int64)
     for _ in range(n_iterations):
-        if shape.on_amx:
+        if HAS_AMX and shape.on_amx:
             enter_tiles(scratch)
         _assign(shape, centroids, n_clusters, n_padded, queries, keys, biases, scores, best, labels)
-        if shape.on_amx:
+        if HAS_AMX and shape.on_amx:
             leave_tiles(scratch)
         _move(rows, label_of, centroids, n_clusters, sizes)
 
@@ -76,12 +82,12 @@ def _load_rows(shape, rows, queries, floats):
     n_rows, head_dim = rows.shape
     width = strip_queries(shape)
     for first in range(0, n_rows, width):
-        place = queries + first * head_dim * (2 if shape.on_amx else 4)
-        target = array_at(floats if shape.on_amx else place, (head_dim, width), np.float32)
+        place = queries + first * head_dim * (2 if HAS_AMX and shape.on_amx else 4)
+        target = array_at(floats if HAS_AMX and shape.on_amx else place, (head_dim, width), np.float32)
         for r in range(width):
             for i in range(head_dim):
                 target[i, r] = rows[first + r, i] if first + r < n_rows else float32(0)
-        if shape.on_amx:
+        if HAS_AMX and shape.on_amx:
             for i in range(0, head_dim, 2):
                 even = floats + i * width * 4
                 round_pairs(load(even), load(even + width * 4), place + i * width * 2)
@@ -102,12 +108,12 @@ def _assign(shape, centroids, n_clusters, n_padded, queries, keys, biases, score
         store(labels + i * 4, splat(float32(0)))
     for block in range(0, n_clusters, BLOCK):
         n, source = min(BLOCK, n_clusters - block), centroids.ctypes.data + block * head_dim * 4
-        if shape.on_amx:
+        if HAS_AMX and shape.on_amx:
             for r in range(n):
                 split_keys(shape, source + r * head_dim * 4, keys + r * head_dim * 2, 0, True)
             source = keys
         for first in range(0, n_padded, width):
-            place = queries + first * head_dim * (2 if shape.on_amx else 4)
+            place = queries + first * head_dim * (2 if HAS_AMX and shape.on_amx else 4)
             score_block(shape, source, place, n, True, scores)
             for q in range(0, width, LANES):
                 own, at = scores + q * 4, (first + q) * 4

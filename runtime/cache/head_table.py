@@ -5,17 +5,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
-from ...cpu_kernels.attend.hooks import Hooks
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
 OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "estimate", "state", "window", "softcap")
+
+
+@dataclass
+class _Unconnected:
+    """Heads that lack the hooks of their method; those that wait have the hooks for few rows meanwhile."""
+
+    method: Method
+    numbers: np.ndarray
+    waits: bool = False
 
 
 class HeadTable:
@@ -58,7 +67,7 @@ class HeadTable:
         self.n_ctx = n_ctx
         self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3), np.int64)
         self.generation = 0
-        self._unconnected: list[tuple[Hooks, np.ndarray]] = []
+        self._unconnected: list[_Unconnected] = []
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
         """Assign methods to the heads, one to each head. Clear all records."""
@@ -84,16 +93,25 @@ class HeadTable:
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
-        self._unconnected.append((method.hooks, numbers))
+        self._unconnected.append(_Unconnected(method, numbers))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
 
-    def connect(self) -> None:
-        """Compile the methods' hooks, and point the heads' records at them: before the first step that needs them."""
-        for hooks, numbers in self._unconnected:
-            for name, address in hooks.addresses().items():
-                self.heads[name][numbers] = address
-        self._unconnected = []
+    def connect(self, n_rows: int | None = None) -> None:
+        """Compile the methods' hooks, and point the heads' records at them: before the first step that needs them.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            Most rows that a head will have after the step. Methods that do not select among so few are compiled later.
+        """
+        for each in self._unconnected:
+            waits = n_rows is not None and n_rows < each.method.selects_from
+            if not (waits and each.waits):
+                for name, address in (each.method.hooks_below if waits else each.method.hooks).addresses().items():
+                    self.heads[name][each.numbers] = address
+            each.waits = waits
+        self._unconnected = [each for each in self._unconnected if each.waits]
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:

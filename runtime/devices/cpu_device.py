@@ -15,10 +15,11 @@ from ...cpu_kernels.attend.hooks import native
 from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.attend.partials import partial_size
 from ...cpu_kernels.attend.spans import SPAN
-from ...cpu_kernels.numba_support.background_compile import compile_ahead
+from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
+from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory, Memory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
@@ -52,9 +53,9 @@ class CpuDevice:
         return list(assignments)
 
     def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
-        """Compile the methods' hooks, and other kernels that a document needs after its first tokens."""
-        hooks = {hook for assignment in assignments for hook in assignment.method.hooks if hook is not None}
-        compile_ahead([choose_in_layer, hook.compiled_token, *hooks])
+        """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
+        hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
+        background_compile.compile_ahead([hook.compiled_token, *hooks, choose_in_layer, kmeans.compile_improvement])
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""
@@ -181,6 +182,7 @@ class CpuExecutor:
     def _connect(self, n_tokens: int) -> None:
         """Set the address of the function that attends a token, or a batch."""
         if n_tokens == 1:
+            background_compile.wait(hook.compiled_token)
             self._layers["run_token"] = hook.compiled_token().address
         else:
             self._layers["run_batch"] = hook.compiled_batch().address

@@ -155,6 +155,8 @@ class Method(Parameters):
         Batches end at multiples of this number of tokens, because the method acts there; 0 if they may end anywhere.
     runs_after_copy : bool
         Whether the `after_step` hook also runs when rows were copied or cut without a step.
+    selects_from : int
+        Rows of a head below which `hooks_below` do the same: the method attends to all of them, and keeps nothing.
     document_arrays : tuple of str
         Fields of the state that are addresses of the arrays of the same name of an `IndexLayer`.
     document_counts : tuple of str
@@ -168,6 +170,8 @@ class Method(Parameters):
     needs_clusters: ClassVar[bool] = False
     batch_end: ClassVar[int] = 0
     runs_after_copy: ClassVar[bool] = False
+    selects_from: ClassVar[int] = 0
+    hooks_below: ClassVar[Hooks]
     document_arrays: ClassVar[tuple[str, ...]] = ()
     document_counts: ClassVar[tuple[str, ...]] = ()
 

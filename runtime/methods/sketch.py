@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS
-from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, SINKS, STATE, extras_bytes
+from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, HOOKS_BELOW, SINKS, STATE, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from ...cpu_kernels.select.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
@@ -47,6 +47,7 @@ class Sketch(Method):
     state = STATE
     storage = Storage.COPIED
     runs_after_copy = True
+    selects_from, hooks_below = TRAINED + RECENT, HOOKS_BELOW
 
     @property
     def takes_budget(self) -> bool:

@@ -16,6 +16,9 @@ from ..store.model_library import Library
 from .find_model import default_threads, find_model
 from .llama_arguments import GGML_TYPES
 
+#: Tokens of a conversation without a document, whose kernels are compiled while the model reads the first question.
+_SHORT = 1
+
 Notice = Callable[[str], None]
 
 
@@ -67,10 +70,8 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
             "or set XDG_CACHE_HOME to another folder."
         )
     elif not compiled_before():
-        notice(
-            "Compiling kernels for this CPU, once: up to half a minute, and less where a document is read meanwhile."
-        )
-    return Llama(
+        notice("Compiling kernels for this CPU, once for all models: some seconds.")
+    llama = Llama(
         path,
         **arguments,
         n_ctx=settings.n_ctx,
@@ -82,6 +83,9 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
         rope_scale=settings.rope_scale,
         device=settings.device,
     )
+    if not compiled_before():
+        llama.compile_ahead(llama.attention, _SHORT)
+    return llama
 
 
 def load(
