@@ -179,4 +179,4 @@ def test_a_users_own_method_is_kept_by_its_code_and_by_that_of_octavo(tmp_path):
     folder = kernel_cache.folder_of(path)
     assert folder.parent == kernel_cache.kernel_folder()
     assert folder.name.startswith("knorm-")
-    assert PACKAGE / "cpu_kernels" / "rows" / "rows.py" in kernel_cache._imports_of(path)
+    assert kernel_cache._PACKAGE / "cpu_kernels" / "rows" / "rows.py" in kernel_cache._imports_of(path)
