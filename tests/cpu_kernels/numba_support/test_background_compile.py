@@ -14,6 +14,7 @@ from octavo.cpu_kernels.numba_support import background_compile, kernel_cache
 def folder(tmp_path, monkeypatch):
     """Have kernels cached in a folder of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))  # where a CPU is pretended
     for cached in (kernel_cache.kernel_folder, kernel_cache.folder_of):
         cached.cache_clear()
     yield kernel_cache.kernel_folder()
