@@ -20,8 +20,9 @@ demo: $(VENV)/ready
 	$(BIN)/octavo index $(DEMO)
 	$(BIN)/octavo ask $(DEMO) "$(QUESTION)" --temp 0
 
-# Tests run in a process for each core. Threads that spin while they wait would take the cores from each other.
-PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n auto --dist worksteal
+# Tests run in so many processes, of up to 2 GB. Threads that spin while they wait would take the cores from each other.
+PROCESSES ?= 2
+PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 test: $(VENV)/ready
 	$(PYTEST) -m "not slow"
