@@ -46,6 +46,9 @@ KEPT = 1 / 8
 _BYTES = 1 << 30
 _REPEATS = 7
 
+#: Time of a case over that of its passes, as measured on 2 cores.
+_PREPARING = 2.5
+
 #: The smallest budget to try, and the steps of the bisection that finds the budget.
 _LEAST_BUDGET, _BISECTIONS = 1 / 1024, 16
 
@@ -255,6 +258,11 @@ class Layers:
         )
 
 
+def _expected_seconds(n_cases: int, bandwidth: float) -> float:
+    """Return about how long n_cases take: each pass reads _BYTES, and as much to compare; preparing takes longer."""
+    return _PREPARING * n_cases * (_REPEATS + 1) * 2 * _BYTES / bandwidth
+
+
 class KernelBench:
     """Time all cases."""
 
@@ -271,6 +279,9 @@ class KernelBench:
         rows: list[dict[str, Any]] = []
         with ThreadPoolExecutor(self.n_threads) as pool:
             reading = ReadTest(pool, self.n_threads)
+            reading.bytes_per_second()  # the first pass compiles
+            minutes = _expected_seconds(len(todo), reading.bytes_per_second()) / 60
+            self.progress.notice(f"Timing {len(todo)} kernels takes about {minutes:.1f} minutes.")
             for case in todo:
                 rows.append(self._time(case, pool, reading, bandwidths))
                 self.progress.advance(1)
