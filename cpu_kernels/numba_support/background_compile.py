@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from .compile import keeps_kernels
 from .kernel_cache import kernel_folder, version_of
 
 _running: list[subprocess.Popen[bytes]] = []
+
+#: What background processes said that they have compiled.
+_compiled: set[bytes] = set()
 
 
 def compile_ahead(functions: Iterable[Any]) -> None:
@@ -53,9 +57,10 @@ def wait(function: Any = None) -> None:
     name = b"" if function is None else f"{function.__name__}\n".encode()
     for process in list(_running):
         assert process.stdout is not None
-        for line in process.stdout:
-            if line == name:
-                return
+        while name not in _compiled and (line := process.stdout.readline()):
+            _compiled.add(line)
+        if name in _compiled:
+            return
         process.wait()
         _running.remove(process)
 
@@ -69,7 +74,8 @@ def main(job: str, done: str) -> None:
             native(function)
         else:
             function()
-        print(name, flush=True)
+        with suppress(BrokenPipeError):  # who started this may have ended: the next one finds what is compiled
+            print(name, flush=True)
     Path(done).touch()
 
 

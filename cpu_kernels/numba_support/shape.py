@@ -82,7 +82,10 @@ class Shape:
 
     @property
     def on_amx(self) -> bool:
-        """Return whether prefill multiplies on AMX tiles."""
+        """Return whether prefill multiplies on AMX tiles.
+
+        Kernels ask for `HAS_AMX and shape.on_amx`: without AMX, Numba then leaves out what follows.
+        """
         return HAS_AMX and self.head_dim % AMX_DEPTH == 0
 
     @property
@@ -227,12 +230,6 @@ def shape_of_halves(typing: Any, head_dim: Any, group: Any) -> Any:
         return builder.or_(head_dim, builder.shl(group, _constant(_GROUP_BIT)))
 
     return SHAPE(types.int64, types.int64), generate
-
-
-@intrinsic
-def packed_shape(typing: Any, shape: Any) -> Any:
-    """Return a shape as the int64 that a record keeps."""
-    return types.int64(SHAPE), lambda context, builder, signature, args: args[0]
 
 
 @intrinsic

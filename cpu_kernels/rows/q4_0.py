@@ -124,9 +124,7 @@ def load_nibbles(emit: Emit, head_dim: Any, row: Any, block: Any, half: int | No
         0 or 1 to load only the first or the second half, which are in the low and in the high bits.
     """
     builder = emit.builder
-    stored = builder.load(emit.pointer(row, HALF, builder.add(builder.lshr(head_dim, constant(2)), block)))
-    stored.align = 2
-    scale = emit.splat(builder.fpext(stored, FLOAT))
+    scale = _load_scale(emit, head_dim, row, block)
     codes = emit.load_bytes(row, builder.shl(block, constant(4)), NIBBLES // 2)
     if _AVX512:  # the instruction uses the low 4 bits of each index
         table = builder.fmul(ir.Constant(emit.vector, [float(code - 8) for code in range(16)]), scale)
@@ -141,6 +139,14 @@ def load_nibbles(emit: Emit, head_dim: Any, row: Any, block: Any, half: int | No
             own = builder.zext(emit.shuffle(half_block, half_block, list(lanes)), emit.integers)
             floats.append(emit.fma(builder.sitofp(own, emit.vector), scale, minus_eight))  # exact: it has 15 bits
     return floats
+
+
+def _load_scale(emit: Emit, head_dim: Any, row: Any, block: Any) -> Any:
+    """Load the scale of a block into all lanes."""
+    builder = emit.builder
+    stored = builder.load(emit.pointer(row, HALF, builder.add(builder.lshr(head_dim, constant(2)), block)))
+    stored.align = 2
+    return emit.splat(builder.fpext(stored, FLOAT))
 
 
 def count_last(builder: Any, head_dim: Any) -> Any:
@@ -159,9 +165,7 @@ def load_last_nibbles(emit: Emit, head_dim: Any, row: Any, i: Any) -> list[Any]:
     """Load pair i of vectors of 4 in a last, shorter block, as f32, still rotated; `emit` writes vectors of 4."""
     builder = emit.builder
     n_whole = builder.lshr(head_dim, constant(5))
-    half = builder.load(emit.pointer(row, HALF, builder.add(builder.lshr(head_dim, constant(2)), n_whole)))
-    half.align = 2
-    scale = emit.splat(builder.fpext(half, FLOAT))
+    scale = _load_scale(emit, head_dim, row, n_whole)
     minus_eight = builder.fmul(scale, emit.constant(-8.0))
     place = builder.add(builder.shl(n_whole, constant(4)), builder.shl(i, constant(2)))
     codes = emit.load_bytes(row, place, 4)

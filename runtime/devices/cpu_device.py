@@ -180,12 +180,12 @@ class CpuExecutor:
             self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
 
     def _connect(self, n_tokens: int) -> None:
-        """Set the address of the function that attends a token, or a batch."""
-        if n_tokens == 1:
-            background_compile.wait(hook.compiled_token)
-            self._layers["run_token"] = hook.compiled_token().address
-        else:
-            self._layers["run_batch"] = hook.compiled_batch().address
+        """Set the address of the function that attends a token, or a batch, in layers that lack it."""
+        name, compiled = ("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)
+        if not self._layers[name].any():
+            if compiled is hook.compiled_token:
+                background_compile.wait(compiled)
+            self._layers[name] = compiled().address
 
     def _make_room_for_blocks(self, n_blocks: int) -> None:
         """Allocate memory to choose among so many blocks of keys in each head, and some more."""

@@ -33,6 +33,25 @@ def test_kernels_are_compiled_in_the_background_once(folder):
     assert not background_compile._running
 
 
+def test_a_function_that_was_waited_for_is_not_waited_for_again(folder, monkeypatch):
+    talks = "print('first', flush=True); import time; time.sleep(60)"
+    talking = subprocess.Popen([sys.executable, "-c", talks], stdout=subprocess.PIPE)
+    monkeypatch.setattr(background_compile, "_running", [talking])
+    monkeypatch.setattr(background_compile, "_compiled", set())
+
+    def first():
+        pass
+
+    started = time.monotonic()
+    for _ in range(2):
+        background_compile.wait(first)
+    assert time.monotonic() - started < 30
+    assert talking.poll() is None
+    talking.kill()
+    background_compile.wait()
+    assert not background_compile._running
+
+
 def test_what_failed_is_tried_again(folder, monkeypatch):
     monkeypatch.setattr(background_compile.sys, "executable", "/bin/false")
     for _ in range(2):
