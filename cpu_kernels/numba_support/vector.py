@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -35,7 +34,6 @@ ACCUMULATORS = 24 if LANES == 16 else 12
 _LOG2_E = math.log2(math.e)
 
 _LEAST_POWER = -125.0  # below it an f32 is nearly a denormal
-_HAS_SCALEF = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
 
 #: 2^x for x from -1/2 to 1/2, from the highest power down, 1 at 0, of least relative error: 9e-8.
 _EXP2_POLYNOMIAL = (0.00132647272, 0.00967151267, 0.0555073374, 0.240222421, 0.693146978, 1.0)
@@ -191,7 +189,7 @@ class Emit:
         """Return y * 2^n for whole n up to 127; 0 for n below _LEAST_POWER, whatever y is."""
         builder = self.builder
         normal = builder.fcmp_unordered(">=", n, self.constant(_LEAST_POWER))  # a NaN stays one
-        if _HAS_SCALEF and self.lanes == 16:
+        if self.lanes == LANES == 16:
             types_ = [self.vector, self.vector, self.vector, ir.IntType(16), INT32]
             function = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(self.vector, types_), "llvm.x86.avx512.mask.scalef.ps.512"

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import float32, int8, int32, uint8
 from numba.core import cgutils
 
 from ..numba_support.compile import kernel, layout
+from ..numba_support.machine_features import HAS_AVX2
 from ..numba_support.memory import stack_floats, write_half
 from ..numba_support.shape import NIBBLES
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, Emit, constant, parts
@@ -34,8 +34,6 @@ from .rotation import rotate_row
 #: Divisors of a block's largest element, besides llama.cpp's -8, that may give its scale: a smaller step is finer but
 #: clips the largest elements, and a larger one has room on both sides of 0.
 DIVISORS = (-7.0, -7.5, -8.5, -9.0)
-
-_AVX2, _AVX512 = (bool(llvmlite.binding.get_host_cpu_features().get(name)) for name in ("avx2", "avx512f"))
 
 
 def nibble_blocks(head_dim: int) -> list[tuple[int, int]]:
@@ -126,7 +124,7 @@ def load_nibbles(emit: Emit, head_dim: Any, row: Any, block: Any, half: int | No
     builder = emit.builder
     scale = _load_scale(emit, head_dim, row, block)
     codes = emit.load_bytes(row, builder.shl(block, constant(4)), NIBBLES // 2)
-    if _AVX512:  # the instruction uses the low 4 bits of each index
+    if emit.lanes == NIBBLES // 2:  # the instruction uses the low 4 bits of each index
         table = builder.fmul(ir.Constant(emit.vector, [float(code - 8) for code in range(16)]), scale)
         low = builder.zext(codes, emit.integers)
         high = builder.lshr(low, ir.Constant(emit.integers, [4] * emit.lanes))
@@ -201,7 +199,7 @@ def multiply_codes(emit: Emit, codes: Any, query: Any, start: Any) -> Any:
     if VNNI_BYTES:
         codes, query = (builder.bitcast(each, sums) for each in (codes, query))
         return _call(emit, f"llvm.x86.avx512.vpdpbusd.{8 * count}", sums, start, codes, query)
-    if _AVX2:
+    if HAS_AVX2:
         words = ir.VectorType(INT16, count // 2)
         pairs = _call(emit, "llvm.x86.avx2.pmadd.ub.sw", words, codes, query)  # at most 2 * 15 * 127: no overflow
         return builder.add(

@@ -16,7 +16,7 @@ from numba import float32, int8
 from numba.core import cgutils
 
 from ..numba_support.compile import kernel, layout
-from ..numba_support.machine_features import LANES
+from ..numba_support.machine_features import HAS_AVX2, LANES
 from ..numba_support.vector import INT16, INT32, Emit
 from ..numba_support.views import array_at
 
@@ -25,7 +25,6 @@ _FEATURES = llvmlite.binding.get_host_cpu_features()
 #: Bytes in a register of the instruction that multiplies int8 and adds the products in fours: AVX-512 VNNI, AVX-VNNI,
 #: or 0 if the CPU has neither.
 VNNI_BYTES = 64 if _FEATURES.get("avx512vnni") else 32 if _FEATURES.get("avxvnni") else 0
-_AVX2 = bool(_FEATURES.get("avx2"))
 
 
 class QuantisedQuery(NamedTuple):
@@ -98,7 +97,7 @@ def _multiply_bytes(emit: Emit, key: Any, query: Any, total: Any) -> Any:
         return builder.call(function, [total, builder.bitcast(flipped, integers), builder.bitcast(query, integers)])
     words, integers = ir.VectorType(INT16, length), ir.VectorType(INT32, length // 2)
     key, query = builder.sext(key, words), builder.sext(query, words)
-    if _AVX2 and length == 16:
+    if HAS_AVX2 and length == 16:
         function_type = ir.FunctionType(integers, [words] * 2)
         function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.x86.avx2.pmadd.wd")
         pairs = builder.call(function, [key, query])

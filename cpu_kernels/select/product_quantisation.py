@@ -24,7 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..numba_support.compile import kernel, layout
-from ..numba_support.machine_features import LANES
+from ..numba_support.machine_features import HAS_AVX2, LANES
 from ..numba_support.shape import SHAPE, ShapeParts
 from ..numba_support.vector import (
     ACCUMULATORS,
@@ -56,7 +56,6 @@ BLOCK_ROWS, HALF_BLOCK = 64, 32
 _LARGEST = 127
 
 _TRIPLE = llvmlite.binding.get_default_triple()
-_HAS_AVX2 = bool(llvmlite.binding.get_host_cpu_features().get("avx2"))
 _ON_ARM = _TRIPLE.startswith(("aarch64", "arm64"))
 
 
@@ -149,7 +148,7 @@ def factors_of(shape, room):
 def _shuffle(builder: Any, table: Any, numbers: Any) -> Any:
     """Look up 32 numbers below CODES in a table of CODES int8."""
     both = list(range(CODES)) * 2
-    if _HAS_AVX2:
+    if HAS_AVX2:
         wide = builder.shuffle_vector(table, table, ir.Constant(ir.VectorType(ir.IntType(32), 32), both))
         return _call(builder, "llvm.x86.avx2.pshuf.b", wide, numbers)
     name = "llvm.aarch64.neon.tbl1.v16i8" if _ON_ARM else "llvm.x86.ssse3.pshuf.b.128"
