@@ -6,8 +6,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from ..documents.document import Place
 from ..errors import OctavoError
 from ..library.indexed_document import IndexedDocument
@@ -103,14 +101,14 @@ class Collection(Session):
             return [replace(passage, document=str(document.path)) for document, passage in found]
         assert current is not None  # there is an answer
         text, places = self._text(current)
-        of_text = attended[:, self._document_set.n_prefix :]
+        of_text = attended[:, self._document_set.n_prefix(current) :]
         return [replace(passage, document=str(self.path)) for passage in passages(text, places, of_text, most)]
 
     def _text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:
         """Return text and places of a document of the last answer."""
         if document not in self._texts:
             index, described = self._document_set.open(document)
-            self._texts[document] = self._text_of(index.tokens, described)
+            self._texts[document] = self._text_of(index.tokens[index.n_prefix :], described)
         return self._texts[document]
 
     def resume(self, conversation: Conversation) -> None:
@@ -133,9 +131,8 @@ class Collection(Session):
 
     def _followed_by(self, conversation: Conversation) -> IndexedDocument | None:
         """Return the document of a conversation; None for excerpts, or for a document of another set."""
-        head = np.array(self.prompt.head(), np.int32)
-        for document, text in self._document_set.texts.items():
-            if hash_tokens(np.concatenate([head, text])) == conversation.follows:
+        for document in self._document_set.documents:
+            if hash_tokens(self._document_set.tokens(document)) == conversation.follows:
                 return document
         return None
 

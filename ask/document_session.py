@@ -59,11 +59,17 @@ class Document(Session):
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from. See `Session.sources`."""
-        attended = self._attended()[:, len(self.prompt.head()) :]
         text, places = self._text
+        attended = self._attended()[:, self._n_prefix :]
         return passages(text, places, attended, most)
+
+    @property
+    def _n_prefix(self) -> int:
+        """Return the number of tokens before the document's text."""
+        document = self.llama.context.cache.document
+        return 0 if document is None else document.n_prefix
 
     @cached_property
     def _text(self) -> tuple[TokenText, list[Place]]:
         """Return the document's text and places."""
-        return self._text_of(self.llama.input_ids[: self.n_document], self._described)
+        return self._text_of(self.llama.input_ids[self._n_prefix : self.n_document], self._described)

@@ -30,7 +30,7 @@ from ..runtime.process.threads import one_thread
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index, read_keys, read_tokens
-from ..runtime.store.model_library import Library
+from ..runtime.store.model_library import Library, known_manifest
 from .question_queries import HeadQueries, question_queries
 from .ranking import PIECE, Ranking
 from .word_scores import WordScores
@@ -69,16 +69,20 @@ class DocumentSet:
     ) -> None:
         self.documents = list(documents)
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self.n_prefix = len(llama.prompt().head())
         self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
     def texts(self) -> dict[IndexedDocument, np.ndarray]:
-        """Return the tokens of the documents, without the prompt's head, which all of them have."""
-        return {document: self._read(document, self._read_text) for document in self.documents}
+        """Return the tokens of the documents, without the prompt's head."""
+        return {document: self.tokens(document)[self.n_prefix(document) :] for document in self.documents}
 
-    def _read_text(self, document: IndexedDocument) -> np.ndarray:
-        return read_tokens(document.folder)[self.n_prefix :]
+    def tokens(self, document: IndexedDocument) -> np.ndarray:
+        """Return the tokens of a document, the prompt's head included."""
+        return self._read(document, lambda whole: read_tokens(whole.folder))
+
+    def n_prefix(self, document: IndexedDocument) -> int:
+        """Return the number of tokens of the head that a document was read with: dates in it may differ."""
+        return self._read(document, lambda whole: len(known_manifest(whole.folder)["head"]))
 
     @cached_property
     def words(self) -> WordScores:
@@ -118,12 +122,13 @@ class DocumentSet:
     def _best_scores(self, queries: Sequence[HeadQueries], document: IndexedDocument) -> np.ndarray:
         """Return the highest score of a key of each piece of a document, for each head and word of a question."""
         n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self.texts[document]) // PIECE), 1)
+        n_prefix = self.n_prefix(document)
         scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
         for head, query in enumerate(queries):
             stored = read_keys(document.folder, query.layer, query.head.kv_head)
             if stored is not None:
                 keys, order = stored
-                scores[head] = query.best(keys, order, len(keys), self.n_prefix, PIECE)
+                scores[head] = query.best(keys, order, len(keys), n_prefix, PIECE)
         return scores
 
     def _read(self, document: IndexedDocument, read: Callable[[IndexedDocument], _Read]) -> _Read:

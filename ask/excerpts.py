@@ -42,13 +42,10 @@ class LaidOut:
         At least one.
     index : Index
         The prompt's head and the excerpts, in this order.
-    n_prefix : int
-        Tokens of the prompt's head.
     """
 
     excerpts: Sequence[Excerpt]
     index: Index
-    n_prefix: int
 
     @property
     def documents(self) -> list[IndexedDocument]:
@@ -78,7 +75,7 @@ class LaidOut:
         of_documents = {
             document: np.zeros((len(attended), len(text.starts)), np.float32) for document, (text, _) in texts.items()
         }
-        at = self.n_prefix
+        at = self.index.n_prefix
         for document, start, stop in self.excerpts:
             of_documents[document][:, start:stop] = attended[:, at : at + stop - start]
             at += stop - start
@@ -105,10 +102,10 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
     OctavoError
         An index cannot be opened.
     """
-    n_prefix, layers = document_set.n_prefix, llama.context.cache.layers
+    layers = llama.context.cache.layers
     parts: list[list[Rows]] = []
     tokens: list[np.ndarray] = []
-    n_tokens = n_prefix
+    n_tokens = 0
     for number, (document, start, stop) in enumerate(excerpts):
         index, _ = document_set.open(document)
         if not keep_all_rows(index.layers):
@@ -116,10 +113,11 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
                 "Excerpts need all keys and values of the documents, and this model or attention does not keep them: "
                 'read "document" in place of "excerpts".'
             )
-        known = KnownRows(index.layers, len(index.tokens))
+        known, n_prefix = KnownRows(index.layers, len(index.tokens)), index.n_prefix
         if number == 0:
             parts.append(known.rows(0, n_prefix))
             tokens.append(index.tokens[:n_prefix])
+            n_tokens = n_prefix
         rows = known.rows(n_prefix + start, n_prefix + stop)
         for (keys, _), layer in zip(rows, layers, strict=True):
             if layer.rope is None:
@@ -135,4 +133,4 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
     for layer, *of_layer in zip(layers, *parts, strict=True):
         keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*of_layer, strict=True))
         joined.append(whole_layer(keys, values, layer.window))
-    return LaidOut(excerpts, Index(np.concatenate(tokens), joined), n_prefix)
+    return LaidOut(excerpts, Index(np.concatenate(tokens), joined, n_prefix=len(tokens[0])))

@@ -233,8 +233,8 @@ class Session:
         return self._recorder.attended(document)
 
     def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
-        """Return text and places of a document, from its tokens and its index's description."""
-        text = TokenText.of_document(self.llama, tokens[len(self.prompt.head()) :], described)
+        """Return text and places of a document, from the tokens of its text and its index's description."""
+        text = TokenText.of_document(self.llama, tokens, described)
         return text, [Place(*place) for place in described.get("places", ())]
 
     def _check_document(self) -> None:

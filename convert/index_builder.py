@@ -26,7 +26,6 @@ import numpy as np
 
 from .. import __version__
 from ..cpu_kernels.numba_support.compile import compiled_before
-from ..cpu_kernels.numba_support.shape import F16
 from ..documents.document import Document
 from ..errors import OctavoError
 from ..progress import Progress
@@ -41,8 +40,10 @@ from ..runtime.store.files import (
     disk_errors,
     make_private,
     map_arrays,
+    read_json,
     sync_folder,
     write_arrays,
+    write_json,
 )
 from ..runtime.store.index_files import (
     layer_path,
@@ -58,10 +59,11 @@ from ..runtime.store.index_files import (
 )
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.locks import locked
-from ..runtime.store.manifest import INDEX_VERSION
+from ..runtime.store.manifest import DATELESS_HEAD, read_manifest
 from ..runtime.store.model_library import hash_text
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
+from .identity import identity
 from .pipeline import cluster, document_tokens, read
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
@@ -71,52 +73,8 @@ _CLUSTERING_COPIES, _COMPILING = 6, 128 << 20
 #: Tokens of a piece that is written at once: an interruption loses no more.
 _PIECE = 1024
 
-
-def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> dict[str, Any]:
-    """Return the settings that an index depends on, besides the model file and the text.
-
-    Parameters
-    ----------
-    covers : float
-        Share of its attention that a batch must cover; 0 to read everything.
-
-    Returns
-    -------
-    dict
-        Entries of the manifest. Defaults are left out, so that indexes from before q8_0 and sparse reading keep their
-        name.
-    """
-    kv_type = llama.context.kv_type
-    return {
-        "format_version": INDEX_VERSION,
-        "head": llama.prompt().head(),
-        "clustering": settings.as_json(),
-        "rope": rope_settings(llama),
-        **({} if kv_type == F16 else {"dtype": kv_type}),
-        **({"prefill_covers": covers} if covers else {}),
-        **streaming_heads(llama),
-    }
-
-
-def streaming_heads(llama: Llama) -> dict[str, Any]:
-    """Return the manifest's entry `duo`, on which an index depends if heads stream while the document is read."""
-    attention = llama.attention
-    if attention.duo is None or attention.plan is None:
-        return {}
-    return {"duo": attention.duo.reading(attention.plan, attention.retrieval_heads, llama.n_batch)}
-
-
-def rope_settings(llama: Llama) -> list[float]:
-    """Return the settings of positions that the model file does not determine.
-
-    Returns
-    -------
-    list of float
-        Base and scale of the frequencies; and llama.cpp's number of the scaling type, if positions are stretched.
-    """
-    params = llama.context_params
-    stretched = [params.rope_scaling_type] if params.rope_scaling_type > 0 else []
-    return [params.rope_freq_base, params.rope_freq_scale, *stretched]
+#: File of an unfinished index with the tokens before the text, if the template writes the date there.
+_HEAD = "prefill-head.json"
 
 
 class IndexBuilder:
@@ -153,6 +111,9 @@ class IndexBuilder:
         self.settings, self.progress, self.n_jobs, self.covers = settings, progress, n_jobs, covers
         self.folder = path.with_name(path.name + PARTIAL)
         self.tokens = document_tokens(llama, document.name, document.text)
+        self._identity = identity(llama, settings, covers)
+        self._head = llama.prompt().head()
+        self._text = self.tokens[len(self._head) :]
         if llama.n_batch < settings.exact_last:
             raise OctavoError(f"Indexing needs larger batches: give n_batch={settings.exact_last} or more.")
 
@@ -173,6 +134,8 @@ class IndexBuilder:
         """
         with self._alone(waits) as needed:
             if needed:
+                self.snapshot.refresh()  # a damaged index has become the beginning of this build
+                self._keep_head()
                 if begins is not None:
                     begins()
                 self._build()
@@ -195,6 +158,25 @@ class IndexBuilder:
                     shutil.rmtree(self.folder, ignore_errors=True)
             yield needed
 
+    @property
+    def _head_changes(self) -> bool:
+        """Return whether the head depends on the day."""
+        return bool(self._head != self._identity["head"])
+
+    def _keep_head(self) -> None:
+        """Go on with the head of an earlier build, or of the index whose rows are reused, if the head has a date."""
+        if not self._head_changes:
+            return
+        path = self.folder / _HEAD
+        try:
+            self._head = read_json(path)["head"]
+            self.tokens = [*self._head, *self._text]
+        except (DamagedError, KeyError):
+            if self.known is not None:
+                self._head = list(self.known.head)
+                self.tokens = [*self._head, *self._text]
+            write_json(path, {"head": self._head})
+
     def _build(self) -> None:
         """Do what is missing, under the lock."""
         start = time.perf_counter()
@@ -215,8 +197,13 @@ class IndexBuilder:
             return self.path.exists()
         except DamagedError:
             pass
+        keeps_layers = not self._head_changes
+        if self._head_changes:
+            with suppress(DamagedError):
+                write_json(self.folder / _HEAD, {"head": read_manifest(self.path)["head"]})
+                keeps_layers = True
         with locked(self.path):
-            for file in self.path.glob("layer-*"):
+            for file in self.path.glob("layer-*") if keeps_layers else ():
                 if stat.S_ISREG(file.lstat().st_mode):
                     file.replace(self.folder / file.name)
             shutil.rmtree(self.path)
@@ -293,9 +280,9 @@ class IndexBuilder:
         n_last = self.settings.n_queries(len(self.tokens))
         layers = list(self.whole_layers.values())
         if len(layers) == len(self.llama.context.cache.layers) and keep_all_rows(layers):
-            return KnownRows(layers, (len(self.tokens) - n_last) // _PIECE * _PIECE)
-        settings, kv_type = identity(self.llama, self.settings, self.covers), self.llama.context.kv_type
-        return known_rows(self.snapshot, self.tokens, settings, kv_type, n_last, _PIECE)
+            return KnownRows(layers, (len(self.tokens) - n_last) // _PIECE * _PIECE, self._head)
+        kv_type = self.llama.context.kv_type
+        return known_rows(self.snapshot, self._head, self._text, self._identity, kv_type, n_last, _PIECE)
 
     def _read_streaming(self) -> list[np.ndarray]:
         """Read the tokens while heads stream, in one piece: pieces could not restore the rows that heads forget."""
@@ -378,7 +365,9 @@ class IndexBuilder:
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "dtype": self.llama.context.kv_type,
             "seconds": round(time.perf_counter() - start, 1),
-            **identity(self.llama, self.settings, self.covers),
+            **self._identity,
+            "head": self._head,
+            **({DATELESS_HEAD: self._identity["head"]} if self._head_changes else {}),
         }
         write_manifest(self.folder, len(layers), entries)
         with disk_errors(self.path):

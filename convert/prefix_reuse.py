@@ -16,9 +16,10 @@ from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
+from ..runtime.store.manifest import dateless_head
 
 #: Entries of the manifest that must agree, apart from the model, so that equal tokens have equal rows.
-_SAME = ("format_version", "head", "rope", "prefill_covers", "duo")
+_SAME = ("format_version", "rope", "prefill_covers", "duo")
 
 
 class KnownRows:
@@ -30,10 +31,12 @@ class KnownRows:
         Layers of the index; all rows must be present.
     n_tokens : int
         Number of its first tokens that may be reused.
+    head : sequence of int
+        Those of them before its text.
     """
 
-    def __init__(self, layers: Sequence[IndexLayer], n_tokens: int) -> None:
-        self.n_tokens = n_tokens
+    def __init__(self, layers: Sequence[IndexLayer], n_tokens: int, head: Sequence[int] = ()) -> None:
+        self.n_tokens, self.head = n_tokens, head
         self._layers = layers
         self._places = [
             [_places(layer.positions(place))[:n_tokens] for place in range(len(layer.keys))] for layer in layers
@@ -60,16 +63,24 @@ def _places(positions: np.ndarray) -> np.ndarray:
 
 
 def known_rows(
-    snapshot: LibrarySnapshot, tokens: Sequence[int], settings: dict[str, Any], kv_type: str, n_last: int, step: int
+    snapshot: LibrarySnapshot,
+    head: Sequence[int],
+    text: Sequence[int],
+    settings: dict[str, Any],
+    kv_type: str,
+    n_last: int,
+    step: int,
 ) -> KnownRows | None:
-    """Find the index that shares the most first tokens with a text.
+    """Find the index that shares the most first tokens with a text, after its own head if that has another date.
 
     Parameters
     ----------
-    tokens : sequence of int
-        The text, after the prompt's head.
+    head : sequence of int
+        The prompt's head. Of two indexes that share as much, the one with this head is better.
+    text : sequence of int
+        The tokens of the text.
     settings : dict
-        Settings of its index (`index_builder.identity`).
+        Settings of its index (`identity`).
     n_last : int
         Last tokens of a text that share no batch with earlier ones.
     step : int
@@ -81,22 +92,28 @@ def known_rows(
         The rows of a multiple of `step` tokens; None if no index has any. Indexes that lack rows, because windows slide
         or heads stream, are passed over.
     """
-    best, found = 0, None
-    for (path, manifest), other in snapshot.beginning_with(tokens[:step]) if len(tokens) >= step else ():
-        if manifest["dtype"] != kv_type or any(manifest.get(name) != settings.get(name) for name in _SAME):
+    best, found = (0, False), None
+    new = np.asarray(text, np.int32)
+    for path, manifest in snapshot.indexes if len(head) + len(text) >= step else ():
+        same = manifest["dtype"] == kv_type and dateless_head(manifest) == settings["head"]
+        tokens = snapshot.tokens_of(path) if same else None
+        if tokens is None or any(manifest.get(name) != settings.get(name) for name in _SAME):
             continue
-        n = min(len(other), len(tokens))
-        differs = np.flatnonzero(other[:n] != np.asarray(tokens[:n]))
-        n_same = min(int(differs[0]) if len(differs) else n, n - n_last) // step * step
-        if n_same > best:
-            best, found = n_same, path
+        own = manifest["head"]
+        old = tokens[len(own) :]
+        n = min(len(old), len(new))
+        differs = np.flatnonzero(old[:n] != new[:n])
+        n_same = len(own) + min(int(differs[0]) if len(differs) else n, n - n_last)
+        n_same -= n_same % step
+        if n_same > 0 and (n_same, own == head) > best:
+            best, found = (n_same, own == head), (path, own)
     if found is None:
         return None
     try:
-        document, _ = open_index(found, snapshot.library.model_hash)
+        document, _ = open_index(found[0], snapshot.library.model_hash)
     except OctavoError:
         return None
-    return KnownRows(document.layers, best) if keep_all_rows(document.layers) else None
+    return KnownRows(document.layers, best[0], found[1]) if keep_all_rows(document.layers) else None
 
 
 def keep_all_rows(layers: Sequence[IndexLayer]) -> bool:

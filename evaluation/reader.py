@@ -17,7 +17,8 @@ import numpy as np
 
 from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
-from ..convert.index_builder import IndexBuilder, identity
+from ..convert.identity import identity
+from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import cluster, keep_whole, read
 from ..documents.document import Document
 from ..progress import Progress

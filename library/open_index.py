@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..convert.clusters import settings_for
-from ..convert.index_builder import IndexBuilder, identity
+from ..convert.identity import find_index, identity
+from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import TooLongError, covers_by, document_tokens
 from ..cpu_kernels.numba_support import background_compile
 from ..progress import Progress
@@ -75,7 +76,7 @@ class Indexer:
     def _locate(self, document: HashedDocument) -> tuple[Path, float]:
         """Return the folder of an index, and the share of its attention that a batch of the document covers."""
         for covers, settings in self._identities:
-            found = self.snapshot.find(document.sha256, settings)
+            found = find_index(self.llama, self.snapshot, document.sha256, settings)
             if found is not None and found.exists():
                 return found, covers
         return self.library.index_path(document.name, document.sha256, settings), covers
@@ -172,7 +173,6 @@ class Indexer:
         began: list[float] = []
 
         def begins() -> None:
-            self.snapshot.refresh()  # a damaged index has become the beginning of this build
             notice(f"{what}: {_expected(builder)}.")
             began.append(time.perf_counter())
             llama.compile_ahead(attention, len(builder.tokens))

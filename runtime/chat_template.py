@@ -7,9 +7,12 @@ template's and may hold control tokens. The texts are tokenized separately, as t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from contextvars import ContextVar
+from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from llama_cpp import _internals as internals
@@ -24,6 +27,12 @@ _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
 
 #: Key of the chat template in a model's metadata.
 TEMPLATE_NAME = "tokenizer.chat_template"
+
+#: The time for the part of an index's identity that a template with dates writes: any, but always the same.
+EPOCH = datetime(2000, 1, 1)
+
+#: The time that templates receive; None for the present one.
+_TIME: ContextVar[datetime | None] = ContextVar("_TIME", default=None)
 
 #: Largest number of characters that a template may make of a conversation of three short messages.
 _MOST_CHARACTERS = 1 << 20
@@ -71,7 +80,31 @@ class ChatTemplate:
             raise
         except Exception as problem:  # Jinja's
             raise _failure(problem) from problem
-        self.parts = cache(self._parts)
+        self._formatter.strftime_now = _strftime
+        self._parts_at = lru_cache(maxsize=4096)(self._parts)
+
+    def parts(self, has_document: bool, system: bool, at: datetime | None = None, **options: Any) -> TemplateParts:
+        """Return the texts around the messages of a conversation.
+
+        Parameters
+        ----------
+        system : bool
+            Whether the head has room for a system message, if the template has such messages.
+        at : datetime, optional
+            The time that the template receives, by default the present one. What a template draws at random is the same
+            for the same time.
+        **options
+            Further variables of the template.
+
+        Raises
+        ------
+        TemplateError
+            The template raises an error, or changes or omits a message.
+        """
+        if at is None:
+            return self._parts(has_document, system, **options)
+        with _at(at):
+            return self._parts_at(has_document, system, at)
 
     def render(
         self,
@@ -100,35 +133,46 @@ class ChatTemplate:
         except Exception as problem:  # Jinja's, and any that the template's expressions raise
             raise _failure(problem) from problem
 
-    def _parts(self, has_document: bool, system: bool) -> TemplateParts:
-        """Return the texts around the messages of a conversation.
-
-        Parameters
-        ----------
-        system : bool
-            Whether the head has room for a system message, if the template has such messages.
-
-        Raises
-        ------
-        TemplateError
-            The template raises an error, or changes or omits a message.
-        """
+    def _parts(self, has_document: bool, system: bool, at: datetime | None = None, **options: Any) -> TemplateParts:
+        """Return the texts for `parts`, whose cache `at` keys."""
         document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
         messages = [
             {"role": "user", "content": document + _QUESTION},
             {"role": "assistant", "content": _ANSWER},
             {"role": "user", "content": _NEXT},
         ]
-        text = self.render(messages)
+        text = self.render(messages, options=options)
         if system and not has_document:
             with suppress(TemplateError):  # a template without system messages may raise anything
-                with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages])
+                with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages], options=options)
                 if with_system.count(_SYSTEM) == with_system.partition(_DOCUMENT)[0].count(_SYSTEM) == 1:
                     text = with_system
         if len(text) > _MOST_CHARACTERS:
             raise TemplateError(f"it makes {len(text):,} characters of three short messages")
         head, border, _, between, last = cut_at_marks(text, (_DOCUMENT, _QUESTION, _ANSWER, _NEXT))
         return TemplateParts(head.split(_SYSTEM), border, between, last)
+
+
+def now() -> datetime:
+    """Return the present time, in the time zone of the machine."""
+    return datetime.now()
+
+
+def _strftime(form: str) -> str:
+    """Return the time that templates receive, in a form of `strftime`."""
+    return (_TIME.get() or now()).strftime(form)
+
+
+@contextmanager
+def _at(time: datetime) -> Iterator[None]:
+    """Tell templates another time, and have them draw the same random things."""
+    token, state = _TIME.set(time), random.getstate()
+    random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        _TIME.reset(token)
 
 
 def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -138,7 +139,7 @@ class Llama(DropIn):
         source = None if self.template_problem else self.metadata.get(TEMPLATE_NAME)
         return None if source is None else ChatTemplate(source, special_tokens(self._model))
 
-    def prompt(self, has_document: bool = True, system: str = "") -> Prompt:
+    def prompt(self, has_document: bool = True, system: str = "", at: datetime | None = None, **options: Any) -> Prompt:
         """Return the prompt of a conversation.
 
         Parameters
@@ -147,8 +148,12 @@ class Llama(DropIn):
             Whether the conversation is over a document.
         system : str
             Read before the first question (see `Prompt`).
+        at : datetime, optional
+            The time that the template receives, by default the present one.
+        **options
+            Further variables of the chat template.
         """
-        return Prompt(self, has_document, system)
+        return Prompt(self, has_document, system, options, at)
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""

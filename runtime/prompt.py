@@ -6,7 +6,9 @@ token straddles the border between the index and the question.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from .chat_template import INSTRUCTION, TemplateError, TemplateParts
@@ -22,6 +24,10 @@ class Prompt:
     system : str
         System prompt; may be empty. Without a document it is the template's system message. With one it comes after
         the document, so that the same index serves all system prompts.
+    options : mapping, optional
+        Further variables of the chat template.
+    at : datetime, optional
+        The time that the template receives, by default the present one.
 
     Attributes
     ----------
@@ -32,13 +38,20 @@ class Prompt:
         question.
     """
 
-    def __init__(self, llama: Any, has_document: bool, system: str) -> None:
+    def __init__(
+        self,
+        llama: Any,
+        has_document: bool,
+        system: str,
+        options: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
+    ) -> None:
         self._llama, self._has_document, self._system = llama, has_document, system.strip()
         parts: TemplateParts | None = None
         self._first = ""
         if llama.chat_template is not None:
             with suppress(TemplateError):
-                parts = llama.chat_template.parts(has_document, bool(self._system))
+                parts = llama.chat_template.parts(has_document, bool(self._system), at, **(options or {}))
         self.has_template = parts is not None
         self.stops = [] if self.has_template else ["\n\nQuestion:"]
         if parts is None:

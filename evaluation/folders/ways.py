@@ -47,7 +47,7 @@ class Reading:
         index = lay_out(self.llama, self._document_set, excerpts).index
         self.llama.reset()
         self.llama.attach(index)
-        return self._has(index.tokens[self._document_set.n_prefix :].tolist(), asked)
+        return self._has(index.tokens[index.n_prefix :].tolist(), asked)
 
     def chunks(self, asked: Asked) -> bool:
         """Read the chunks of 512 tokens with the highest BM25, the best one last."""

@@ -229,6 +229,8 @@ class Index:
         Thresholds measured so far. `measured_curve` (thresholds.py) adds others on demand.
     check : callable
         Raises OctavoError if the mapped files have changed since they were opened.
+    n_prefix : int
+        Number of tokens of the prompt's head.
     """
 
     tokens: np.ndarray
@@ -236,6 +238,7 @@ class Index:
     queries: Sequence[LastQueries] = ()
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
     check: Callable[[], None] = _in_memory
+    n_prefix: int = 0
 
     @cached_property
     def pages(self) -> MappedPages:

@@ -112,7 +112,7 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
             layers = _with_means(layers, map_arrays(path / MEANS))
         nodes = enumerate(zip(measured["query_layers"], measured["query_softcaps"], strict=True))
         queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
-        index = Index(_private(measured["tokens"]), layers, queries, check=check)
+        index = Index(_private(measured["tokens"]), layers, queries, check=check, n_prefix=len(manifest["head"]))
         check_index(index)
     except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
         raise DamagedError(f"The index {path} is damaged: its arrays contradict one another ({problem}).") from problem

@@ -1,9 +1,8 @@
-"""List the indexes of a library once for a command or a request, and find them by file, text or first tokens."""
+"""List the indexes of a library once for a command or a request, and find them by file or text."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ FoundIndex = tuple[Path, dict[str, Any]]
 
 
 class LibrarySnapshot:
-    """The finished indexes of a library: by file, by hash of the text, and by first tokens.
+    """The finished indexes of a library: by file, and by hash of the text.
 
     It is read when it is made, and again by `refresh`.
 
@@ -44,10 +43,12 @@ class LibrarySnapshot:
         self.indexes = sorted([*new, *there], key=lambda index: str(index[1].get("created")), reverse=True)
         self._by_file: dict[tuple[Any, ...], str] = {}
         self._by_digest: dict[str, Path] = {}
+        self._by_text: defaultdict[str, list[FoundIndex]] = defaultdict(list)
         self._by_path: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for folder, manifest in self.indexes:
             document, digest = manifest["document"], folder.name.rpartition("-")[2]
             self._by_digest[digest] = min(folder, self._by_digest.get(digest, folder))
+            self._by_text[document["sha256"]].append((folder, manifest))
             if "path" in document:
                 self._by_path[document["path"]].append(document)
             if "part" not in document:
@@ -66,16 +67,15 @@ class LibrarySnapshot:
         """Return the folder of the index of a text with these settings (see `Library.index_path`); None without one."""
         return self._by_digest.get(self.library.digest(sha256, settings))
 
-    def beginning_with(self, tokens: Sequence[int]) -> list[tuple[FoundIndex, np.ndarray]]:
-        """Return the undamaged indexes that begin with these tokens, each with all its tokens."""
-        first, found = np.asarray(tokens, np.int32), []
-        for folder, manifest in self.indexes:
-            if folder not in self._tokens:
-                self._tokens[folder] = _tokens(folder)
-            stored = self._tokens[folder]
-            if stored is not None and np.array_equal(stored[: len(first)], first):
-                found.append(((folder, manifest), stored))
-        return found
+    def indexes_of(self, sha256: str) -> list[FoundIndex]:
+        """Return folder and manifest of each index of a text, newest first."""
+        return self._by_text.get(sha256, [])
+
+    def tokens_of(self, folder: Path) -> np.ndarray | None:
+        """Return the tokens of an index, the prompt's head included; None if it is damaged."""
+        if folder not in self._tokens:
+            self._tokens[folder] = _tokens(folder)
+        return self._tokens[folder]
 
 
 def _tokens(folder: Path) -> np.ndarray | None:

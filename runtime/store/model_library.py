@@ -157,9 +157,7 @@ class Library:
         found = []
         for name in self.folder_names() if names is None else names:
             with suppress(OctavoError, OSError):  # skip a damaged index; `octavo list` shows it
-                status = (self.folder / name / MANIFEST).stat()
-                state = status.st_mtime_ns, status.st_size, status.st_ino
-                found.append((self.folder / name, _manifest(self.folder / name, state)))
+                found.append((self.folder / name, known_manifest(self.folder / name)))
         return sorted(found, key=lambda index: str(index[1].get("created")), reverse=True)
 
 
@@ -175,9 +173,21 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", Path(name).stem)[:40]
 
 
+def known_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of an index, unless it was read before and is unchanged; callers must not change it.
+
+    Raise OctavoError as `read_manifest` does.
+    """
+    try:
+        status = (folder / MANIFEST).stat()
+    except OSError as problem:
+        raise DamagedError(f"{folder} is not an octavo index: it has no {MANIFEST}.") from problem
+    return _manifest(folder, (status.st_mtime_ns, status.st_size, status.st_ino))
+
+
 @lru_cache(maxsize=4096)
 def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
-    """Read the manifest of an index, cached while its file is unchanged; callers must not change it."""
+    """Read the manifest of an index, cached for a state of its file."""
     return read_manifest(folder)
 
 

@@ -34,8 +34,6 @@ class OpenDocument:
         The index, which all conversations share.
     described : dict
         The manifest's description of the document.
-    n_prefix : int
-        Tokens of the prompt before its text.
     offset : int
         Offset of its text in the client's file, in characters.
     """
@@ -44,7 +42,6 @@ class OpenDocument:
     path: Path
     index: Index
     described: dict[str, Any]
-    n_prefix: int
     offset: int = 0
 
     @property
@@ -70,7 +67,7 @@ class OpenDocument:
     def text(self, llama: Llama) -> TokenText:
         """Return its text, as the model read it."""
         if not self._texts:
-            self._texts.append(TokenText.of_document(llama, self.index.tokens[self.n_prefix :], self.described))
+            self._texts.append(TokenText.of_document(llama, self.index.tokens[self.index.n_prefix :], self.described))
         return self._texts[0]
 
     @cached_property
@@ -84,7 +81,7 @@ class OpenDocument:
 
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the recorded answer comes from."""
-        attended = recorder.attended(self.index)[:, self.n_prefix :]
+        attended = recorder.attended(self.index)[:, self.index.n_prefix :]
         return [self.source(passage) for passage in passages(self.text(llama), self.places, attended, _MOST_SOURCES)]
 
     def source(self, passage: Passage) -> Source:

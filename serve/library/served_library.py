@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...convert.clusters import settings_for
-from ...convert.index_builder import identity
+from ...convert.identity import find_index, identity
 from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
@@ -51,7 +51,6 @@ class ServedLibrary:
 
     def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
-        self._n_prefix = len(llama.prompt().head())
         settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [identity(llama, settings, share) for share in sorted(covers)]
@@ -71,7 +70,8 @@ class ServedLibrary:
         snapshot = LibrarySnapshot(self._library)
         for folder, manifest in snapshot.indexes:
             described = manifest["document"]
-            if any(snapshot.find(described["sha256"], settings) == folder for settings in self._identities):
+            sha256 = described["sha256"]
+            if any(find_index(self._llama, snapshot, sha256, settings) == folder for settings in self._identities):
                 yield ReadDocument(self._id_of(described), folder, manifest)
 
     def _finished(self) -> list[ReadDocument]:
@@ -149,7 +149,7 @@ class ServedLibrary:
             catalogue.note_use(path)
             described = manifest["document"]
             offset = described["part"][0] if "part" in described and self._is_upload(described) else 0
-            opened = OpenDocument(document_id, path, index, described, self._n_prefix, offset)
+            opened = OpenDocument(document_id, path, index, described, offset)
             self._opened[path] = opened
             return opened
 

@@ -140,7 +140,7 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
     """The model reads the question after them, and nothing else."""
     route_to("tower.txt")
     answer = excerpted.ask("Who built it?")
-    n_prefix = excerpted._document_set.n_prefix
+    n_prefix = len(excerpted.prompt.head())
     assert excerpted.n_document == n_prefix + 20 + 40
     assert [path.name for path in excerpted.read_from] == ["tower.txt", "ship.txt"]
     assert excerpted.path.name == "tower.txt"

@@ -47,9 +47,9 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
     a, b = document_set.documents
     excerpts = [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 33)]
     index = lay_out(llama, document_set, excerpts).index
-    own = {each: document_set.open(each)[0].tokens[document_set.n_prefix :] for each in (a, b)}
+    own = {each: document_set.open(each)[0].tokens[document_set.n_prefix(each) :] for each in (a, b)}
     expected = [own[document][start:stop] for document, start, stop in excerpts]
-    np.testing.assert_array_equal(index.tokens[document_set.n_prefix :], np.concatenate(expected))
+    np.testing.assert_array_equal(index.tokens[index.n_prefix :], np.concatenate(expected))
     llama.reset()
     llama.read(index.tokens.tolist())
     for found, read in zip((index.layers[0].keys, index.layers[0].values), llama.context.cache.rows(0), strict=True):
@@ -61,7 +61,7 @@ def test_a_whole_document_is_laid_out_as_it_was_read(opened):
     llama, document_set = opened()
     document = document_set.documents[0]
     n_tokens = len(document_set.open(document)[0].tokens)
-    index = lay_out(llama, document_set, [Excerpt(document, 0, n_tokens - document_set.n_prefix)]).index
+    index = lay_out(llama, document_set, [Excerpt(document, 0, n_tokens - document_set.n_prefix(document))]).index
     llama.reset()
     llama.attach(document_set.open(document)[0])
     llama.eval([65])
@@ -88,9 +88,9 @@ def test_what_is_attended_in_excerpts_is_a_passage_of_its_document(opened):
         each: TokenText.of([llama.piece(token) for token in own.tolist()]) for each, own in document_set.texts.items()
     }
     attended = np.zeros((1, len(laid_out.index.tokens)), np.float32)
-    at = document_set.n_prefix + 110 + 200  # token 217 of a
+    at = laid_out.index.n_prefix + 110 + 200  # token 217 of a
     attended[0, at : at + 3] = 0.1
-    attended[0, document_set.n_prefix + 110 + 383 + 20] = 0.2  # token 20 of b
+    attended[0, laid_out.index.n_prefix + 110 + 383 + 20] = 0.2  # token 20 of b
     found = laid_out.passages(attended, lambda document: (texts[document], []), 5)
     assert [(document.name, round(passage.share, 1)) for document, passage in found] == [("a.txt", 0.3), ("b.txt", 0.2)]
     for (document, passage), token in zip(found, (217, 20), strict=True):

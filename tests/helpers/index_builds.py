@@ -6,7 +6,8 @@ import numpy as np
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.convert.index_builder import IndexBuilder, identity
+from octavo.convert.identity import identity
+from octavo.convert.index_builder import IndexBuilder
 from octavo.documents.document import Document
 from octavo.library.document_file import DocumentFile, hash_document
 from octavo.library.open_index import Indexer

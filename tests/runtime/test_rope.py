@@ -5,7 +5,7 @@ import pytest
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.convert.index_builder import identity
+from octavo.convert.identity import identity
 from octavo.errors import OctavoError
 from octavo.runtime.models.llama_arguments import rope_arguments
 from octavo.runtime.store.model_library import Library, hash_text

@@ -58,7 +58,7 @@ def ask(served, messages=QUESTION, **more):
 
 
 def n_head_of(served):
-    return served.server.documents._n_prefix
+    return len(served.server.engine.llama.prompt().head())
 
 
 def test_the_likeliest_document_is_told_first(served, three):

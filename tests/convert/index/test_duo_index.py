@@ -22,7 +22,7 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.index_builder import identity
+from octavo.convert.identity import identity
 from octavo.convert.pipeline import document_tokens, read
 from octavo.progress import Silent
 from octavo.runtime.store.files import read_json, sha256_of

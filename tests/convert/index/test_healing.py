@@ -24,7 +24,8 @@ from helpers.index_builds import (
 )
 
 from octavo import OctavoError
-from octavo.convert.index_builder import IndexBuilder, identity
+from octavo.convert.identity import identity
+from octavo.convert.index_builder import IndexBuilder
 from octavo.documents.document import Document
 from octavo.library.catalogue import remove
 from octavo.runtime.store.files import PARTIAL

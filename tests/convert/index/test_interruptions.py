@@ -12,7 +12,7 @@ from helpers.index_builds import NAME, SETTINGS, TEXT, Recorded, assert_same_ind
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.index_builder import identity
+from octavo.convert.identity import identity
 from octavo.runtime.store import files
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST

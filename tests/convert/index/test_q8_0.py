@@ -33,7 +33,7 @@ from safetensors.numpy import load_file
 
 from octavo import OctavoError
 from octavo.convert.clusters import cluster_keys, settings_for
-from octavo.convert.index_builder import identity
+from octavo.convert.identity import identity
 from octavo.convert.pipeline import document_tokens
 from octavo.progress import Silent
 from octavo.runtime.document.index import Calibration

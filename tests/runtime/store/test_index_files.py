@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.index_builder import identity
+from octavo.convert.identity import identity
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.runtime.document.index import Calibration, IndexLayer
 from octavo.runtime.document.thresholds import measured_curve
