@@ -4,6 +4,7 @@
 # test-arm runs one case of each kernel's test, and a tiny model, as on ARM, under emulation; test-arm-short runs a few.
 # compile-times measures how long kernels compile on an empty kernel cache: five minutes on 2 cores.
 # test-drop-in runs llama-cpp-python's own tests with octavo.Llama in the place of llama_cpp.Llama.
+# test-templates compares prompts with what the chat templates of 70 real models give, from llama-cpp-python's archive.
 # test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.
 # test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
 
@@ -12,7 +13,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-lm-eval test-reliability bench compile-times man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-lm-eval test-reliability bench compile-times man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -52,6 +53,9 @@ test-arm-short: $(VENV)/ready
 
 test-drop-in: $(VENV)/upstream/ready
 	cd $(VENV)/upstream && PYTHONPATH=$(CURDIR)/tests ../bin/python -m pytest -q -p helpers.drop_in_models tests
+
+test-templates: $(VENV)/upstream/ready
+	OCTAVO_TEST_TEMPLATES=$(CURDIR)/$(VENV)/upstream/vendor/llama.cpp/models/templates $(PYTEST) tests/templates
 
 $(VENV)/upstream/ready: $(VENV)/ready tests/helpers/upstream_tests.py
 	$(BIN)/python tests/helpers/upstream_tests.py $(VENV)/upstream

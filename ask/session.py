@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..documents.document import Place
 from ..errors import OctavoError
+from ..runtime.chat_template import TemplateError
 from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
 from ..runtime.query_recorder import Recorder
@@ -19,6 +20,7 @@ from ..runtime.store.model_library import Library
 from ..settings import Sampling
 from .answer import Answer, FinishReason, Meter, Text
 from .conversation import Conversation, Turn, read_conversation, write_conversation
+from .history import History
 from .passages import Passage, TokenText
 
 
@@ -68,6 +70,7 @@ class Session:
         self.prompt = llama.prompt(self.n_document > 0 if has_document is None else has_document, system)
         self.answer: Answer | None = None
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
+        self._history: History | None = History()  # None for a conversation that an older octavo saved
         self._last: Turn | None = None
         self._closed = False
         self._recorder = recorder
@@ -145,6 +148,7 @@ class Session:
         if recorder is not None:
             recorder.clear()
         text, meter = Text(self.prompt.stops, not self.prompt.has_template), Meter(llama, len(tokens))
+        drawn: list[int] = []
         reason: FinishReason = "interrupted"
         generated = llama.generate(
             tokens,
@@ -161,6 +165,7 @@ class Session:
                 if recorder is not None and meter.n_tokens == 1:
                     recorder.forget_question()
                 self._unread = [token]
+                drawn.append(token)
                 if llama.ends(token):
                     reason, self._unread = "stop", []
                     break
@@ -178,6 +183,8 @@ class Session:
             generated.close()
             if meter.n_tokens:
                 self.answer = meter.answer(text.shown, reason)
+                if self._history is not None:
+                    self._history.answer(llama, text.shown, "", drawn)
             if llama.n_tokens < start:  # stopped while it read the question: undo the question
                 llama.rewind(start - len(tokens))
             elif text.stopped:
@@ -197,6 +204,8 @@ class Session:
             raise OctavoError("There is no question to answer again.")
         self.llama.rewind(self._last.start)
         self._unread = self._last.unread
+        if self._history is not None:
+            self._history.forget_last()
         return self._stream(self._last.question)
 
     def sources(self, most: int = 3) -> list[Passage]:
@@ -248,16 +257,36 @@ class Session:
             raise OctavoError("This conversation is closed: open it again.")
         if not question.strip():
             raise OctavoError("The question is empty.")
-        is_first = self.llama.n_tokens == self.n_document
-        tokens = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
-        tokens = self._unread + tokens
-        n_tokens = self.llama.n_tokens + len(tokens)
+        tokens, n_kept = self._after_context(question)
+        n_tokens = n_kept + len(tokens)
         if n_tokens >= self.llama.longest:
             raise OctavoError(
                 f"The question does not fit: {n_tokens:,} tokens, and the context holds "
                 f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with -c."
             )
+        if n_kept < self.llama.n_tokens:
+            self.llama.rewind(n_kept)
         return tokens
+
+    def _after_context(self, question: str) -> tuple[list[int], int]:
+        """Return the tokens of a question that the model has not read, and the number of tokens before them.
+
+        The number is smaller than that of the context where the template writes what is there in another way.
+        """
+        llama = self.llama
+        if self._history is not None:
+            self._history.ask(question)
+        if self._history is not None and self.prompt.has_template:
+            with suppress(TemplateError):
+                tokens = self._history.tokens(self.prompt)
+                n_most = min(len(tokens) - 1, llama.n_tokens - self.n_document)
+                read = llama.input_ids[self.n_document : self.n_document + n_most]
+                differs = np.flatnonzero(read != np.asarray(tokens[:n_most], np.intc))
+                n_same = int(differs[0]) if len(differs) else n_most
+                return tokens[n_same:], self.n_document + n_same
+        is_first = llama.n_tokens == self.n_document
+        asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
+        return self._unread + asked, llama.n_tokens
 
     def save(self, name: str) -> Path:
         """Save the conversation with its keys and values, so that `load` resumes it at once.
@@ -299,7 +328,8 @@ class Session:
 
     def conversation(self) -> Conversation:
         """Return a copy of the questions and answers so far."""
-        return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last)
+        messages = None if self._history is None else list(self._history.messages)
+        return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last, messages)
 
     def resume(self, conversation: Conversation) -> None:
         """Resume a conversation in place of this one, which stays if the resumption fails.
@@ -309,14 +339,15 @@ class Session:
         OctavoError
             It was over another document, or does not fit the context.
         """
-        before = self.conversation()
+        before, history = self.conversation(), self._history
         self.clear()
         try:
             conversation.resume(self.llama, self.n_document)
         except BaseException:
             before.resume(self.llama, self.n_document)
-            self._unread, self._last = before.unread, before.last
+            self._unread, self._last, self._history = before.unread, before.last, history
             raise
+        self._history = None if conversation.messages is None else History(conversation.messages)
         self._unread, self._last, self.answer = conversation.unread, conversation.last, None
 
     def _file(self, name: str) -> Path:
@@ -349,7 +380,7 @@ class Session:
     def clear(self) -> None:
         """Forget all questions and answers. The document stays."""
         self.llama.rewind(self.n_document)
-        self._unread, self._last = [], None
+        self._unread, self._last, self._history = [], None, History()
 
     def close(self) -> None:
         """Free the model. A closed session answers no more questions."""

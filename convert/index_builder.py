@@ -164,7 +164,7 @@ class IndexBuilder:
         return bool(self._head != self._identity["head"])
 
     def _keep_head(self) -> None:
-        """Go on with the head of an earlier build, or of the index whose rows are reused, if the head has a date."""
+        """Continue with the head of an earlier build, or of the index whose rows are reused, if the head has a date."""
         if not self._head_changes:
             return
         path = self.folder / _HEAD

@@ -7,16 +7,20 @@ template's and may hold control tokens. The texts are tokenized separately, as t
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from jinja2 import nodes
 from llama_cpp import _internals as internals
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+from .marked_messages import FIELDS, MarkedMessages, Piece, joined
 
 #: Stands before a document.
 INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
@@ -27,6 +31,12 @@ _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
 
 #: Key of the chat template in a model's metadata.
 TEMPLATE_NAME = "tokenizer.chat_template"
+
+#: Stands for the document in a message.
+DOCUMENT = _DOCUMENT
+
+#: Fields of a message in which templates look for thoughts; OpenAI's form has the first.
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 #: The time for the part of an index's identity that a template with dates writes: any, but always the same.
 EPOCH = datetime(2000, 1, 1)
@@ -81,6 +91,7 @@ class ChatTemplate:
         except Exception as problem:  # Jinja's
             raise _failure(problem) from problem
         self._formatter.strftime_now = _strftime
+        self._words: set[str] | None = None
         self._parts_at = lru_cache(maxsize=4096)(self._parts)
 
     def parts(self, has_document: bool, system: bool, at: datetime | None = None, **options: Any) -> TemplateParts:
@@ -116,6 +127,8 @@ class ChatTemplate:
 
         Parameters
         ----------
+        messages : sequence of mapping
+            Messages in OpenAI's form: the arguments of calls are JSON.
         tools : list of dict, optional
             Tools in OpenAI's form.
         options : mapping, optional
@@ -126,12 +139,72 @@ class ChatTemplate:
         TemplateError
             The template raises an error.
         """
+        problem = TemplateError()
+        called = any(message.get("tool_calls") for message in messages)
+        for as_objects in (True, False) if called else (True,):  # a few templates want the JSON
+            adapted = [_adapted(message, as_objects, self._thoughts) for message in messages]
+            for no_tools in (None, []) if tools is None else (tools,):  # or always a list
+                try:
+                    return self._render(adapted, no_tools if tools is None else tools, options or {})
+                except TemplateError as failure:
+                    problem = problem if problem.args else failure
+        raise problem
+
+    def _render(self, messages: list[dict[str, Any]], tools: list[Any] | None, options: Mapping[str, Any]) -> str:
+        """Return what the template makes of messages in its own form."""
+        functions = None if tools is None else json.dumps(tools, ensure_ascii=False, indent=4) if tools else ""
+        others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **options}
         try:
-            return str(self._formatter(messages=messages, tools=tools, **(options or {})).prompt)
+            return str(self._formatter(messages=messages, tools=tools, **others).prompt)
         except (MemoryError, TimeoutError, RecursionError):
             raise
         except Exception as problem:  # Jinja's, and any that the template's expressions raise
             raise _failure(problem) from problem
+
+    @cached_property
+    def _strings(self) -> set[str]:
+        """Return the strings that the template compares, looks for, or takes fields by."""
+        tree = self._formatter._environment.environment.parse(self._formatter.template)
+        constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+        return constants | {node.attr for node in tree.find_all(nodes.Getattr)}
+
+    @cached_property
+    def _thoughts(self) -> str:
+        """Return the field in which the template looks for thoughts."""
+        return next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
+
+    def pieces(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        is_text: Callable[[str], bool],
+    ) -> list[Piece]:
+        """Return the text of a conversation as `render` does, cut at what users and models wrote.
+
+        Parameters
+        ----------
+        is_text : callable
+            Tells whether a text holds no control tokens. Where the template changes texts in other ways than by
+            stripping blanks, or decides by them, these must hold none.
+
+        Raises
+        ------
+        TemplateError
+            The template raises an error, omits a content, or would decide by a text that holds control tokens.
+        """
+        if self._words is None:
+            self._words = {string for string in self._strings if _may_be_sought(string) and is_text(string)}
+        marked = MarkedMessages(messages, self._words | {DOCUMENT})
+        with _at(_TIME.get() or now()):
+            rendered, whole = (self.render(each, tools, options) for each in (marked.messages, messages))
+        if marked.omits(rendered):
+            raise TemplateError("it changes what is written, or leaves it out")
+        pieces = marked.cut(rendered)
+        if joined(pieces) == whole:
+            return pieces
+        return [Piece(whole, True)] if is_text(_texts(messages)) else pieces
 
     def _parts(self, has_document: bool, system: bool, at: datetime | None = None, **options: Any) -> TemplateParts:
         """Return the texts for `parts`, whose cache `at` keys."""
@@ -173,6 +246,34 @@ def _at(time: datetime) -> Iterator[None]:
     finally:
         random.setstate(state)
         _TIME.reset(token)
+
+
+def _may_be_sought(string: str) -> bool:
+    """Return whether a template may look for a string in a text: not for words and blanks of common texts."""
+    return len(string) > 3 and not string.isspace() and any(character in string for character in "/<>|[]")
+
+
+def _texts(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return all texts of messages."""
+    return "\n".join(str(message[name]) for message in messages for name in FIELDS if message.get(name))
+
+
+def _adapted(message: Mapping[str, Any], as_objects: bool, thoughts: str) -> dict[str, Any]:
+    """Return a message as templates expect it: without empty fields, and with arguments as objects if they can be."""
+    adapted = {name: value for name, value in message.items() if value is not None}
+    if calls := adapted.pop("tool_calls", None):
+        adapted["tool_calls"] = [_with_arguments(call) if as_objects else call for call in calls]
+    if thoughts != _THOUGHTS[0] and _THOUGHTS[0] in adapted:
+        adapted[thoughts] = adapted.pop(_THOUGHTS[0])
+    return adapted
+
+
+def _with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call with its arguments as an object."""
+    arguments = call["function"]["arguments"]
+    with suppress(ValueError):
+        arguments = json.loads(arguments)
+    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:

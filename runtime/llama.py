@@ -140,19 +140,7 @@ class Llama(DropIn):
         return None if source is None else ChatTemplate(source, special_tokens(self._model))
 
     def prompt(self, has_document: bool = True, system: str = "", at: datetime | None = None, **options: Any) -> Prompt:
-        """Return the prompt of a conversation.
-
-        Parameters
-        ----------
-        has_document : bool
-            Whether the conversation is over a document.
-        system : str
-            Read before the first question (see `Prompt`).
-        at : datetime, optional
-            The time that the template receives, by default the present one.
-        **options
-            Further variables of the chat template.
-        """
+        """Return the prompt of a conversation; see `Prompt`."""
         return Prompt(self, has_document, system, options, at)
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:

@@ -6,12 +6,13 @@ token straddles the border between the index and the question.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from .chat_template import INSTRUCTION, TemplateError, TemplateParts
+from .chat_template import DOCUMENT, INSTRUCTION, TemplateError, TemplateParts
+from .marked_messages import Piece
 
 
 class Prompt:
@@ -47,11 +48,12 @@ class Prompt:
         at: datetime | None = None,
     ) -> None:
         self._llama, self._has_document, self._system = llama, has_document, system.strip()
+        self._options = dict(options or {})
         parts: TemplateParts | None = None
         self._first = ""
         if llama.chat_template is not None:
             with suppress(TemplateError):
-                parts = llama.chat_template.parts(has_document, bool(self._system), at, **(options or {}))
+                parts = llama.chat_template.parts(has_document, bool(self._system), at, **self._options)
         self.has_template = parts is not None
         self.stops = [] if self.has_template else ["\n\nQuestion:"]
         if parts is None:
@@ -77,12 +79,62 @@ class Prompt:
             tokens += self._tokenize(self._system) + self._tokenize(after, special=True)
         return tokens
 
+    def is_text(self, text: str) -> bool:
+        """Return whether a text holds no control tokens."""
+        return self._tokenize(text, special=True) == self._tokenize(text)
+
     def document(self, text: str) -> list[int]:
         """Return the tokens of a document, control tokens as text."""
         return self._tokenize(text)
 
+    def pieces(self, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[Piece]:
+        """Return a conversation up to the beginning of the answer, after the document if there is one.
+
+        Parameters
+        ----------
+        messages : sequence of mapping
+            Messages in OpenAI's form. Over a document the first one is the user's, and the system prompt comes before
+            it.
+        tools : list of dict, optional
+            Tools in OpenAI's form, of a conversation without a document.
+
+        Raises
+        ------
+        TemplateError
+            There is no template, or it cannot render the messages (see `ChatTemplate.pieces`).
+        """
+        template, (first, *others) = self._llama.chat_template, messages
+        if template is None:
+            raise TemplateError("there is none")
+        system = f"{self._system}\n\n" if self._system else ""
+        if self._has_document:
+            messages = [{**first, "content": f"{INSTRUCTION}{DOCUMENT}\n\n{system}{first['content']}"}, *others]
+        elif system:
+            with suppress(TemplateError):  # of a template without system messages
+                messages = [{"role": "system", "content": self._system}, *messages]
+                return list(template.pieces(messages, tools, self._options, is_text=self.is_text))
+            messages = [{**first, "content": system + first["content"]}, *others]
+        pieces: list[Piece] = template.pieces(messages, tools, self._options, is_text=self.is_text)
+        return _after_document(pieces) if self._has_document else pieces
+
+    def tokens(self, pieces: Sequence[Piece], spoken: Mapping[str, Sequence[int]] | None = None) -> list[int]:
+        """Return the tokens of pieces: control tokens only where the template wrote them.
+
+        Parameters
+        ----------
+        spoken : mapping of str to sequence of int, optional
+            Tokens of texts that the model wrote itself.
+        """
+        tokens: list[int] = []
+        for text, is_template in pieces:
+            known = None if is_template else (spoken or {}).get(text)
+            tokens += self._tokenize(text, special=is_template) if known is None else known
+        return tokens
+
     def first_question(self, question: str) -> list[int]:
         """Return the tokens from the end of the document to the beginning of the answer, the question's as text."""
+        with suppress(TemplateError):
+            return self.tokens(self.pieces([{"role": "user", "content": question}]))
         head = [] if self._has_document else self.head()
         if self._system and not self._has_system:
             head += self._tokenize(self._border, special=True) + self._tokenize(f"{self._system}\n\n")
@@ -111,3 +163,10 @@ class Prompt:
             return []
         tokens: list[int] = self._llama.tokenize(text.encode(), add_bos=add_bos, special=special)
         return tokens
+
+
+def _after_document(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces after the document."""
+    at = next(number for number, piece in enumerate(pieces) if piece.is_template and DOCUMENT in piece.text)
+    after = pieces[at].text.partition(DOCUMENT)[2]
+    return [*([Piece(after, True)] if after else []), *pieces[at + 1 :]]

@@ -96,7 +96,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     document = None
     if turn.documents:
         document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages))
-        tokens = server.messages.after_document(turn.messages, tools)
+        tokens = server.messages.after_document(turn.messages, tools, turn.options)
     else:
         tokens = server.messages.tokens(turn.messages, tools, turn.options)
     generation = replace(turn.generation, stop=[*turn.generation.stop, *server.messages.stops])

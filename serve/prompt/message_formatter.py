@@ -5,12 +5,13 @@ Users' texts never become control tokens: see runtime/chat_template.py.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ...runtime.chat_template import TemplateError, cut_at_marks
+from ...runtime.chat_template import TemplateError
 from ...runtime.llama import Llama
+from ...runtime.prompt import Prompt
 from ..http.api_error import RequestError
 from .tools import call_text, response_text, tools_text
 
@@ -56,60 +57,60 @@ class MessageFormatter:
         messages, begun = _begun(messages)
         if self._llama.chat_template is None:
             return self._plain(messages, tools) + self._text(begun)
-        knows_tools = bool(tools) and self._knows(tools)
-        if tools and not knows_tools:
+        shown = list(tools) if tools and self._knows(tools) else None
+        if tools and shown is None:
             messages = _with_system(_as_texts(messages), tools_text(tools))
-        texts = [message["content"] for message in messages]
-        marks = [f"[octavo:message-{number}]" for number in range(len(messages))]
-        marked = [
-            {**message, "content": mark if text else ""}
-            for message, mark, text in zip(messages, marks, texts, strict=True)
-        ]
-        shown = list(tools) if knows_tools else None
-        try:
-            rendered = self._render(marked, shown, options)
-        except RequestError:
-            if messages[0]["role"] != "system" or len(messages) == 1:
-                raise
-            return self.tokens(_without_system(messages), tools if knows_tools else (), options) + self._text(begun)
-        try:
-            parts = cut_at_marks(rendered, [mark for mark, text in zip(marks, texts, strict=True) if text])
-        except TemplateError:
-            return self._whole(messages, shown, options) + self._text(begun)
-        tokens = self._special(parts[0])
-        for text, after in zip(filter(None, texts), parts[1:], strict=True):
-            tokens += self._text(text) + self._special(after)
+        prompt = self._llama.prompt(has_document=False, **(options or {}))
+        tokens = self._cut(prompt, _variants(messages, _without_system), shown)
+        if not isinstance(tokens, list):
+            tokens = self._whole(prompt, messages, shown, options, tokens)
         return tokens + self._text(begun)
 
-    def after_document(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """Return the tokens of a conversation after its document; messages and tools are as in `tokens`."""
+    def after_document(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Return the tokens of a conversation after its document; parameters are as in `tokens`."""
         messages, begun = _begun(messages)
-        messages = _as_texts(messages)
-        if tools:
-            messages = _with_system(messages, tools_text(tools))
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        turns = _merged([message for message in messages if message["role"] != "system"])
+        if tools:
+            system = f"{system}\n\n{tools_text(tools)}".strip()
+        turns = [message for message in messages if message["role"] != "system"]
         if not turns or turns[0]["role"] != "user":
             raise RequestError("A conversation over a document begins with the user's question.", param="messages")
-        prompt = self._llama.prompt(has_document=True, system=system)
-        tokens = prompt.first_question(turns[0]["content"])
-        for message in turns[1:]:
-            if message["role"] == "user":
-                tokens += prompt.next_question(message["content"])
-            else:
-                tokens += self._text(message["content"])
+        prompt = self._llama.prompt(has_document=True, system=system, **(options or {}))
+        if not prompt.has_template:
+            return self._in_turns(prompt, turns) + self._text(begun)
+        tokens = self._cut(prompt, _variants(turns, _merged), None)
+        if not isinstance(tokens, list):
+            raise _refusal(tokens)
         return tokens + self._text(begun)
 
-    def _plain(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[int]:
-        """Return the tokens of a conversation for a model without a chat template."""
-        messages = _as_texts(messages)
-        if tools:
-            messages = _with_system(messages, tools_text(tools))
-        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        turns = _merged([message for message in messages if message["role"] != "system"])
-        prompt = self._llama.prompt(has_document=False, system=system)
+    def _cut(
+        self, prompt: Prompt, variants: Iterable[list[Message]], tools: list[dict[str, Any]] | None
+    ) -> list[int] | TemplateError:
+        """Return the tokens of the first variant of a conversation that the template renders and can be cut from.
+
+        Returns
+        -------
+        list of int, or TemplateError
+            The problem of the first variant, if the template renders none.
+        """
+        problem: TemplateError | None = None
+        for messages in variants:
+            try:
+                return prompt.tokens(prompt.pieces(messages, tools))
+            except TemplateError as failure:
+                problem = problem or failure
+        assert problem is not None
+        return problem
+
+    def _in_turns(self, prompt: Prompt, messages: Sequence[Message]) -> list[int]:
+        """Return the tokens of a conversation by turns, for a model without a template."""
         tokens: list[int] = []
-        for number, message in enumerate(turns):
+        for number, message in enumerate(_merged(_as_texts(messages))):
             if message["role"] != "user":
                 tokens += self._text(f" {message['content']}")
             else:
@@ -117,38 +118,47 @@ class MessageFormatter:
                 tokens += prompt.next_question(question) if number else prompt.first_question(question)
         return tokens
 
+    def _plain(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the tokens of a conversation for a model without a chat template."""
+        if tools:
+            messages = _with_system(_as_texts(messages), tools_text(tools))
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        prompt = self._llama.prompt(has_document=False, system=system)
+        return self._in_turns(prompt, [message for message in messages if message["role"] != "system"])
+
     def _knows(self, tools: Sequence[dict[str, Any]]) -> bool:
         """Return whether the template describes tools to the model."""
-        asked = [{"role": "user", "content": "?"}]
-        try:
-            return self._render(asked, list(tools), None) != self._render(asked, None, None)
-        except RequestError:
-            return False
-
-    def _render(
-        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None
-    ) -> str:
-        """Render the template. Raise RequestError if it refuses."""
-        assert self._llama.chat_template
-        try:
-            return self._llama.chat_template.render([_with_arguments(message) for message in messages], tools, options)
-        except TemplateError as problem:
-            raise RequestError(
-                f"The model's chat template refuses the messages: {problem}", param="messages"
-            ) from problem
+        template, asked = self._llama.chat_template, [{"role": "user", "content": "?"}]
+        assert template is not None
+        with suppress(TemplateError):
+            return template.render(asked, list(tools)) != template.render(asked)
+        return False
 
     def _whole(
-        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: Mapping[str, Any] | None
+        self,
+        prompt: Prompt,
+        messages: Sequence[Message],
+        tools: list[dict[str, Any]] | None,
+        options: Mapping[str, Any] | None,
+        problem: TemplateError,
     ) -> list[int]:
-        """Return tokens by a template that changes texts; then texts may hold no control tokens."""
-        for message in messages:
-            if self._special(message["content"]) != self._text(message["content"]):
-                raise RequestError(
-                    "A message holds the text of a control token, and this model's chat template changes messages: "
-                    "they cannot be told apart.",
-                    param="messages",
-                )
-        return self._special(self._render(messages, tools, options))
+        """Return tokens by a template that changes texts, so that it cannot be cut at them.
+
+        Raise RequestError if the texts hold control tokens, or if the template refuses the messages.
+        """
+        template = self._llama.chat_template
+        assert template is not None
+        try:
+            rendered = template.render(messages, tools, options)
+        except TemplateError:
+            raise _refusal(problem) from problem
+        if not all(prompt.is_text(message["content"]) for message in messages):
+            raise RequestError(
+                "A message holds the text of a control token, and this model's chat template changes messages: "
+                "they cannot be told apart.",
+                param="messages",
+            )
+        return self._special(rendered)
 
     def _special(self, text: str) -> list[int]:
         return self._llama.tokenize(text.encode(), add_bos=False, special=True) if text else []
@@ -165,17 +175,21 @@ def _begun(messages: Sequence[Message]) -> tuple[list[Message], str]:
     return list(messages), ""
 
 
-def _with_arguments(message: Message) -> dict[str, Any]:
-    """Return a message whose calls have their arguments as objects: templates write them as JSON."""
-    calls = []
-    for call in message.get("tool_calls") or ():
-        try:
-            arguments = json.loads(call["function"]["arguments"])
-        except ValueError:
-            arguments = call["function"]["arguments"]
-        calls.append({**call, "function": {**call["function"], "arguments": arguments}})
-    others = {name: value for name, value in message.items() if value is not None and name != "tool_calls"}
-    return {**others, "tool_calls": calls} if calls else others
+def _refusal(problem: TemplateError) -> RequestError:
+    return RequestError(f"The model's chat template refuses the messages: {problem}", param="messages")
+
+
+def _variants(
+    messages: Sequence[Message], simpler: Callable[[Sequence[Message]], list[Message]]
+) -> Iterator[list[Message]]:
+    """Yield forms of a conversation, the best first: as it is, with calls as texts, and each of these made simpler."""
+    yield list(messages)
+    texts = _as_texts(messages)
+    if texts != list(messages):
+        yield texts
+    for form in (list(messages), texts):
+        if simpler(form) != form:
+            yield simpler(form)
 
 
 def _as_texts(messages: Sequence[Message]) -> list[Message]:
@@ -202,6 +216,8 @@ def _with_system(messages: Sequence[Message], text: str) -> list[Message]:
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
     """Put the system message before the first question, for templates without system messages."""
+    if messages[0]["role"] != "system" or len(messages) == 1:
+        return list(messages)
     system, first, *others = messages
     return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *others]
 

@@ -12,7 +12,7 @@ ANSWER = "Ship, 90."
 QUOTED = "W"
 
 
-def write_model(path):
+def write_model(path, chat_template=tiny_models.CHAT_TEMPLATE):
     """Write the model. Its vocabulary is that of the other tiny models."""
     ordinary = tiny_models.ordinary_tokens(tiny_models.MERGES)
     number = {text: ordinary.index(token) for text, token in (("\n", "Ċ"), (" ", "Ġ"))}
@@ -22,4 +22,4 @@ def write_model(path):
     pairs = [(number[before], number[after]) for before, after in texts] + ends
     size = tiny_models.Size(2, 4, 2, 64, 512, 256, 4096, 32)
     metadata, tensors = succession(np.random.default_rng(0), size, tiny_models.N_VOCAB, pairs)
-    return tiny_models.write_gguf(path, "llama", metadata, tensors, chat_template=tiny_models.CHAT_TEMPLATE)
+    return tiny_models.write_gguf(path, "llama", metadata, tensors, chat_template=chat_template)

@@ -1,4 +1,7 @@
-"""Unpack llama-cpp-python's tests from the source archive of the installed version: `upstream_tests.py FOLDER`."""
+"""Unpack what llama-cpp-python's source archive of the installed version has for tests: `upstream_tests.py FOLDER`.
+
+It has llama-cpp-python's own tests, and the chat templates of real models.
+"""
 
 import subprocess
 import sys
@@ -9,6 +12,7 @@ from pathlib import Path
 
 #: What their tests read besides: a vocabulary.
 _VOCABULARY = "vendor/llama.cpp/models/ggml-vocab-llama-spm.gguf"
+_TEMPLATES = "vendor/llama.cpp/models/templates/"
 
 
 def main(target: Path) -> None:
@@ -20,7 +24,8 @@ def main(target: Path) -> None:
         with tarfile.open(archive) as packed:
             for member in packed:
                 inside = member.name.partition("/")[2]
-                if member.isfile() and (inside.startswith("tests/test_") or inside == _VOCABULARY):
+                wanted = inside.startswith(("tests/test_", _TEMPLATES)) or inside == _VOCABULARY
+                if member.isfile() and wanted:
                     path = target / inside
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(packed.extractfile(member).read())

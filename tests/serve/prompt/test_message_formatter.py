@@ -139,7 +139,9 @@ def test_over_a_document_the_question_follows_its_index(templates):
     assert template.after_document([USER]) == prompt.first_question("Who?")
     longer = template.after_document([USER, ANSWER, NEXT])
     assert longer == prompt.first_question("Who?") + llama.tokenize(b"I.") + prompt.next_question("Why?")
-    told = llama.detokenize(template.after_document([SYSTEM, USER, NEXT])).decode()
-    assert told.index("Be kind.") < told.index("Who?\n\nWhy?")
+    told = llama.detokenize(template.after_document([SYSTEM, USER, NEXT]), special=True).decode()
+    assert told == f"\n\nBe kind.\n\nWho?<|im_end|>\n{turn('user', 'Why?')}{BEGIN}"
+    merged = templates(STRICT)[1].after_document([SYSTEM, USER, NEXT])
+    assert "Who?\n\nWhy?" in llama.detokenize(merged).decode()
     with pytest.raises(RequestError, match="begins with the user's question"):
         template.after_document([ANSWER, USER])
