@@ -311,12 +311,18 @@ def special_tokens(model: Any) -> dict[str, str]:
 
 
 @contextmanager
-def without_templates() -> Iterator[None]:
-    """Have llama-cpp-python load models without chat templates: it stops at one that it cannot parse."""
-    metadata = internals.LlamaModel.metadata
+def without_templates(only_named: bool) -> Iterator[None]:
+    """Have llama-cpp-python load models without chat templates: it stops at one that it cannot parse.
+
+    Parameters
+    ----------
+    only_named : bool
+        Whether to leave it the default one.
+    """
+    metadata, prefix = internals.LlamaModel.metadata, f"{TEMPLATE_NAME}." if only_named else TEMPLATE_NAME
 
     def without(model: Any) -> dict[str, str]:
-        return {name: value for name, value in metadata(model).items() if not name.startswith(TEMPLATE_NAME)}
+        return {name: value for name, value in metadata(model).items() if not name.startswith(prefix)}
 
     internals.LlamaModel.metadata = without
     try:

@@ -147,8 +147,9 @@ class Llama(DropIn):
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
-        templates = without_templates() if self.template_problem else contextlib.nullcontext()
-        with quiet as errors, templates:
+        wants_named = str(arguments.get("chat_format")).startswith("chat_template.")
+        templates = without_templates(only_named=not self.template_problem)
+        with quiet as errors, contextlib.nullcontext() if wants_named else templates:
             try:
                 super().__init__(path, **arguments)
             except ValueError as problem:

@@ -28,6 +28,9 @@ _TEMPLATE_SECONDS, _TEMPLATE_BYTES = 5, 512 << 20
 #: Output of the process: when the model is loaded, and before the problem of its template.
 _LOADED, _TEMPLATE = "loaded", "template:"
 
+#: Version of the check: what another one found is not remembered.
+_VERSION = 2
+
 #: Most files to remember.
 _MOST_REMEMBERED = 500
 
@@ -56,10 +59,10 @@ def check(path: str, only_words: bool = False) -> str:
     _check_kind(path)
     check_limits(path, os.path.getsize(path))
     remembered, key, status = _remembered(), os.path.realpath(path), os.stat(path)
-    mark = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    mark = [_VERSION, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     entry = remembered.pop(key, None)
-    if isinstance(entry, list) and entry[:4] == mark and len(entry) == 5 and isinstance(entry[4], str):
-        return entry[4]
+    if isinstance(entry, list) and entry[:5] == mark and len(entry) == 6 and isinstance(entry[5], str):
+        return entry[5]
     check_gguf(Path(path))
     if only_words:
         return ""
@@ -175,16 +178,16 @@ def _compute(model: Any) -> None:
 
 
 def _template_problem(model: Any) -> str:
-    """Return why the model's chat template is unusable, or ""."""
+    """Return why the model's default chat template is unusable, or ""; octavo uses no other."""
     from ..chat_template import TEMPLATE_NAME, ChatTemplate, TemplateError, special_tokens
 
-    metadata = model.metadata()
-    names = [name for name in metadata if name == TEMPLATE_NAME or name.startswith(f"{TEMPLATE_NAME}.")]
+    source = model.metadata().get(TEMPLATE_NAME)
+    if source is None:
+        return ""
     try:
-        for name in names:
-            template = ChatTemplate(metadata[name], special_tokens(model))
-            for has_document in (True, False):
-                template.parts(has_document, True)
+        template = ChatTemplate(source, special_tokens(model))
+        for has_document in (True, False):
+            template.parts(has_document, True)
     except TemplateError as problem:
         return " ".join(str(problem).split())[:300]
     except (MemoryError, TimeoutError, RecursionError):

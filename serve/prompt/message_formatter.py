@@ -13,7 +13,7 @@ from ...runtime.chat_template import TemplateError
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..http.api_error import RequestError
-from .tools import call_text, response_text, tools_text
+from .tools import call_text, response_text, tools_text, with_short_ids
 
 #: A message in OpenAI's form, except that its content is text.
 Message = Mapping[str, Any]
@@ -182,8 +182,10 @@ def _refusal(problem: TemplateError) -> RequestError:
 def _variants(
     messages: Sequence[Message], simpler: Callable[[Sequence[Message]], list[Message]]
 ) -> Iterator[list[Message]]:
-    """Yield forms of a conversation, the best first: as it is, with calls as texts, and each of these made simpler."""
+    """Yield forms of a conversation, the best first: as it is, with other ids, calls as texts, made simpler."""
     yield list(messages)
+    if (renamed := with_short_ids(messages)) != list(messages):
+        yield list(renamed)
     texts = _as_texts(messages)
     if texts != list(messages):
         yield texts

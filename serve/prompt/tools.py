@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,9 @@ from llama_cpp.llama_grammar import json_schema_to_gbnf
 from ..http.api_error import RequestError
 
 _OPENING, _CLOSING, _LIST = "<tool_call>", "</tool_call>", "[TOOL_CALLS]"
+
+#: Length of calls' ids.
+_ID_LENGTH = 9
 
 #: Any JSON object.
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
@@ -27,12 +31,12 @@ class ToolCall:
     arguments : str
         The arguments, in JSON.
     id : str
-        Id that the result refers to.
+        Id that the result refers to: nine letters and digits, as Mistral's templates want.
     """
 
     name: str
     arguments: str
-    id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}")
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:_ID_LENGTH])
 
 
 def tools_text(tools: Sequence[dict[str, Any]]) -> str:
@@ -50,6 +54,23 @@ def call_text(call: dict[str, Any]) -> str:
     """Return the text of an earlier call."""
     function = call["function"]
     return f'{_OPENING}\n{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}\n{_CLOSING}'
+
+
+def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with ids of calls that every template accepts, whatever a client named them."""
+
+    def short(name: Any) -> str:
+        return hashlib.sha256(str(name).encode()).hexdigest()[:_ID_LENGTH]
+
+    changed = []
+    for message in messages:
+        more: dict[str, Any] = {}
+        if message.get("tool_calls"):
+            more["tool_calls"] = [{**call, "id": short(call.get("id"))} for call in message["tool_calls"]]
+        if message.get("tool_call_id"):
+            more["tool_call_id"] = short(message["tool_call_id"])
+        changed.append({**message, **more})
+    return changed
 
 
 def response_text(result: str) -> str:

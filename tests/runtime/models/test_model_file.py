@@ -167,6 +167,17 @@ def test_a_template_is_remembered_with_its_file(path, apart):
     assert len(apart) == 1
 
 
+def test_a_named_template_that_fails_leaves_the_default_one_in_use(path, apart):
+    named = "{% for tool in tools %}{{ tool }}{% endfor %}{{ messages[9].content }}{% bad %}"
+    templates = [("default", tiny_models.CHAT_TEMPLATE), ("tool_use", named)]
+    tiny_models.write_model(path, "llama", chat_template=[{"name": name, "template": text} for name, text in templates])
+    llama = octavo.Llama(path, n_ctx=64, n_batch=32)
+    assert llama.template_problem == ""
+    assert llama.prompt().has_template
+    assert "tokenizer.chat_template.tool_use" in llama._model.metadata()
+    assert len(apart) == 1
+
+
 def test_a_model_that_llama_cpp_refuses_is_told_with_its_words(path, apart):
     path.write_bytes(gguf([text("general.architecture") + struct.pack("<I", STRING) + text("nosuch")]))
     with pytest.raises(OctavoError, match=r"llama\.cpp refuses it: .*unknown model architecture: 'nosuch'"):

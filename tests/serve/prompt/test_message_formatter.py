@@ -1,11 +1,14 @@
 """The tokens of conversations, by chat templates of several kinds."""
 
+import re
+
 import pytest
 from helpers import tiny_models
 
 import octavo
 from octavo.serve.http.api_error import RequestError
 from octavo.serve.prompt.message_formatter import MessageFormatter
+from octavo.serve.prompt.tools import ToolCall
 
 #: A template that tells of tools and calls, as Qwen's and Hermes' do.
 WITH_TOOLS = (
@@ -127,6 +130,25 @@ def test_calls_and_their_results_are_told(templates):
     ours = text_of(templates, tiny_models.CHAT_TEMPLATE, asked, [TOOL])
     assert '<tool_call>\n{"name": "look_up", "arguments": {"word": "x"}}\n</tool_call>' in ours
     assert turn("user", "<tool_response>\na letter\n</tool_response>") in ours
+
+
+def test_ids_of_calls_that_a_template_refuses_are_replaced(templates):
+    """Mistral's templates want nine letters and digits."""
+    source = WITH_TOOLS.replace(
+        "<tool_call>",
+        "{% if call.id | length != 9 %}{{ raise_exception('IDs must have length 9!') }}{% endif %}{{ call.id }}:",
+    )
+    source = source.replace("{{ message.role }}", "{{ message.role }}{{ message.tool_call_id }}")
+    asked = [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [{**CALL, "id": "call_0123456789abcdef"}]},
+        {"role": "tool", "content": "a letter", "tool_call_id": "call_0123456789abcdef"},
+    ]
+    told = text_of(templates, source, asked, [TOOL])
+    [name] = re.findall(r"\n([0-9a-f]{9}):", told)
+    assert f"<|im_start|>tool{name}\na letter" in told
+    asked[1]["tool_calls"][0]["id"] = asked[2]["tool_call_id"] = made = ToolCall("look_up", "{}").id
+    assert f"\n{made}:" in text_of(templates, source, asked, [TOOL])
 
 
 def test_options_reach_the_template(templates):
