@@ -14,7 +14,7 @@ from ..runtime.document.cache_layer import Rows
 from ..runtime.llama import Llama
 from ..runtime.sequences.sequence import TokenSequence
 from ..runtime.store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
-from .history import Message
+from .history import History
 
 _VERSION = 1
 
@@ -40,8 +40,8 @@ class Conversation:
         Keys and values of the tokens; empty if the attention forgets some, so that the tokens must be read again.
     unread : list of int
         Tokens of the last answer that the model has not read yet.
-    messages : list of dict, optional
-        The messages (history.py); None in files of older versions.
+    history : History, optional
+        The messages; None in files of older versions.
     """
 
     follows: str
@@ -49,7 +49,7 @@ class Conversation:
     rows: list[Rows]
     unread: list[int]
     last: Turn | None
-    messages: list[Message] | None = None
+    history: History | None = None
 
     @classmethod
     def of(
@@ -58,13 +58,13 @@ class Conversation:
         n_document: int,
         unread: list[int],
         last: Turn | None,
-        messages: list[Message] | None = None,
+        history: History | None = None,
     ) -> Conversation:
         """Copy the conversation that a sequence holds after n_document tokens."""
         cache, tokens = sequence.cache, sequence.tokens[n_document:].tolist()
         start = cache.n_tail - len(tokens)
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
-        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, messages)
+        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history)
 
     def resume(self, llama: Llama, n_document: int) -> None:
         """Resume the conversation after n_document tokens, where the model holds nothing else.
@@ -106,7 +106,7 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
         "follows": conversation.follows,
         "unread": conversation.unread,
         "last": last and [last.question, last.start, last.unread],
-        "messages": conversation.messages,
+        "history": conversation.history and [conversation.history.messages, conversation.history.spoken],
     }
     arrays: dict[str, np.ndarray] = {
         "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
@@ -153,7 +153,7 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
             rows=[(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
-            messages=header.get("messages"),
+            history=History(*header["history"]) if header.get("history") else None,
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem

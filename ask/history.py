@@ -6,9 +6,8 @@ before the text. So the tokens in a context need not be those of the next prompt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 
 #: A message in OpenAI's form.
@@ -22,11 +21,16 @@ class History:
     ----------
     messages : list of dict
         Questions and answers in turns. The last question has no answer if the model was stopped before it.
+    spoken : dict of str to list of int
+        Tokens of the texts that the model wrote.
     """
 
-    def __init__(self, messages: Sequence[Message] = ()) -> None:
-        self.messages = list(messages)
-        self._spoken: dict[str, list[int]] = {}
+    def __init__(self, messages: Sequence[Message] = (), spoken: Mapping[str, list[int]] | None = None) -> None:
+        self.messages, self.spoken = list(messages), dict(spoken or {})
+
+    def copy(self) -> History:
+        """Return a copy."""
+        return History(self.messages, self.spoken)
 
     def ask(self, question: str) -> None:
         """Add a question, in place of one without an answer."""
@@ -39,22 +43,22 @@ class History:
 
         Raise TemplateError if the template cannot render them.
         """
-        return prompt.tokens(prompt.pieces(self.messages), self._spoken)
+        return prompt.tokens(prompt.pieces(self.messages), self.spoken)
 
-    def answer(self, llama: Llama, answer: str, reasoning: str, drawn: Sequence[int]) -> None:
+    def answer(self, answer: str, reasoning: str, drawn: Sequence[tuple[int, bytes]]) -> None:
         """Add the answer to the last question.
 
         Parameters
         ----------
-        drawn : sequence of int
-            All tokens that the model wrote.
+        drawn : sequence of (int, bytes)
+            All tokens that the model wrote, with their texts; control tokens have none.
         """
         thoughts = {"reasoning_content": reasoning} if reasoning else {}
         self.messages.append({"role": "assistant", "content": answer, **thoughts})
         for text in (answer.strip(), reasoning.strip()):
-            tokens = tokens_of(llama, drawn, text)
+            tokens = tokens_of(drawn, text)
             if tokens:
-                self._spoken[text] = tokens
+                self.spoken[text] = tokens
 
     def forget_last(self) -> None:
         """Forget the last question, and its answer."""
@@ -62,10 +66,12 @@ class History:
             pass
 
 
-def tokens_of(llama: Llama, tokens: Sequence[int], text: str) -> list[int]:
+def tokens_of(drawn: Sequence[tuple[int, bytes]], text: str) -> list[int]:
     """Return those of some tokens that make up a text; none if the text begins or ends inside a token."""
-    pieces = [llama.piece(token) for token in tokens]
+    pieces = [piece for _, piece in drawn]
     whole, wanted = b"".join(pieces), text.encode()
+    if whole.decode(errors="replace") == text:  # whose bytes need not be UTF-8
+        wanted = whole
     start = whole.find(wanted) if wanted else -1
     ends, n_bytes = [0], 0
     for piece in pieces:
@@ -75,4 +81,4 @@ def tokens_of(llama: Llama, tokens: Sequence[int], text: str) -> list[int]:
         return []
     first = len(ends) - 1 - ends[::-1].index(start)  # control tokens before it have no bytes
     found = range(first, ends.index(start + len(wanted)))
-    return [tokens[number] for number in found] if all(pieces[number] for number in found) else []
+    return [drawn[number][0] for number in found] if all(pieces[number] for number in found) else []

@@ -148,7 +148,7 @@ class Session:
         if recorder is not None:
             recorder.clear()
         text, meter = Text(self.prompt.stops, not self.prompt.has_template), Meter(llama, len(tokens))
-        drawn: list[int] = []
+        drawn: list[tuple[int, bytes]] = []
         reason: FinishReason = "interrupted"
         generated = llama.generate(
             tokens,
@@ -165,11 +165,11 @@ class Session:
                 if recorder is not None and meter.n_tokens == 1:
                     recorder.forget_question()
                 self._unread = [token]
-                drawn.append(token)
                 if llama.ends(token):
                     reason, self._unread = "stop", []
                     break
-                piece = text.add(llama.piece(token))
+                drawn.append((token, llama.piece(token)))
+                piece = text.add(drawn[-1][1])
                 if text.stopped:
                     reason = "stop"
                 elif meter.n_tokens >= limit:
@@ -184,7 +184,7 @@ class Session:
             if meter.n_tokens:
                 self.answer = meter.answer(text.shown, reason)
                 if self._history is not None:
-                    self._history.answer(llama, text.shown, "", drawn)
+                    self._history.answer(text.shown, "", drawn)
             if llama.n_tokens < start:  # stopped while it read the question: undo the question
                 llama.rewind(start - len(tokens))
             elif text.stopped:
@@ -328,8 +328,8 @@ class Session:
 
     def conversation(self) -> Conversation:
         """Return a copy of the questions and answers so far."""
-        messages = None if self._history is None else list(self._history.messages)
-        return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last, messages)
+        history = self._history and self._history.copy()
+        return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last, history)
 
     def resume(self, conversation: Conversation) -> None:
         """Resume a conversation in place of this one, which stays if the resumption fails.
@@ -347,7 +347,7 @@ class Session:
             before.resume(self.llama, self.n_document)
             self._unread, self._last, self._history = before.unread, before.last, history
             raise
-        self._history = None if conversation.messages is None else History(conversation.messages)
+        self._history = conversation.history and conversation.history.copy()
         self._unread, self._last, self.answer = conversation.unread, conversation.last, None
 
     def _file(self, name: str) -> Path:

@@ -48,6 +48,10 @@ def context_of(session):
     return session.llama.detokenize(session.llama.input_ids[: session.n_tokens].tolist(), special=True).decode()
 
 
+def with_texts(llama, tokens):
+    return [(token, llama.piece(token)) for token in tokens]
+
+
 def messages_of(questions, first="", answer=talking_model.ANSWER):
     messages = []
     for question in questions:
@@ -92,11 +96,11 @@ def test_thoughts_that_the_template_strips_leave_the_context(talks):
     llama, history = session.llama, History()
     thought = llama.tokenize(b"<think>Hm. So?</think>\n Yes.", add_bos=False, special=True)
     history.ask("Who?")
-    history.answer(llama, "\n Yes.", "Hm. So?", thought)
+    history.answer("\n Yes.", "Hm. So?", with_texts(llama, thought))
     prompt = llama.prompt()
     history.ask("Why?")
     assert "<think>Hm. So?</think>Yes.<|im_end|>" in llama.detokenize(history.tokens(prompt), special=True).decode()
-    history.answer(llama, "No.", "", [])
+    history.answer("No.", "", [])
     history.ask("When?")
     assert "Hm." not in llama.detokenize(history.tokens(prompt), special=True).decode()
 
@@ -106,12 +110,19 @@ def test_an_answer_keeps_the_tokens_that_the_model_drew(talks):
     session = talks(tiny_models.CHAT_TEMPLATE)
     llama = session.llama
     drawn = [llama.tokenize(letter.encode(), add_bos=False)[0] for letter in " the ship\n"]
-    assert tokens_of(llama, drawn, "the ship") == drawn[1:-1]
+    assert tokens_of(with_texts(llama, drawn), "the ship") == drawn[1:-1]
     assert llama.tokenize(b"the ship", add_bos=False) != drawn[1:-1]
     whole = llama.tokenize(b"the ship", add_bos=False)
-    assert tokens_of(llama, [tiny_models.IM_START, *whole, tiny_models.IM_END], "the ship") == whole
-    assert tokens_of(llama, [whole[0], tiny_models.IM_END, *whole[1:]], "the ship") == []
-    assert tokens_of(llama, whole, "he ship") == ([] if len(llama.piece(whole[0])) > 1 else whole[1:])
+    assert tokens_of(with_texts(llama, [tiny_models.IM_START, *whole, tiny_models.IM_END]), "the ship") == whole
+    assert tokens_of(with_texts(llama, [whole[0], tiny_models.IM_END, *whole[1:]]), "the ship") == []
+    assert tokens_of(with_texts(llama, whole), "he ship") == ([] if len(llama.piece(whole[0])) > 1 else whole[1:])
+
+
+def test_an_answer_whose_bytes_are_not_utf_8_keeps_its_tokens(talks):
+    llama = talks(tiny_models.CHAT_TEMPLATE).llama
+    euro = llama.tokenize("12 €".encode(), add_bos=False)
+    assert llama.piece(euro[-1]) != "€".encode()
+    assert tokens_of(with_texts(llama, euro[:-1]), "12 \ufffd") == euro[:-1]
 
 
 def test_a_question_without_an_answer_is_replaced(talks):
