@@ -31,7 +31,7 @@ from .runtime.methods.attention import Attention
 from .runtime.models.load_model import load, locate_model
 from .runtime.store.library_snapshot import LibrarySnapshot
 from .runtime.store.model_library import Library
-from .settings import AnyPath, ModelSettings, ReadSettings, Sampling
+from .settings import EXCERPTS, AnyPath, ModelSettings, ReadSettings, Sampling
 
 
 def open_document(
@@ -91,7 +91,7 @@ def open_document(
     attention = Attention.of(attention)
     llama = load(settings, library, attention, notice)
     try:
-        indexer = Indexer(llama, snapshot, notice, reading.prefill)
+        indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
         session = open_or_split(indexer, document, sampling, system_prompt, sources, progress)
         if attention != Attention.parse(DEFAULT_ATTENTION) and (
             budget_warning := llama.context.cache.budget_warning(llama.n_tokens)
@@ -142,9 +142,11 @@ def open_documents(
     llama = load(settings, library, Attention.of(attention), notice)
     try:
         heads = source_heads(llama, library, notice)
-        indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill)
+        indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill, (), reading.state_every)
         document_set = open_document_set(indexer, files, heads, of_many(progress, 1))
         recorded = heads if sources else None
+        if reading.read == EXCERPTS and llama.context.is_hybrid:
+            notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
         return Collection(llama, sampling, document_set, system_prompt, recorded, library, reading.read)
     except BaseException:
         llama.close()
@@ -183,7 +185,7 @@ def open_next(
     snapshot = LibrarySnapshot(library)
     document = hash_document(DocumentFile(path, reading.password), snapshot, notice)
     with session.suspended():
-        indexer = Indexer(llama, snapshot, notice, reading.prefill)
+        indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
         return open_or_split(indexer, document, session.sampling, session.system, sources, progress)
 
 
@@ -265,7 +267,7 @@ def index_documents(
     progress = progress or Silent()
     outcomes = index_collection(
         paths,
-        Job(ModelSettings.of(model), Attention.of(attention), reading.prefill),
+        Job(ModelSettings.of(model), Attention.of(attention), reading.prefill, reading.state_every),
         progress,
         progress.notice,
         password=reading.password,

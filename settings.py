@@ -31,6 +31,9 @@ PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 #: Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of all.
 READS = WHOLE, EXCERPTS = "document", "excerpts"
 
+#: Tokens after which a document's index keeps the recurrent state of a hybrid model, by default.
+STATE_EVERY = 4096
+
 #: Default limit of an answer's tokens: small models may repeat themselves without end.
 MAX_TOKENS = 1024
 
@@ -105,22 +108,28 @@ class ReadSettings:
     read : {"document", "excerpts"}
         Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of
         all, about 1,000 tokens together (docs/library.md).
+    state_every : int
+        For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document
+        is read on; rounded up to a multiple of 1,024. 0 keeps only the state at the end.
 
     Raises
     ------
     OctavoError
-        A value is unknown.
+        A value is unknown, or out of its range.
     """
 
     prefill: str = PREFILL_SPARSE
     password: str | None = field(default=None, repr=False)
     read: str = WHOLE
+    state_every: int = STATE_EVERY
 
     def __post_init__(self) -> None:
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
         if self.read not in READS:
             raise OctavoError(f"Answers are given from {' or '.join(READS)}: '{self.read}' is neither.")
+        if self.state_every < 0:
+            raise OctavoError(f"States are kept every so many tokens, or 0 for none: not every {self.state_every}.")
 
 
 @dataclass(frozen=True)

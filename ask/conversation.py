@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import numpy as np
 
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
+from ..runtime.document.index import KeptState
 from ..runtime.llama import Llama
-from ..runtime.sequences.sequence import TokenSequence
 from ..runtime.store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 from .history import History
 
 _VERSION = 1
+
+#: Prefix of the names of arrays with recurrent states; the number of tokens follows.
+_STATE = "state."
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Conversation:
         Tokens of the last answer that the model has not read yet.
     history : History, optional
         The messages; None in files of older versions.
+    states : sequence of KeptState
+        In a hybrid model, the recurrent states that were kept, in rising order: the last one is that after all tokens.
     """
 
     follows: str
@@ -50,21 +56,27 @@ class Conversation:
     unread: list[int]
     last: Turn | None
     history: History | None = None
+    states: Sequence[KeptState] = ()
 
     @classmethod
     def of(
         cls,
-        sequence: TokenSequence,
+        llama: Llama,
         n_document: int,
         unread: list[int],
         last: Turn | None,
         history: History | None = None,
     ) -> Conversation:
-        """Copy the conversation that a sequence holds after n_document tokens."""
-        cache, tokens = sequence.cache, sequence.tokens[n_document:].tolist()
+        """Copy the conversation that the model's sequence holds after n_document tokens."""
+        sequence, cache = llama.sequence, llama.sequence.cache
+        tokens = sequence.tokens[n_document:].tolist()
+        if tokens:
+            llama.context.keep_state()
         start = cache.n_tail - len(tokens)
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
-        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history)
+        kept = sequence.recurrent.kept if sequence.recurrent is not None else []
+        states = [state for state in kept if state.n_tokens > n_document]
+        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history, states)
 
     def resume(self, llama: Llama, n_document: int) -> None:
         """Resume the conversation after n_document tokens, where the model holds nothing else.
@@ -74,8 +86,8 @@ class Conversation:
         if self.follows != hash_tokens(llama.input_ids[:n_document]):
             raise OctavoError("This conversation was over another document, or with another prompt.")
         llama.context.check_room(len(self.tokens))
-        if self.rows and not llama.context.cache.evicts:
-            llama.extend(self.tokens, self.rows)
+        if self.rows and not llama.context.cache.evicts and bool(self.states) == llama.context.is_hybrid:
+            llama.extend(self.tokens, self.rows, self.states)
         elif self.tokens:
             llama.read(self.tokens)
 
@@ -114,6 +126,7 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
     }
     for i, (keys, values) in enumerate(conversation.rows):
         arrays |= {f"keys.{i}": keys, f"values.{i}": values}
+    arrays |= {f"{_STATE}{state.n_tokens}": state.data for state in conversation.states}
     make_private(path.parent)
     write_arrays(path, arrays)
 
@@ -151,6 +164,10 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
             follows=str(header["follows"]),
             tokens=arrays["tokens"].tolist(),
             rows=[(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)],
+            states=[
+                KeptState(n_tokens, arrays[f"{_STATE}{n_tokens}"])
+                for n_tokens in sorted(int(name.removeprefix(_STATE)) for name in arrays if name.startswith(_STATE))
+            ],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
             history=History(*header["history"]) if header.get("history") else None,

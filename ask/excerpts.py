@@ -1,5 +1,7 @@
 """Lay excerpts of several documents out as one context, with the keys and values that they have in their documents.
 
+A hybrid model reads them as text instead: its recurrent state depends on all tokens before, in their order.
+
 RoPE makes attention depend on the distance of a key from a query, so keys that are rotated by their change of position
 act as if they had been read there. Keys and values still hold the text before them in their document (Gim et al. 2024,
 "Prompt Cache", section 3, found that harmless).
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..convert.clusters import whole_layer
+from ..convert.pipeline import keep_whole
 from ..convert.prefix_reuse import KnownRows, keep_all_rows
 from ..documents.document import Place
 from ..errors import OctavoError
@@ -20,6 +23,7 @@ from ..library.indexed_document import IndexedDocument
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
+from ..runtime.methods.attention import DENSE_ATTENTION
 from .document_set import DocumentSet
 from .passages import Passage, TokenText, passages
 from .ranking import Excerpt
@@ -88,10 +92,12 @@ class LaidOut:
 
 
 def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
-    """Lay excerpts out as one context, without reading their tokens again.
+    """Lay excerpts out as one context, without reading their tokens again, unless the model is a hybrid.
 
     Parameters
     ----------
+    llama : Llama
+        The model. If it is a hybrid, it forgets its sequence.
     excerpts : sequence of Excerpt
         At least one.
 
@@ -102,6 +108,8 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
     OctavoError
         An index cannot be opened.
     """
+    if llama.context.is_hybrid:
+        return _read(llama, document_set, excerpts)
     layers = llama.context.cache.layers
     parts: list[list[Rows]] = []
     tokens: list[np.ndarray] = []
@@ -134,3 +142,17 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
         keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*of_layer, strict=True))
         joined.append(whole_layer(keys, values, layer.window))
     return LaidOut(excerpts, Index(np.concatenate(tokens), joined, n_prefix=len(tokens[0])))
+
+
+def _read(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
+    """Read excerpts as one text, and return their rows and the recurrent state after them."""
+    opened = [document_set.open(excerpt.document)[0] for excerpt in excerpts]
+    places = zip(opened, excerpts, strict=True)
+    parts = [index.tokens[index.n_prefix + start : index.n_prefix + stop] for index, (_, start, stop) in places]
+    n_prefix = opened[0].n_prefix
+    tokens = np.concatenate([opened[0].tokens[:n_prefix], *parts])
+    with llama.attending(DENSE_ATTENTION):
+        llama.read(tokens.tolist())
+        state, layers = llama.context.state(), keep_whole(llama.context.cache)
+    assert state is not None
+    return LaidOut(excerpts, Index(tokens, layers, n_prefix=n_prefix, states=[state]))

@@ -138,12 +138,13 @@ class Session:
     def _stream(self, question: str) -> Generator[str, None, None]:
         """Yield the pieces for `stream`."""
         self._check_document()
-        turn = Turn(question, self.llama.n_tokens, self._unread)
-        tokens = self._question_tokens(question)
+        unread, tokens = self._unread, self._question_tokens(question)
+        turn = Turn(question, self.llama.n_tokens, unread)
         llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
         room = min(llama.longest - start, llama.n_ctx())
         limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
         self.answer, self._last = None, turn
+        llama.context.keep_state()
         recorder = self._recorder
         if recorder is not None:
             recorder.clear()
@@ -329,7 +330,7 @@ class Session:
     def conversation(self) -> Conversation:
         """Return a copy of the questions and answers so far."""
         history = self._history and self._history.copy()
-        return Conversation.of(self.llama.sequence, self.n_document, self._unread, self._last, history)
+        return Conversation.of(self.llama, self.n_document, self._unread, self._last, history)
 
     def resume(self, conversation: Conversation) -> None:
         """Resume a conversation in place of this one, which stays if the resumption fails.

@@ -68,23 +68,36 @@ def write_model(path: Path, sizes: Sizes, seed: int = 0) -> None:
     """
     writer = GGUFWriter(path, "llama")
     _add_metadata(writer, sizes)
-    _add_tokenizer(writer, sizes.n_vocab)
-    shapes = matrix_shapes(sizes)
+    add_tokenizer(writer, sizes.n_vocab)
+    ones = np.ones(sizes.n_embd, np.float32)
+    write_tensors(writer, matrix_shapes(sizes), dict.fromkeys(_norm_names(sizes.n_layer), ones), seed)
+
+
+def write_tensors(
+    writer: GGUFWriter, shapes: dict[str, tuple[int, int, float]], others: dict[str, np.ndarray], seed: int
+) -> None:
+    """Write a file whose metadata are set, one matrix at a time.
+
+    Parameters
+    ----------
+    shapes : dict
+        Rows, columns and gain of each Q4_0 matrix.
+    others : dict
+        The other tensors.
+    """
     for name, (rows, columns, _) in shapes.items():
         n_bytes = rows * columns // _BLOCK_WEIGHTS * _BLOCK.itemsize
         writer.add_tensor_info(name, (rows, columns), np.float16, n_bytes, GGMLQuantizationType.Q4_0)
-    norms = list(_norm_names(sizes.n_layer))
-    ones = np.ones(sizes.n_embd, np.float32)
-    for name in norms:
-        writer.add_tensor_info(name, ones.shape, ones.dtype, ones.nbytes)
+    for name, tensor in others.items():
+        writer.add_tensor_info(name, tensor.shape, tensor.dtype, tensor.nbytes)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     rng = np.random.Generator(np.random.SFC64(seed))
     for rows, columns, gain in shapes.values():
         writer.write_tensor_data(random_matrix(rows, columns, gain, rng))
-    for _ in norms:
-        writer.write_tensor_data(ones)
+    for tensor in others.values():
+        writer.write_tensor_data(tensor)
     writer.close()
 
 
@@ -168,7 +181,7 @@ def _add_metadata(writer: GGUFWriter, sizes: Sizes) -> None:
     writer.add_layer_norm_rms_eps(1e-5)
 
 
-def _add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
+def add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
     """Add a SentencePiece vocabulary of bytes and the blank, and tokens that no text has."""
     tokens = [*_SPECIALS, "\u2581", *(f"<0x{byte:02X}>" for byte in range(256))]
     n_unused = n_vocab - len(tokens)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @options.model_options
 @options.attention_options
 @options.prefill
+@options.state_every
 @sampling_options
 @system_prompt
 @options.as_reading

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @options.plan
 @options.retrieval_heads
 @options.prefill
+@options.state_every
 @options.password
 @options.model_options
 @options.as_attention
@@ -64,7 +65,7 @@ def index(
     from ..library.batch.index_result import folders_of
     from ..library.batch.job import Job
 
-    job = Job(settings, attention, reading.prefill)
+    job = Job(settings, attention, reading.prefill, reading.state_every)
     if watch:
         _watch([Path(document) for document in documents], job, reading.password, n_jobs)
         return

@@ -134,7 +134,22 @@ def describe_attention(llama: Any) -> dict[str, Any]:
         "head_dim": _distinct(node.head_dim for node in nodes),
         "windows": [{"window": window, "layers": n} for window, n in Counter(node.window for node in nodes).items()],
         "kv_bytes_per_token": sum(rows),
+        **({"attention_layers": len(nodes), "state_bytes": _state_bytes(llama)} if _is_hybrid(llama) else {}),
     }
+
+
+def _is_hybrid(llama: Any) -> bool:
+    import llama_cpp
+
+    return bool(llama_cpp.llama_model_is_hybrid(llama.model))
+
+
+def _state_bytes(llama: Any) -> int:
+    """Return the bytes of the recurrent state of a hybrid model, which llama.cpp tells after a token."""
+    from ..runtime.sequences.recurrent import recurrent_state
+
+    llama.eval([max(llama.token_bos(), 0)])
+    return recurrent_state(llama.ctx, 0).nbytes
 
 
 def _distinct(values: Any) -> Any:
@@ -145,7 +160,7 @@ def _distinct(values: Any) -> Any:
 
 def in_words(name: str, value: Any) -> str:
     """Write a named value for people."""
-    if name == "bytes" or name.startswith("kv_bytes"):
+    if name in ("bytes", "state_bytes") or name.startswith("kv_bytes"):
         return size(value)
     if name == "windows":
         return ", ".join(f"{group['layers']} layers {_window(group['window'])}" for group in value)

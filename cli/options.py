@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, words
-from ..settings import CACHE_TYPES, DEVICES, PREFILLS, ROPE_SCALINGS, ModelSettings, ReadSettings
+from ..settings import CACHE_TYPES, DEVICES, PREFILLS, ROPE_SCALINGS, STATE_EVERY, ModelSettings, ReadSettings
 from .option_types import AttentionType, Number
 from .render import notice
 
@@ -153,6 +153,16 @@ prefill = option(
     show_default=True,
     help="How a document is read, once: sparse leaves out, where it is long, keys that get little attention.",
 )
+state_every = option(
+    "--state-every",
+    env="STATE_EVERY",
+    type=click.IntRange(min=0),
+    default=STATE_EVERY,
+    show_default=True,
+    metavar="TOKENS",
+    help="How often an index keeps the recurrent state of a hybrid model, from which a changed document is read on; 0 "
+    "for never.",
+)
 scheduler = option(
     "--scheduler",
     env="SCHEDULER",
@@ -242,7 +252,7 @@ as_settings = gathered("settings", _model_settings)
 #: Pass a command's options among --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
 as_attention = gathered("attention", _attention)
 
-#: Pass a command's options among --prefill and --password as one `reading`.
+#: Pass a command's options among --prefill, --state-every and --password as one `reading`.
 as_reading = gathered("reading", ReadSettings)
 
 _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
 @sampling_options
 @options.attention_options
 @options.prefill
+@options.state_every
 @options.model_options
 @options.as_reading
 def serve(
@@ -113,7 +114,7 @@ def serve(
     from ..serve.run import Access, serve
 
     serve(
-        Job(settings, attention, reading.prefill),
+        Job(settings, attention, reading.prefill, reading.state_every),
         sampling,
         Access(host, port, api_key, allowed_hosts, max_upload << 20),
         Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..cpu_kernels.attend.head import ANY_ORDER
-from ..runtime.document.index import Index, IndexLayer, LastQueries
+from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries
 from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
 from ..runtime.llama import Llama
@@ -50,7 +50,9 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
             half = queries_of_heads[:, queries_of_heads.shape[1] // 2 :].astype(np.float16)
             kept.append(LastQueries(node.kv_layer, node.softcap, half))
     measured = [replace(layer, mass=row_mass) for layer, row_mass in zip(layers, mass, strict=True)]
-    return Index(np.asarray(tokens, np.int32), measured, kept)
+    state = llama.context.state()
+    states = [] if state is None else [KeptState(len(tokens), state.data)]
+    return Index(np.asarray(tokens, np.int32), measured, kept, states=states)
 
 
 def attention_mass(layer: IndexLayer, queries: np.ndarray, softcap: float) -> np.ndarray:

@@ -49,6 +49,7 @@ from ..runtime.store.index_files import (
     layer_path,
     open_index,
     read_layer,
+    read_states,
     streaming_arrays,
     take_streaming,
     whole_layer_of,
@@ -61,17 +62,15 @@ from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.locks import locked
 from ..runtime.store.manifest import DATELESS_HEAD, read_manifest
 from ..runtime.store.model_library import hash_text
+from .build_pieces import PIECE, Pieces
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
-from .pipeline import cluster, document_tokens, read
+from .pipeline import WHOLE, Reading, cluster, document_tokens, read
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
 #: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.
 _CLUSTERING_COPIES, _COMPILING = 6, 128 << 20
-
-#: Tokens of a piece that is written at once: an interruption loses no more.
-_PIECE = 1024
 
 #: File of an unfinished index with the tokens before the text, if the template writes the date there.
 _HEAD = "prefill-head.json"
@@ -86,8 +85,8 @@ class IndexBuilder:
         The model that reads the text; it must attend densely, or by `duo`. It forgets its sequence.
     snapshot : LibrarySnapshot
         The model's indexes, whose rows are reused if they begin with the same text.
-    covers : float
-        Share of its attention that a batch must cover; 0 to read everything.
+    reading : Reading
+        How the text is read.
 
     Raises
     ------
@@ -104,14 +103,15 @@ class IndexBuilder:
         settings: ClusterSettings,
         progress: Progress,
         n_jobs: int,
-        covers: float = 0.0,
+        reading: Reading = WHOLE,
     ) -> None:
         self.llama, self.path, self.document = llama, path, document
         self.snapshot, self.library = snapshot, snapshot.library
-        self.settings, self.progress, self.n_jobs, self.covers = settings, progress, n_jobs, covers
+        self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
+        self.covers, self._state_every = reading.covers, reading.state_every
         self.folder = path.with_name(path.name + PARTIAL)
         self.tokens = document_tokens(llama, document.name, document.text)
-        self._identity = identity(llama, settings, covers)
+        self._identity = identity(llama, settings, reading.covers)
         self._head = llama.prompt().head()
         self._text = self.tokens[len(self._head) :]
         if llama.n_batch < settings.exact_last:
@@ -203,7 +203,7 @@ class IndexBuilder:
                 write_json(self.folder / _HEAD, {"head": read_manifest(self.path)["head"]})
                 keeps_layers = True
         with locked(self.path):
-            for file in self.path.glob("layer-*") if keeps_layers else ():
+            for file in [*self.path.glob("layer-*"), *self.path.glob("state-*")] if keeps_layers else ():
                 if stat.S_ISREG(file.lstat().st_mode):
                     file.replace(self.folder / file.name)
             shutil.rmtree(self.path)
@@ -224,7 +224,7 @@ class IndexBuilder:
     def _check_space(self) -> None:
         """Refuse if memory or disk cannot hold the index and the rows that it is made from."""
         self.llama.context.cache.check_memory(len(self.tokens), self._other_memory())
-        needed = 2 * len(self.tokens) * self.llama.context.cache.row_bytes
+        needed = 2 * len(self.tokens) * self.llama.context.cache.row_bytes + self.n_state_bytes
         there = sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.exists() else 0
         free = shutil.disk_usage(self.library.folder).free
         if needed - there > free:
@@ -244,33 +244,36 @@ class IndexBuilder:
             "compiling": 0 if compiled_before() else _COMPILING,
         }
 
+    @cached_property
+    def _pieces(self) -> Pieces:
+        """Return the pieces of the text, whose head is known by now."""
+        return Pieces(self.folder, self.llama, len(self.tokens), self._state_every)
+
+    @cached_property
+    def n_state_bytes(self) -> int:
+        """Return the bytes of the recurrent states that the index will keep; 0 unless the model is a hybrid."""
+        return self._pieces.n_states * self.llama.state_bytes
+
     def _read(self) -> list[np.ndarray]:
         """Read the tokens piece by piece. Return the queries of the last tokens, which are a piece of their own."""
         if self.llama.context.cache.evicts:
             return self._read_streaming()
         llama, n_tokens = self.llama, len(self.tokens)
         border = n_tokens - self.settings.n_queries(n_tokens)
-        ends = [*range(_PIECE, border, _PIECE), border, n_tokens]
+        ends = [*range(PIECE, border, PIECE), border, n_tokens]
         llama.reset()
         llama.context.attach(None)
         done = 0
-        reused = self.known
-        while ends:
-            if reused is not None and ends[0] <= reused.n_tokens:
-                rows = reused.rows(done, ends[0])
-            elif (arrays := _whole(self._piece(ends[0]))) is not None:
-                rows = _rows_of(arrays)
-            else:
-                break
-            llama.extend(self.tokens[done : ends[0]], rows)
-            done = ends.pop(0)
+        for end, rows in self._pieces.known(ends, self.known):
+            llama.extend(self.tokens[done:end], rows(), self._pieces.states(end, self.known))
+            done = end
         self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens", done)
-        for end in ends:
+        for end in ends[ends.index(done) + 1 if done else 0 :]:
             n_queries = end - done if end == n_tokens else 0
             queries = read(llama, self.tokens[done:end], self.progress, n_queries, self.covers)
-            self._write_piece(done, end, queries)
+            self._pieces.write(done, end, queries)
             done = end
-        return self._queries()
+        return self._pieces.queries()
 
     @cached_property
     def known(self) -> KnownRows | None:
@@ -280,15 +283,16 @@ class IndexBuilder:
         n_last = self.settings.n_queries(len(self.tokens))
         layers = list(self.whole_layers.values())
         if len(layers) == len(self.llama.context.cache.layers) and keep_all_rows(layers):
-            return KnownRows(layers, (len(self.tokens) - n_last) // _PIECE * _PIECE, self._head)
+            n_known = (len(self.tokens) - n_last) // PIECE * PIECE
+            return KnownRows(layers, n_known, self._head, read_states(self.folder))
         kv_type = self.llama.context.kv_type
-        return known_rows(self.snapshot, self._head, self._text, self._identity, kv_type, n_last, _PIECE)
+        return known_rows(self.snapshot, self._head, self._text, self._identity, kv_type, n_last, PIECE)
 
     def _read_streaming(self) -> list[np.ndarray]:
         """Read the tokens while heads stream, in one piece: pieces could not restore the rows that heads forget."""
         llama, n_tokens = self.llama, len(self.tokens)
-        path, cache = self._piece(n_tokens), llama.context.cache
-        if _whole(path) is None:
+        cache = llama.context.cache
+        if self._pieces.arrays(n_tokens) is None:
             llama.reset()
             self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens")
             queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.covers)
@@ -296,34 +300,16 @@ class IndexBuilder:
             for i in range(len(cache.layers)):
                 (keys, values), streaming = cache.document_rows(i)
                 arrays |= {f"keys.{i}": keys, f"values.{i}": values, **streaming_arrays(streaming, f".{i}")}
-            write_arrays(path, arrays)
-        return self._queries()
-
-    def _queries(self) -> list[np.ndarray]:
-        """Return the captured queries of the last tokens."""
-        stored = map_arrays(self._piece(len(self.tokens)))
-        return [stored[f"queries.{i}"] for i in range(len(self.llama.context.nodes))]
-
-    def _piece(self, end: int) -> Path:
-        """Return the path of the piece that ends before a position."""
-        return self.folder / f"prefill-{end:08d}.safetensors"
-
-    def _write_piece(self, start: int, end: int, queries: list[np.ndarray]) -> None:
-        """Write the keys and values from a position on, and the captured queries."""
-        cache = self.llama.context.cache
-        rows = {
-            f"{kind}.{i}": array
-            for i in range(len(cache.layers))
-            for kind, array in zip(("keys", "values"), cache.rows(i, start), strict=True)
-        }
-        write_arrays(self._piece(end), rows | {f"queries.{i}": array for i, array in enumerate(queries)})
+            self._pieces.write_state()
+            write_arrays(self._pieces.path(n_tokens), arrays)
+        return self._pieces.queries()
 
     def _cluster(self) -> list[IndexLayer]:
         """Cluster the missing layers, and return all layers as stored."""
         cache = self.llama.context.cache
         numbers = range(len(cache.layers))
         missing = [i for i in numbers if i not in self.whole_layers]
-        stored = map_arrays(self._piece(len(self.tokens))) if cache.evicts else {}
+        stored = map_arrays(self._pieces.path(len(self.tokens))) if cache.evicts else {}
         streaming = {i: take_streaming(stored, f".{i}") for i in numbers}
 
         def rows(layer: int) -> Rows:
@@ -369,6 +355,8 @@ class IndexBuilder:
             "head": self._head,
             **({DATELESS_HEAD: self._identity["head"]} if self._head_changes else {}),
         }
+        with disk_errors(self.path):
+            self._pieces.forget_states()
         write_manifest(self.folder, len(layers), entries)
         with disk_errors(self.path):
             for piece in sorted(self.folder.glob("prefill-*")):
@@ -383,17 +371,3 @@ def _import_clustering() -> None:
     """Import scikit-learn, which takes a second, while the model reads. Ctrl-C may interrupt the import."""
     with suppress(Exception):  # the later import reports errors
         importlib.import_module("sklearn.cluster")
-
-
-def _whole(path: Path) -> dict[str, np.ndarray] | None:
-    """Open a file of an earlier build; None if it is missing or damaged."""
-    try:
-        return map_arrays(path, checked=True, in_place=True)
-    except DamagedError:
-        return None
-
-
-def _rows_of(arrays: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the keys and values of each layer in a piece."""
-    n_layers = sum(name.startswith("keys.") for name in arrays)
-    return [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)]

@@ -7,6 +7,7 @@ interrupted build resumes; the evaluation runs them directly. The last step, `ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
-from ..settings import PREFILL_SPARSE
+from ..settings import PREFILL_SPARSE, STATE_EVERY
 from .clusters import ClusterSettings, cluster_layers, whole_layer
 
 #: Characters for each token of the context up to which a text is always tokenized; number and length of the samples
@@ -28,6 +29,25 @@ _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 #: The share of a batch's attention that these keys must hold, in long documents
 #: (cpu_kernels/prefill/sparse_prefill.py).
 COVERS = 0.99
+
+
+class Reading(NamedTuple):
+    """How a text is read.
+
+    Parameters
+    ----------
+    covers : float
+        Share of its attention that a batch must cover; 0 to read everything.
+    state_every : int
+        Tokens after each of which the recurrent state of a hybrid model is kept; 0 for none but that at the end.
+    """
+
+    covers: float = 0.0
+    state_every: int = STATE_EVERY
+
+
+#: Each batch reads everything, and states are kept as often as by default.
+WHOLE = Reading()
 
 
 class TooLongError(OctavoError):

@@ -13,7 +13,7 @@ import numpy as np
 from ..cpu_kernels.attend.head import ANY_ORDER
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
-from ..runtime.document.index import IndexLayer
+from ..runtime.document.index import IndexLayer, KeptState, last_state
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import dateless_head
@@ -33,10 +33,18 @@ class KnownRows:
         Number of its first tokens that may be reused.
     head : sequence of int
         Those of them before its text.
+    states : sequence of KeptState
+        Recurrent states of a hybrid model that were kept.
     """
 
-    def __init__(self, layers: Sequence[IndexLayer], n_tokens: int, head: Sequence[int] = ()) -> None:
-        self.n_tokens, self.head = n_tokens, head
+    def __init__(
+        self,
+        layers: Sequence[IndexLayer],
+        n_tokens: int,
+        head: Sequence[int] = (),
+        states: Sequence[KeptState] = (),
+    ) -> None:
+        self.n_tokens, self.head, self.states = n_tokens, head, states
         self._layers = layers
         self._places = [
             [_places(layer.positions(place))[:n_tokens] for place in range(len(layer.keys))] for layer in layers
@@ -90,7 +98,7 @@ def known_rows(
     -------
     KnownRows or None
         The rows of a multiple of `step` tokens; None if no index has any. Indexes that lack rows, because windows slide
-        or heads stream, are passed over.
+        or heads stream, are passed over. Those of a hybrid model end where its recurrent state was kept.
     """
     best, found = (0, False), None
     new = np.asarray(text, np.int32)
@@ -113,7 +121,13 @@ def known_rows(
         document, _ = open_index(found[0], snapshot.library.model_hash)
     except OctavoError:
         return None
-    return KnownRows(document.layers, best[0], found[1]) if keep_all_rows(document.layers) else None
+    n_known = best[0]
+    if document.states:
+        state = last_state([state for state in document.states if state.n_tokens % step == 0], n_known)
+        n_known = 0 if state is None else state.n_tokens
+    if not n_known or not keep_all_rows(document.layers):
+        return None
+    return KnownRows(document.layers, n_known, found[1], document.states)
 
 
 def keep_all_rows(layers: Sequence[IndexLayer]) -> bool:

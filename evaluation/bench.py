@@ -157,6 +157,8 @@ class Bench:
         if depth:
             queries, layers = self._fill(depth)
             self._attach(depth, queries, layers)
+        for engine in engines:
+            engine.keep_state()
         self._decode(depth, engines)
         rows = self._rows(depth, engines)
         for engine in engines:

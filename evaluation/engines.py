@@ -12,7 +12,9 @@ import numpy as np
 from ..cpu_kernels.numba_support.shape import F16
 from ..errors import OctavoError
 from ..runtime.graph.attention_nodes import silent_llama_cpp
+from ..runtime.llama import Llama
 from ..runtime.methods import LLAMA_CPP
+from ..runtime.sequences.recurrent import put_recurrent_state, recurrent_state
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Engine:
     prefill_s: float = 0.0
     decode_s: list[float] = field(default_factory=list)
     logits: list[np.ndarray] = field(default_factory=list)
+    _state: np.ndarray | None = field(default=None, init=False)
 
     def prefill(self, tokens: list[int]) -> None:
         """Read a batch of the text."""
@@ -64,10 +67,22 @@ class Engine:
         self.llama.reset()
         self.prefill_s, self.decode_s, self.logits = 0.0, [], []
 
+    def keep_state(self) -> None:
+        """Keep the recurrent state of a hybrid model, to go back to it."""
+        if isinstance(self.llama, Llama):
+            self.llama.context.keep_state()
+        elif llama_cpp.llama_model_is_hybrid(self.llama.model):
+            self._state = recurrent_state(self.llama.ctx, 0)
+
     def back_to(self, depth: int) -> None:
-        """Forget all tokens after the first `depth`."""
-        self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
-        self.llama.n_tokens = depth
+        """Forget all tokens after the first `depth`, where the state was kept."""
+        if isinstance(self.llama, Llama):
+            self.llama.rewind(depth)
+        else:
+            if self._state is not None:
+                put_recurrent_state(self.llama.ctx, 0, self._state)
+            self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
+            self.llama.n_tokens = depth
         self.decode_s, self.logits = [], []
 
 

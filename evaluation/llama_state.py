@@ -4,14 +4,17 @@
 
 1. A header: a magic number (u32, 0xAF143CD8) and the number of the sequence (i32), which is not used.
 2. The number of streams (u32, 1), and of cells (u32): one for each token.
-3. For each cell its position (i32), the number of its sequences (u32, 1), and that sequence (i32).
+3. For each cell its position (i32), the number of its sequences (u32, 1), and that sequence (i32). If the model has
+   positions in several dimensions (M-RoPE), two of them (i32), for text the same, and the token (i32) come before the
+   sequence.
 4. Whether values are transposed (u32): 1 where flash attention is off. The number of layers (u32).
 5. The keys of each layer: their type (i32, 1 for f16), the bytes of a row (u64), and the rows,
    (n_cells, n_kv_head, head_dim).
 6. After all keys, the values of each layer, in the same way if they are not transposed.
 7. If they are transposed: the type (i32), the bytes of an element (u32), the elements of a row (u32), and the values,
    (n_kv_head, head_dim, n_cells).
-8. Sliding-window layers have a second cache, with a state of its own, which this module does not write.
+8. In a hybrid model, the recurrent state follows, as llama.cpp writes it alone, without another header.
+9. Sliding-window layers have a second cache, with a state of its own, which this module does not write.
 
 All numbers are in the machine's byte order, without padding.
 """
@@ -29,10 +32,16 @@ from ..runtime.cache.kv_cache import KVCache
 from ..runtime.graph import ggml
 from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.llama import Llama
+from ..runtime.sequences.recurrent import STATE_HEADER_BYTES
 
 MAGIC = 0xAF143CD8
 
-_CELL = np.dtype([("position", np.int32), ("n_sequences", np.uint32), ("sequence", np.int32)])
+_POSITION = [("position", np.int32), ("n_sequences", np.uint32)]
+_OF_DIMENSIONS = [("x", np.int32), ("y", np.int32), ("token", np.int32)]
+_SEQUENCE = [("sequence", np.int32)]
+
+#: llama.cpp's rope types with positions in several dimensions.
+_SEVERAL_DIMENSIONS = {llama_cpp.LLAMA_ROPE_TYPE_MROPE, llama_cpp.LLAMA_ROPE_TYPE_IMROPE}
 _ITEM_BYTES = 2  # f16
 _LAYER_HEADER_BYTES = 12
 
@@ -54,7 +63,11 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
     """
     n_tokens = source.n_tokens
     transposed = target.context_params.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    state = sequence_state(source.context.cache, transposed)
+    in_dimensions = llama_cpp.llama_model_rope_type(target.model) in _SEVERAL_DIMENSIONS
+    tokens = source.input_ids[:n_tokens] if in_dimensions else None
+    state, recurrent = sequence_state(source.context.cache, transposed, tokens), source.context.state()
+    if recurrent is not None:
+        state = np.concatenate([state, recurrent.data[STATE_HEADER_BYTES:]])
     with silent_llama_cpp() as errors:
         address = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         n_read = llama_cpp.llama_state_seq_set_data(target.ctx, address, state.nbytes, 0)
@@ -65,7 +78,7 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
     target.n_tokens = n_tokens
 
 
-def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
+def sequence_state(cache: KVCache, transposed: bool, tokens: np.ndarray | None = None) -> np.ndarray:
     """Return the state of all tokens in a cache.
 
     Parameters
@@ -74,10 +87,15 @@ def sequence_state(cache: KVCache, transposed: bool) -> np.ndarray:
         An f16 cache without a document, with at least one token.
     transposed : bool
         Whether the reader wants values transposed, as it does without flash attention.
+    tokens : int32 array, shape (n_tokens,), optional
+        The tokens, if the model has positions in several dimensions.
     """
     n_cells = cache.n_tail
-    cells = np.zeros(n_cells, _CELL)
+    cells = np.zeros(n_cells, [*_POSITION, *(() if tokens is None else _OF_DIMENSIONS), *_SEQUENCE])
     cells["position"], cells["n_sequences"] = np.arange(n_cells), 1
+    if tokens is not None:
+        cells["x"] = cells["y"] = cells["position"]
+        cells["token"] = tokens
     head = struct.pack("=IiII", MAGIC, 0, 1, n_cells) + cells.tobytes()
     head += struct.pack("=II", transposed, len(cache.layers))
     widths = [layer.n_kv_head * layer.head_dim for layer in cache.layers]
@@ -106,7 +124,7 @@ def _write_layer(place: np.ndarray, header: bytes, rows: np.ndarray) -> None:
 
 
 def refuse_windows(llama: Llama) -> None:
-    """Refuse a model whose cache cannot be copied (rule 8).
+    """Refuse a model whose cache cannot be copied (rule 9).
 
     Raise OctavoError if some layers attend to a sliding window.
     """

@@ -126,6 +126,7 @@ class Reader:
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
             read(llama, tokens, self.progress)
             self._checkpoint = llama.context.cache.checkpoint()
+            llama.context.keep_state()
         else:
             llama.attach(document)
             self._checkpoint = None
@@ -137,6 +138,7 @@ class Reader:
             self.llama.rewind(self._n_text)
         else:
             self.llama.context.cache.restore(self._checkpoint)
+            self.llama.context.return_to_state(self._n_text)
             self.llama.n_tokens = self._n_text
 
     def answer(

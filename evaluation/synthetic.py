@@ -13,7 +13,7 @@ from ..convert.clusters import ClusterSettings, mean_keys, no_mass
 from ..cpu_kernels.attend.head import ANY_ORDER
 from ..progress import Progress
 from ..runtime.document.cache_layer import CacheLayer
-from ..runtime.document.index import IndexLayer
+from ..runtime.document.index import IndexLayer, KeptState
 from ..runtime.llama import Llama
 
 #: Standard deviations of a centroid's components, and of a key's components around them. With queries of unit variance
@@ -46,13 +46,22 @@ def fill_at_random(
     for shape in shapes:
         layers.append(random_layer(shape, len(tokens), settings, rng))
         progress.advance(1)
-    llama.extend(tokens, [(layer.keys, layer.values) for layer in layers])
+    states = [KeptState(len(tokens), _some_state(llama))] if llama.context.is_hybrid else []
+    llama.extend(tokens, [(layer.keys, layer.values) for layer in layers], states)
     more = tokens[: min(settings.exact_last, llama.n_ctx() - len(tokens))]
     with llama.context.captured_queries(len(more)) as queries:
         llama.eval(more)
-    llama.context.kv_cache_seq_rm(-1, len(tokens), -1)
-    llama.n_tokens = len(tokens)
+    llama.rewind(len(tokens))
     return queries, layers
+
+
+def _some_state(llama: Llama) -> np.ndarray:
+    """Return a recurrent state of a hybrid model, which is empty before and after."""
+    llama.read([0])
+    state = llama.context.state()
+    assert state is not None
+    llama.reset()
+    return state.data
 
 
 def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rng: np.random.Generator) -> IndexLayer:

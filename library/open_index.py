@@ -11,7 +11,7 @@ from typing import Any
 from ..convert.clusters import settings_for
 from ..convert.identity import find_index, identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import TooLongError, covers_by, document_tokens
+from ..convert.pipeline import Reading, TooLongError, covers_by, document_tokens
 from ..cpu_kernels.numba_support import background_compile
 from ..progress import Progress
 from ..runtime.document.index import Index
@@ -19,7 +19,7 @@ from ..runtime.llama import Llama
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..settings import PREFILL_SPARSE
+from ..settings import PREFILL_SPARSE, STATE_EVERY
 from .catalogue import folder_bytes, note_use
 from .document_file import HashedDocument
 from .document_parts import parts_of
@@ -48,6 +48,8 @@ class Indexer:
         How to read documents, one of PREFILLS (settings.py). An index of a dense reading serves any.
     known : collection of str
         Names of indexes in another library, which are not made.
+    state_every : int
+        Tokens after each of which an index keeps the recurrent state of a hybrid model.
     """
 
     def __init__(
@@ -57,10 +59,11 @@ class Indexer:
         notice: Callable[[str], None],
         prefill: str = PREFILL_SPARSE,
         known: Collection[str] = (),
+        state_every: int = STATE_EVERY,
     ) -> None:
         self.llama, self.snapshot, self.library, self.notice = llama, snapshot, snapshot.library, notice
         self._settings = settings_for(llama.context.kv_type, llama.attention.clustering)
-        self._covers = covers_by(prefill, llama)
+        self._covers, self._state_every = covers_by(prefill, llama), state_every
         self._known = {name.rpartition("-")[2]: name for name in known}
 
     @cached_property
@@ -166,7 +169,8 @@ class Indexer:
         self.snapshot.refresh()  # other processes may have indexed versions of the text
         path, covers = self._locate(document)
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
-        builder = IndexBuilder(llama, self.snapshot, path, text, self._settings, progress, n_threads, covers)
+        reading = Reading(covers, self._state_every)
+        builder = IndexBuilder(llama, self.snapshot, path, text, self._settings, progress, n_threads, reading)
         changed = self._has_changed(document)
         again = f"{name} has changed since it was indexed, so it is indexed again"
         what = again if changed else f"Indexing {name}, once"
@@ -182,7 +186,10 @@ class Indexer:
             background_compile.wait()
         if began:
             seconds = time.perf_counter() - began[0]
-            notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {_size(folder_bytes(path))}.")
+            states = sum(file.stat().st_size for file in path.glob("state-*"))
+            of_states = f", {_size(states)} of it recurrent states" if states else ""
+            size = _size(folder_bytes(path))
+            notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {size}{of_states}.")
         self.snapshot.refresh()
         return path, open_index(path, self.library.model_hash)
 
@@ -212,13 +219,14 @@ def _expected(builder: IndexBuilder) -> str:
         for path, manifest in builder.snapshot.indexes
         if manifest["dtype"] == builder.llama.context.kv_type
     ]
-    n_bytes, seconds = _MORE_THAN_ROWS * n_tokens * row_bytes, 0.0
+    n_bytes, seconds = _MORE_THAN_ROWS * n_tokens * row_bytes + builder.n_state_bytes, 0.0
     if alike:
         path, manifest = min(alike, key=lambda index: abs(index[1]["document"]["tokens"] - n_tokens))
         n_made, n_new = manifest["document"]["tokens"], n_tokens - (1 - _CLUSTERING) * n_known
         n_bytes, seconds = folder_bytes(path) / n_made * n_tokens, manifest.get("seconds", 0) / n_made * n_new
     known = f", {n_known:,} of them known" if n_known else ""
-    return f"{n_tokens:,} tokens{known}, about {_size(n_bytes)}" + (f" and {_time(seconds)}" if seconds else "")
+    states = f", {_size(builder.n_state_bytes)} of it recurrent states" if builder.n_state_bytes else ""
+    return f"{n_tokens:,} tokens{known}, about {_size(n_bytes)}{states}" + (f" and {_time(seconds)}" if seconds else "")
 
 
 def _size(n_bytes: float) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +17,22 @@ from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device
 from .document.cache_layer import Rows
-from .document.index import Index
+from .document.index import Index, KeptState
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, silent_llama_cpp
+from .measured_context import MeasuredContext
 from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
-from .query_recorder import Recorder
+from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
 
 #: Largest number of tokens of a sequence of any length: kernels compare positions as f32.
 ENDLESS = 1 << 24
 
 
-class Context(internals.LlamaContext):
+class Context(MeasuredContext):
     """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds, or several in turns.
 
     llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the current sequence.
@@ -87,20 +88,22 @@ class Context(internals.LlamaContext):
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16
         device.set_parameters(params)
+        self._n_together, is_hybrid = params.n_seq_max, llama_cpp.llama_model_is_hybrid(model.model)
+        if is_hybrid:
+            params.n_seq_max, params.kv_unified = params.n_seq_max + 1, True
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
+        self._states = StateSlots(self.ctx, self._n_together) if is_hybrid else None
+        if is_hybrid:
+            sequence.recurrent = RecurrentState()
         self._n_lost_pages = n_lost_pages()
         self._abort = abort_callback(self._interruption)
-
-    @property
-    def cache(self) -> KVCache:
-        """Return the keys and values of the current sequence."""
-        return self.sequence.cache
 
     def new_sequence(self) -> TokenSequence:
         """Return an empty sequence that attends as the current one does."""
         current, cache = self.sequence, self.cache
         sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None)
+        sequence.recurrent = None if current.recurrent is None else RecurrentState()
         sequence.cache = KVCache(cache.layers, self._n_ctx, cache.assignments, self.device.new_memory())
         return sequence
 
@@ -115,8 +118,57 @@ class Context(internals.LlamaContext):
         try:
             self.cache.attach(document)
         except BaseException:
-            self.cache.attach(None)
+            self.attach(None)
             raise
+        if (recurrent := self.sequence.recurrent) is not None:
+            recurrent.kept = [] if document is None else list(document.states)
+            self.return_to_state(self.cache.n_tokens)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Return whether the model keeps a recurrent state, which cannot be cut as keys and values can."""
+        return self._states is not None
+
+    def state(self) -> KeptState | None:
+        """Return the present recurrent state; None unless the model is a hybrid."""
+        if self._states is None or self.sequence.recurrent is None:
+            return None
+        return KeptState(self.cache.n_tokens, self._states.read(self.sequence.recurrent))
+
+    def keep_state(self) -> None:
+        """Keep the present recurrent state, so that the sequence can return to it. Do nothing without one."""
+        if (state := self.state()) is not None and self.sequence.recurrent is not None:
+            self.sequence.recurrent.keep(state, self.cache.n_document)
+
+    def put_states(self, states: Sequence[KeptState]) -> None:
+        """Replace the recurrent state after rows were appended.
+
+        Parameters
+        ----------
+        states : sequence of KeptState
+            States to keep, in rising order. The last one is that after all rows; without any, the state is lost.
+        """
+        if self._states is None or self.sequence.recurrent is None:
+            return
+        if not states:
+            self._states.lose([self.sequence.recurrent])
+            return
+        self.sequence.recurrent.kept = [*self.sequence.recurrent.kept, *states]
+        self.return_to_state(self.cache.n_tokens)
+
+    def return_to_state(self, n_tokens: int) -> None:
+        """Return to the recurrent state that is kept after n_tokens tokens. Do nothing without recurrent states.
+
+        Raise OctavoError if it was not kept.
+        """
+        recurrent = self.sequence.recurrent
+        if self._states is None or recurrent is None:
+            return
+        state = recurrent.last(n_tokens)
+        if state.n_tokens != n_tokens:
+            raise OctavoError("The recurrent state of these tokens was not kept: read them again.")
+        recurrent.forget(n_tokens)
+        self._states.put(recurrent, state.data)
 
     def use(self, assignments: list[Assignment]) -> None:
         """Attend by other methods from the next step on.
@@ -161,14 +213,15 @@ class Context(internals.LlamaContext):
         self.check_room(n_tokens)
         self.cache.reserve(n_tokens)
         np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
-        llama_cpp.llama_memory_clear(self.memory, False)
+        undone = self._place(batch, [self.sequence])
         recorder = self.sequence.recorder
         arrays = None if recorder is None else recorder.arrays(n_tokens)
         if arrays is not None:
             self._executor.capture(arrays)
         try:
             self._executor.start(n_tokens, self._covers)
-            self._compute(batch)
+            with undone:
+                self._compute(batch)
         except BaseException:
             self.cache.truncate(n_past)
             raise
@@ -182,7 +235,7 @@ class Context(internals.LlamaContext):
     @property
     def most_together(self) -> int:
         """Return the largest number of sequences of a step."""
-        return int(self.params.n_seq_max) if self._executor.together else 1
+        return self._n_together if self._executor.together else 1
 
     def decode_together(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> None:
         """Run one step of several sequences: a token of each, in order, which continues the sequence's cache.
@@ -209,10 +262,11 @@ class Context(internals.LlamaContext):
                 self.check_room(1)
                 self.cache.reserve(1)
             np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
-            llama_cpp.llama_memory_clear(self.memory, False)
+            undone = self._place(batch, sequences)
             self._executor.capture(arrays)
             self._executor.start_together(caches)
-            self._compute(batch)
+            with undone:
+                self._compute(batch)
         except BaseException:
             for cache, n_tokens in zip(caches, before, strict=True):
                 cache.truncate(n_tokens)
@@ -224,6 +278,23 @@ class Context(internals.LlamaContext):
             if sequence.recorder is not None and arrays is not None:
                 sequence.recorder.take(arrays, i)
 
+    def _place(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> AbstractContextManager[None]:
+        """Forget the rows of the last batch, and have llama.cpp hold the recurrent states of the next one.
+
+        Returns
+        -------
+        context manager
+            Within it the batch is computed: if that fails, states are put back, or noted as lost.
+        """
+        states = [sequence.recurrent for sequence in sequences if sequence.recurrent is not None]
+        if self._states is None:
+            llama_cpp.llama_memory_clear(self.memory, False)
+            return nullcontext()
+        slots = self._states.place(states)
+        for i, slot in zip(range(batch.n_tokens()), itertools.cycle(slots), strict=False):
+            batch.batch.seq_id[i][0] = slot
+        return self._states.guarded(states, slots)
+
     def _compute(self, batch: internals.LlamaBatch) -> None:
         """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
         code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
@@ -234,21 +305,6 @@ class Context(internals.LlamaContext):
             )
         if code:
             raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
-
-    def record(self, recorder: Recorder | None) -> None:
-        """Have a recorder keep queries from the next step on; None stops the recording."""
-        self.sequence.recorder = recorder
-        self._executor.capture(None)
-
-    @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Pause the recording of queries."""
-        sequence = self.sequence
-        recorder, sequence.recorder = sequence.recorder, None
-        try:
-            yield
-        finally:
-            sequence.recorder = recorder
 
     def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
         """Return the result of llama_decode."""
@@ -280,13 +336,21 @@ class Context(internals.LlamaContext):
         Returns
         -------
         bool
-            False if tokens follow p1, p0 is in a document, or the remaining rows were evicted.
+            False if tokens follow p1, p0 is in a document, the remaining rows were evicted, or the recurrent state at
+            p0 was not kept.
         """
-        n_tokens = self.cache.n_tokens
+        n_tokens, recurrent = self.cache.n_tokens, self.sequence.recurrent
         p0 = max(p0, 0)
         if 0 <= p1 < n_tokens and p1 > p0:
             return False
-        return p0 >= n_tokens or self.cache.truncate(p0)
+        if p0 >= n_tokens and not (recurrent and recurrent.is_lost):
+            return True
+        if recurrent and recurrent.last(p0).n_tokens != p0:
+            return False
+        if not self.cache.truncate(p0):
+            return False
+        self.return_to_state(p0)
+        return True
 
     def kv_cache_seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int, p1: int) -> None:
         raise OctavoError("octavo keeps one sequence in a context: sequences cannot be copied.")
@@ -298,64 +362,8 @@ class Context(internals.LlamaContext):
         raise OctavoError("octavo cannot shift positions in its cache.")
 
     def get_state_size(self) -> int:
-        return self.cache.n_tail * self.cache.row_bytes
-
-    @property
-    def bytes_read(self) -> int:
-        """Return the bytes that selection and attention read since this was last set to 0."""
-        return int(self.cache.heads["bytes_read"].sum())
-
-    @bytes_read.setter
-    def bytes_read(self, value: int) -> None:
-        self.cache.heads["bytes_read"] = value
-
-    @property
-    def counted_bytes_read(self) -> int:
-        """Return the part of `bytes_read` that budgets count: without sliding layers."""
-        return int(self.cache.heads["bytes_read"][self.cache.counted].sum())
-
-    @property
-    def coverage(self) -> tuple[int, float]:
-        """Return the number of head steps that reported their coverage of the attention, and the sum of these shares.
-
-        Heads of sliding layers do not count.
-        """
-        heads = self.cache.heads[self.cache.counted]
-        return int(heads["n_covered"].sum()), float(heads["covered"].sum()) / 1e6
-
-    @contextmanager
-    def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
-        """Observe tensors of the graph while batches are computed.
-
-        Parameters
-        ----------
-        wants : callable
-            wants(name) returns whether to take a tensor, such as "l_out-3" or "result_norm". Some devices do not ask
-            about attention nodes.
-        take : callable
-            take(name, values) gets a tensor, (rows, columns) f32, and returns whether to compute the rest of the graph.
-            An exception that it raises is raised again when the observation ends.
-        """
-        problems: list[BaseException] = []
-        step = self._executor.step
-
-        @hook.Callback
-        def observe(address: int, ask: int, *_: int) -> int:
-            tensor = ggml.Tensor.from_address(address)
-            name = tensor.name.decode("utf-8", "replace")
-            try:
-                return wants(name) if ask else take(name, _floats(tensor))
-            except BaseException as problem:
-                problems.append(problem)
-                return 0
-
-        step["observer"] = ctypes.cast(observe, ctypes.c_void_p).value
-        try:
-            yield
-        finally:
-            step["observer"] = 0
-        if problems:
-            raise problems[0]
+        state = self.state()
+        return self.cache.n_tail * self.cache.row_bytes + (0 if state is None else state.data.nbytes)
 
     @contextmanager
     def covering(self, share: float) -> Iterator[None]:
@@ -368,26 +376,3 @@ class Context(internals.LlamaContext):
             yield
         finally:
             self._covers = 0.0
-
-    @contextmanager
-    def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
-        """Yield arrays that receive the scaled queries of a batch of n_tokens tokens, one for each node.
-
-        Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
-        """
-        arrays = [
-            np.zeros((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
-            for node, shape in zip(self.nodes, self.shapes, strict=True)
-        ]
-        self._executor.capture(arrays)
-        try:
-            with self.unrecorded():
-                yield arrays
-        finally:
-            self._executor.capture(None)
-
-
-def _floats(tensor: ggml.Tensor) -> np.ndarray:
-    """Return a copy of a contiguous tensor of f32: (rows, columns)."""
-    n_columns, n_rows = tensor.ne[0], tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
-    return ggml.strided(tensor, np.float32, (n_rows, n_columns), (4 * n_columns, 4)).copy()

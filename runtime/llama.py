@@ -13,7 +13,6 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
-from llama_cpp.llama import LlamaState
 
 from ..errors import OctavoError
 from .cache.cache_layers import cache_layers
@@ -22,18 +21,21 @@ from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
-from .document.index import Index
+from .document.index import Index, KeptState
 from .graph.attention_nodes import attention_nodes, silent_llama_cpp
 from .llama_cpp_compat import DropIn
 from .methods import DENSE
 from .methods.assignment import assign
 from .methods.attention import Attention
 from .models import model_file
-from .models.llama_arguments import kv_type_named, rope_arguments
+from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx
 from .prompt import Prompt
 from .sequences.sequence import TokenSequence
 from .store.index_check import check_fits
 from .store.plan import Plan
+
+#: Tokens at the end of a prompt that a template may write in another way in the next turn.
+_OPENING = 32
 
 
 class Llama(DropIn):
@@ -165,12 +167,12 @@ class Llama(DropIn):
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
         """Replace llama-cpp-python's context by one on our attention. An n_ctx of 0 is the model's own."""
-        n_ctx = n_ctx or int(self._n_ctx_train() * self._rope_scale)
+        n_ctx = n_ctx or int((trained_n_ctx(self.metadata) or self._model.n_ctx_train()) * self._rope_scale)
         self.n_batch: int = min(self.n_batch, n_ctx)
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
         nodes = attention_nodes(self._model, params)
-        params.n_ctx = self._inner_n_ctx(n_ctx)
+        params.n_ctx = inner_n_ctx(self.metadata, n_ctx, self.n_batch)
         params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
         if params.n_ctx > self.n_batch:  # RoPE factors depend on n_ctx, and the nodes have those for short texts
             nodes = [replace(node, rope=None) for node in nodes]
@@ -191,6 +193,7 @@ class Llama(DropIn):
             verbose=self.verbose,
         )
         self._ctx: Any = self._stack.enter_context(contextlib.closing(context))
+        self._is_hybrid = False  # or `reset` would clear the recurrent states of all sequences
         if self._lora_adapter is not None:
             adapters = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(self._lora_adapter)
             llama_cpp.llama_set_adapters_lora(self._ctx.ctx, adapters, 1, (ctypes.c_float * 1)(self.lora_scale))
@@ -198,19 +201,6 @@ class Llama(DropIn):
         self.input_ids = np.zeros(n_ctx, np.intc)
         if self._logits_all:
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
-
-    def _n_ctx_train(self) -> int:
-        """Return the model's own context. YaRN has multiplied llama_model_n_ctx_train already."""
-        length = self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
-        return int(length or self._model.n_ctx_train())
-
-    def _inner_n_ctx(self, n_ctx: int) -> int:
-        """Return the cells of llama.cpp's own cache: one batch, or more if RoPE factors depend on them (LongRoPE)."""
-        prefix = f"{self.metadata.get('general.architecture')}.rope.scaling"
-        factors_depend = self.metadata.get(f"{prefix}.type") not in ("linear", "yarn")
-        original = int(self.metadata.get(f"{prefix}.original_context_length", 0)) if factors_depend else 0
-        n_batch: int = self.n_batch
-        return max(n_batch, original + 1) if n_ctx > original > 0 else n_batch
 
     @property
     def context(self) -> Context:
@@ -232,6 +222,8 @@ class Llama(DropIn):
                 "this one."
             )
         check_fits(document, self.context.cache.layers, self._n_vocab)
+        if bool(document.states) != self.context.is_hybrid:
+            raise OctavoError("The index was made with another model: it has other recurrent states.")
         if n_tokens >= self.n_ctx():
             raise OctavoError(
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
@@ -243,10 +235,19 @@ class Llama(DropIn):
         self.n_tokens = n_tokens
         self._requires_eval = True
 
-    def extend(self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Add tokens whose keys and values are known from `KVCache.rows` of each layer."""
+    def extend(
+        self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]], states: Sequence[KeptState] = ()
+    ) -> None:
+        """Add tokens whose keys and values are known from `KVCache.rows` of each layer.
+
+        Parameters
+        ----------
+        states : sequence of KeptState
+            In a hybrid model, the recurrent states to keep, in rising order: the last one is that after all tokens.
+        """
         end = self.n_tokens + len(tokens)
         self.context.cache.append_rows(layers)
+        self.context.put_states(states)
         self.input_ids[self.n_tokens : end] = tokens
         self.n_tokens = end
         self._requires_eval = True
@@ -319,7 +320,24 @@ class Llama(DropIn):
 
         Predict from the last one, or with `logits_all` from all.
         """
+        if self._in_prompt:
+            tokens = self.read_beginning(tokens)
         self._evaluate(tokens, self._n_predicting(len(tokens)))
+
+    def read_beginning(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Read a prompt, or the end of one, of a hybrid model but for its last tokens, which are returned.
+
+        The recurrent state is kept there: the next turn's prompt often differs from where the template opened the
+        answer, and returns to it. Other models read nothing.
+        """
+        if not isinstance(self._ctx, Context) or not self._ctx.is_hybrid:
+            return tokens
+        self._ctx.check_room(len(tokens))
+        n_read = max(len(tokens) - _OPENING, 0)
+        if n_read:
+            self.read(tokens[:n_read])
+        self._ctx.keep_state()
+        return tokens[n_read:]
 
     def read(self, tokens: Sequence[int]) -> None:
         """Evaluate tokens as `eval` does, but predict from none of them."""
@@ -380,15 +398,29 @@ class Llama(DropIn):
             self._follow(None)
 
     def rewind(self, n_tokens: int) -> None:
-        """Forget all but the first n_tokens tokens; read evicted tokens again if they are needed."""
+        """Forget all but the first n_tokens tokens; read evicted tokens again if they are needed.
+
+        In a hybrid model, read tokens again from the last recurrent state that was kept (`Context.keep_state`).
+        """
         n_tokens = min(n_tokens, self.n_tokens)
-        if self._ctx.kv_cache_seq_rm(-1, n_tokens, -1):
-            self.n_tokens = n_tokens
-            return
-        document, tokens = self.context.cache.document, self.input_ids[:n_tokens].tolist()
-        self.context.attach(document)
-        self.n_tokens = self.context.cache.n_tokens
-        self.read(tokens[self.n_tokens :])
+        tokens, n_usable = self.input_ids[:n_tokens].tolist(), self.sequence.usable(n_tokens)
+        if not self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
+            self.context.attach(self.context.cache.document)
+            n_usable = self.context.cache.n_tokens
+        self.n_tokens = n_usable
+        if n_usable < n_tokens:
+            self.read(tokens[n_usable:])
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Return the bytes of a recurrent state; 0 unless the model is a hybrid. The sequence is empty afterwards."""
+        if not self.context.is_hybrid:
+            return 0
+        self.reset()
+        self.read([max(self.token_bos(), 0)])
+        state = self.context.state()
+        self.reset()
+        return 0 if state is None else state.data.nbytes
 
     def logits(self) -> np.ndarray:
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""
@@ -403,40 +435,3 @@ class Llama(DropIn):
     def ends(self, token: int) -> bool:
         """Return whether a token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self._model.vocab, token))
-
-    def save_state(self) -> LlamaState:
-        """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
-        if self.attention.is_llama_cpp:
-            return super().save_state()
-        cache = self.context.cache
-        if cache.document is not None:
-            raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
-        rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
-        return LlamaState(
-            input_ids=self.input_ids.copy(),
-            scores=self._scores.copy(),
-            n_tokens=self.n_tokens,
-            llama_state=rows,
-            llama_state_size=len(rows),
-            seed=self._seed,
-        )
-
-    def load_state(self, state: LlamaState) -> None:
-        """Restore a state of `save_state`. Raise OctavoError for the state of another model or attention."""
-        if self.attention.is_llama_cpp:
-            super().load_state(state)
-            return
-        cache = self.context.cache
-        if len(state.llama_state) != state.n_tokens * cache.row_bytes:
-            raise OctavoError("This state was not saved by octavo with this model and these types of keys and values.")
-        layers, at = [], 0
-        for layer in cache.layers:
-            rows = layer.new_rows(state.n_tokens)
-            rows.reshape(-1).view(np.uint8)[:] = np.frombuffer(state.llama_state, np.uint8)[at : at + rows.nbytes]
-            layers.append((rows[0], rows[1]))
-            at += rows.nbytes
-        self.context.attach(None)
-        self.n_tokens = 0
-        self.extend(state.input_ids[: state.n_tokens], layers)
-        self.scores[: len(state.scores)] = state.scores
-        self._seed = state.seed

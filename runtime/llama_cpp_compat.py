@@ -11,9 +11,11 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from llama_cpp.llama import LlamaState
 
 from ..errors import OctavoError
 from .context import Context
+from .document.index import KeptState
 from .methods.attention import Attention
 from .sequences.sequence import TokenSequence
 
@@ -31,6 +33,7 @@ class DropIn(llama_cpp.Llama):
     _in_prompt = False
     draft_model: Any
     cache: Any
+    _requires_eval: bool
 
     @property
     def attention(self) -> Attention:
@@ -70,6 +73,8 @@ class DropIn(llama_cpp.Llama):
 
         No draft is used if tokens are read one by one, or if tokens cannot be taken back: it would save nothing.
         """
+        if options.get("reset", True):
+            self._return_to_kept_state(tokens)
         with self._usable_draft():
             self._in_prompt = True
             yield from super().generate(tokens, *args, **options)
@@ -81,6 +86,18 @@ class DropIn(llama_cpp.Llama):
             return n_tokens
         return 1
 
+    def _return_to_kept_state(self, tokens: Sequence[int]) -> None:
+        """Go back to where tokens continue, if a recurrent state was kept there: the base class cannot."""
+        if not isinstance(self._ctx, Context) or not self._ctx.is_hybrid:
+            return
+        differs = np.flatnonzero(self.input_ids[: self.n_tokens][: len(tokens)] != tokens[: self.n_tokens])
+        n_same = int(differs[0]) if len(differs) else min(self.n_tokens, len(tokens))
+        if n_same == len(tokens) and (n_same < self.n_tokens or self._requires_eval):
+            n_same -= 1  # a token to predict from
+        n_usable = self.sequence.usable(n_same)
+        if self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
+            self.n_tokens = n_usable
+
     @contextlib.contextmanager
     def _usable_draft(self) -> Iterator[None]:
         """Remove the draft model while it is useless; else limit its drafts to a batch."""
@@ -89,8 +106,10 @@ class DropIn(llama_cpp.Llama):
             yield
             return
         self.draft_model = partial(_drafted, draft, self.n_batch - 1)
-        if cache.cuts or cache.evicts:
-            warnings.warn(f"{self.attention} reads tokens one by one, so the draft model is not used.", stacklevel=4)
+        if cache.cuts or cache.evicts or self._ctx.is_hybrid:
+            one_by_one = f"{self.attention} reads tokens one by one"
+            why = "This model's recurrent state cannot be cut" if self._ctx.is_hybrid else one_by_one
+            warnings.warn(f"{why}, so the draft model is not used.", stacklevel=4)
             self.draft_model = None
         try:
             yield
@@ -123,6 +142,48 @@ class DropIn(llama_cpp.Llama):
             raise PromptTooLong(f"{message}: give a larger context (n_ctx), or a shorter prompt.") from None
         finally:
             self.cache = states
+
+    def save_state(self) -> LlamaState:
+        """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
+        if self.attention.is_llama_cpp:
+            return super().save_state()
+        cache = self._ctx.cache
+        if cache.document is not None:
+            raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
+        rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
+        state = self._ctx.state()
+        rows += b"" if state is None else state.data.tobytes()
+        return LlamaState(
+            input_ids=self.input_ids.copy(),
+            scores=self._scores.copy(),
+            n_tokens=self.n_tokens,
+            llama_state=rows,
+            llama_state_size=len(rows),
+            seed=self._seed,
+        )
+
+    def load_state(self, state: LlamaState) -> None:
+        """Restore a state of `save_state`. Raise OctavoError for the state of another model or attention."""
+        if self.attention.is_llama_cpp:
+            super().load_state(state)
+            return
+        cache, n_bytes = self._ctx.cache, len(state.llama_state)
+        n_rows, is_hybrid = state.n_tokens * cache.row_bytes, self._ctx.is_hybrid
+        if n_bytes < n_rows or (n_bytes > n_rows) != (is_hybrid and state.n_tokens > 0):
+            raise OctavoError("This state was not saved by octavo with this model and these types of keys and values.")
+        layers, at = [], 0
+        for layer in cache.layers:
+            rows = layer.new_rows(state.n_tokens)
+            rows.reshape(-1).view(np.uint8)[:] = np.frombuffer(state.llama_state, np.uint8)[at : at + rows.nbytes]
+            layers.append((rows[0], rows[1]))
+            at += rows.nbytes
+        self._ctx.attach(None)
+        self.n_tokens = 0
+        data = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
+        states = [KeptState(state.n_tokens, data)] if is_hybrid else []
+        self.extend(state.input_ids[: state.n_tokens], layers, states)
+        self.scores[: len(state.scores)] = state.scores
+        self._seed = state.seed
 
     def __getstate__(self) -> dict[str, Any]:
         """Return arguments that load the model as it is now, without its tokens, for `__setstate__`."""

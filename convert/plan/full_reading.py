@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...progress import Progress
+from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from .heads import HIDDEN, LOGITS, evaluate, recall
 from .layer_importance import ResidualChange
@@ -23,6 +24,8 @@ class Reading:
         Keys and values of each layer, for the first part of the text.
     hidden : float32 array, shape (n, n_embd)
         Hidden states that predict the recalled tokens.
+    states : list of KeptState
+        The recurrent state after that part, in a hybrid model.
     right : uint8 array, shape (n,)
         1 for each recalled token that the model predicts.
     similarity : float64 array, shape (n_layers,) or (0,)
@@ -31,6 +34,7 @@ class Reading:
 
     text: RecallText
     rows: list[tuple[np.ndarray, np.ndarray]]
+    states: list[KeptState]
     hidden: np.ndarray
     right: np.ndarray
     similarity: np.ndarray
@@ -47,7 +51,8 @@ def read_text(llama: Llama, text: RecallText, task: str, progress: Progress) -> 
     Returns
     -------
     dict
-        "keys.I" and "values.I" of each layer, "hidden", "right" and "similarity", as in `Reading`.
+        "keys.I" and "values.I" of each layer, "hidden", "right" and "similarity", as in `Reading`; and "state", the
+        recurrent state of a hybrid model.
     """
     residual = ResidualChange(len(llama.context.nodes))
     llama.reset()
@@ -74,5 +79,7 @@ def read_text(llama: Llama, text: RecallText, task: str, progress: Progress) -> 
         for i in range(len(cache.layers))
         for kind, array in zip(("keys", "values"), cache.rows(i), strict=True)
     }
+    if (state := llama.context.state()) is not None:
+        rows["state"] = state.data
     measured = {"hidden": recalled[HIDDEN], "right": right.astype(np.uint8), "similarity": residual.means}
     return {**rows, **measured}

@@ -158,6 +158,7 @@ def recall(llama: Llama, text: RecallText, logits: bool = False) -> dict[str, np
         taken[name].append(values)
         return name != last
 
+    llama.context.keep_state()
     evaluate(llama, text.tokens[text.n_read :], outputs, lambda name: name in (HIDDEN, last), take)
     llama.context.kv_cache_seq_rm(-1, text.n_read, -1)
     return {name: np.concatenate(values) for name, values in taken.items() if values}

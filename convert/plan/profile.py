@@ -23,6 +23,7 @@ import numpy as np
 from ...documents.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
 from ...progress import Progress, Silent
+from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.methods.layer_budgets import importance_groups
@@ -199,7 +200,8 @@ class Profiler:
             write_arrays(path, read_text(self.llama, text, f"Reading text {number + 1} ({task})", self.progress))
             arrays = map_arrays(path)
         rows = [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(len(self.llama.context.cache.layers))]
-        return Reading(text, rows, arrays["hidden"], arrays["right"], arrays["similarity"])
+        states = [KeptState(text.n_read, arrays["state"])] if "state" in arrays else []
+        return Reading(text, rows, states, arrays["hidden"], arrays["right"], arrays["similarity"])
 
     def _eliminate(self, readings: list[Reading], workers: TrialWorkers | None) -> list[Elimination]:
         """Eliminate heads by the loss of recall as they stream; each round takes another text."""
@@ -272,7 +274,7 @@ class Profiler:
     def _load(self, reading: Reading) -> None:
         """Fill the cache with the first part of a text."""
         self.llama.reset()
-        self.llama.extend(reading.text.tokens[: reading.text.n_read], reading.rows)
+        self.llama.extend(reading.text.tokens[: reading.text.n_read], reading.rows, reading.states)
 
     def _measurements(
         self,

@@ -17,7 +17,7 @@ from ...runtime.methods.attention import Attention
 from ...runtime.models.load_model import Notice, load, locate_model
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
-from ...settings import PREFILL_SPARSE, ModelSettings
+from ...settings import PREFILL_SPARSE, STATE_EVERY, ModelSettings
 from ...workers.work import CannotLoad, Message, Sender, Work
 from ..document_file import DocumentFile, hash_document
 from ..open_index import Indexer
@@ -35,6 +35,8 @@ class Job:
         The attention of later questions.
     prefill : str
         How to read a document, one of PREFILLS (settings.py).
+    state_every : int
+        Tokens after each of which an index keeps the recurrent state of a hybrid model.
     library : str, optional
         Folder of the library, in place of that of the settings.
     known : tuple of str
@@ -46,6 +48,7 @@ class Job:
     settings: ModelSettings
     attention: Attention
     prefill: str = PREFILL_SPARSE
+    state_every: int = STATE_EVERY
     library: str | None = None
     known: tuple[str, ...] = ()
     nice: int = 0
@@ -86,7 +89,8 @@ class Reader:
     @cached_property
     def _indexer(self) -> Indexer:
         """Return the indexer."""
-        return Indexer(self.llama, self._snapshot, self.notice, self.job.prefill, self.job.known)
+        job = self.job
+        return Indexer(self.llama, self._snapshot, self.notice, job.prefill, job.known, job.state_every)
 
     def index(self, file: DocumentFile | Document, progress: Progress) -> list[Path]:
         """Make the index of a document, or those of its parts, unless they exist or are known.

@@ -211,6 +211,26 @@ class LastQueries:
     queries: np.ndarray
 
 
+class KeptState(NamedTuple):
+    """The recurrent state of a hybrid model after the first tokens of a text.
+
+    Parameters
+    ----------
+    n_tokens : int
+        Number of these tokens.
+    data : uint8 array
+        The state as llama.cpp writes it; empty before the first token.
+    """
+
+    n_tokens: int
+    data: np.ndarray
+
+
+def last_state(states: Sequence[KeptState], n_tokens: int) -> KeptState | None:
+    """Return the last of some states, in rising order, after at most n_tokens tokens; None if there is none."""
+    return next((state for state in reversed(states) if state.n_tokens <= n_tokens), None)
+
+
 def _in_memory() -> None:
     """Do nothing: arrays in memory cannot change."""
 
@@ -231,6 +251,8 @@ class Index:
         Raises OctavoError if the mapped files have changed since they were opened.
     n_prefix : int
         Number of tokens of the prompt's head.
+    states : sequence of KeptState
+        Recurrent states of a hybrid model, in rising order; the last one is that after all tokens.
     """
 
     tokens: np.ndarray
@@ -239,6 +261,7 @@ class Index:
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
     check: Callable[[], None] = _in_memory
     n_prefix: int = 0
+    states: Sequence[KeptState] = ()
 
     @cached_property
     def pages(self) -> MappedPages:

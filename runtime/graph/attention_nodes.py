@@ -85,8 +85,11 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
     OctavoError
         octavo cannot compute one of them.
     """
-    name = model.metadata().get("general.architecture", "unknown")
+    metadata = model.metadata()
+    name = metadata.get("general.architecture", "unknown")
     refuse_memory(model.model, name)
+    if llama_cpp.llama_model_is_hybrid(model.model) and f"{name}.attention.indexer.head_count" in metadata:
+        raise OctavoError(f"'{name}' models choose the keys that they read by an indexer of its own. {_WAY_OUT}")
     window = llama_cpp.llama_model_n_swa(model.model)
     if window <= _LONGEST_PROBE:
         return _probe(model, params, name)
@@ -156,15 +159,17 @@ def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[Attentio
 
 
 def refuse_memory(model: Any, name: str) -> None:
-    """Refuse a model whose memory is not a plain KV cache.
+    """Refuse a model without keys and values of its own tokens.
 
     Raises
     ------
     OctavoError
-        The model keeps a recurrent state, or has an encoder.
+        The model keeps nothing but a recurrent state, or has an encoder.
     """
-    if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        raise OctavoError(f"octavo needs a KV cache, and '{name}' models keep a recurrent state. {_WAY_OUT}")
+    if llama_cpp.llama_model_is_recurrent(model) and not llama_cpp.llama_model_is_hybrid(model):
+        raise OctavoError(
+            f"octavo replaces attention, and '{name}' models have none: their state is all they keep. {_WAY_OUT}"
+        )
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
         raise OctavoError(f"octavo runs decoder-only models, and '{name}' models have an encoder. {_WAY_OUT}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import llama_cpp
@@ -42,3 +43,16 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
         f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
         "attention='llama.cpp'."
     )
+
+
+def trained_n_ctx(metadata: Mapping[str, str]) -> int:
+    """Return the model's own context, 0 if its file has none. YaRN multiplies llama_model_n_ctx_train."""
+    return int(metadata.get(f"{metadata.get('general.architecture')}.context_length", 0))
+
+
+def inner_n_ctx(metadata: Mapping[str, str], n_ctx: int, n_batch: int) -> int:
+    """Return the cells of llama.cpp's own cache: one batch, or more if RoPE factors depend on them (LongRoPE)."""
+    prefix = f"{metadata.get('general.architecture')}.rope.scaling"
+    factors_depend = metadata.get(f"{prefix}.type") not in ("linear", "yarn")
+    original = int(metadata.get(f"{prefix}.original_context_length", 0)) if factors_depend else 0
+    return max(n_batch, original + 1) if n_ctx > original > 0 else n_batch

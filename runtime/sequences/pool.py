@@ -43,12 +43,16 @@ class SequencePool:
         sequence : TokenSequence
             A sequence whose attention evicts no rows.
         n_tokens : int
-            Number of tokens to share: at least those of the document.
+            Number of tokens to share: at least those of the document, and some that `TokenSequence.usable` returns.
         """
         self.take(sequence)
-        forked = self.new()
+        if n_tokens == sequence.n_tokens:
+            self._llama.context.keep_state()
+        forked, recurrent = self.new(), sequence.recurrent
         forked.cache.fork(sequence.cache, n_tokens)
         forked.input_ids[:n_tokens], forked.n_tokens = sequence.input_ids[:n_tokens], n_tokens
+        if recurrent is not None:
+            self._llama.context.put_states([state for state in recurrent.kept if state.n_tokens <= n_tokens])
         return forked
 
     def take(self, sequence: TokenSequence) -> None:

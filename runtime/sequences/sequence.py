@@ -9,6 +9,7 @@ import numpy as np
 from ..cache.kv_cache import KVCache
 from ..methods.attention import Attention
 from ..query_recorder import Recorder
+from .recurrent import RecurrentState
 
 
 @dataclass(eq=False)
@@ -27,6 +28,8 @@ class TokenSequence:
         Number of tokens.
     recorder : Recorder or None
         Storage queries of its steps.
+    recurrent : RecurrentState or None
+        Its recurrent state in a hybrid model.
 
     Attributes
     ----------
@@ -39,6 +42,7 @@ class TokenSequence:
     input_ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intc))
     n_tokens: int = 0
     recorder: Recorder | None = None
+    recurrent: RecurrentState | None = None
     cache: KVCache = field(init=False)
 
     @property
@@ -52,3 +56,10 @@ class TokenSequence:
             self.input_ids = np.resize(self.input_ids, 2 * self.n_tokens)
         self.input_ids[self.n_tokens] = token
         self.n_tokens += 1
+
+    def usable(self, n_tokens: int) -> int:
+        """Return how many of its first n_tokens tokens it can return to without reading any of them again."""
+        state = self.recurrent
+        if state is None or (n_tokens == self.n_tokens and not state.is_lost):
+            return n_tokens
+        return state.last(n_tokens).n_tokens

@@ -40,6 +40,10 @@ def check_index(index: Index) -> None:
     _demand(len({int(layer.cluster_starts[0, -1]) for layer in index.layers if _is_clustered(layer)}) <= 1, "clusters")
     for queries in index.queries:
         _check_queries(queries, index.layers)
+    ends = [state.n_tokens for state in index.states]
+    _demand(not ends or ends[-1] == len(tokens), "states")
+    for state in index.states:
+        _expect(state.data, np.uint8, (len(state.data),) if state.data.ndim else (1,), "states")
 
 
 def check_curve(curve: ThresholdCurve, index: Index) -> None:

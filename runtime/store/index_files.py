@@ -30,9 +30,12 @@
 9. `means.safetensors` holds the estimates of clusters that are not selected (`ClusterMeans` in
    runtime/document/mean_values.py), as `NAME.N` of cached layer N, for the layers with clusters. Older indexes have
    none: the means are then computed from the rows on demand.
-10. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
+10. An index of a hybrid model has `state-NNNNNNNN.safetensors` for each recurrent state that was kept. The name has the
+   number of tokens before it, and `state` (U8) is the state as llama.cpp writes it. There is one after the last token,
+   and one each so many tokens before.
+11. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
     gaps. A file without them is read too, but a Mac's GPU refuses it.
-11. Readers share the lock of the index's folder while they open it; writers hold it alone. Files are replaced, never
+12. Readers share the lock of the index's folder while they open it; writers hold it alone. Files are replaced, never
     changed, so that open files stay readable.
 """
 
@@ -47,7 +50,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..document.index import Calibration, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.index import Calibration, Index, IndexLayer, KeptState, LastQueries, StreamingRows, ThresholdCurve
 from ..document.mean_values import ClusterMeans
 from .files import DamagedError, disk_errors, map_arrays, write_arrays
 from .index_check import ImpossibleError, check_curve, check_index, check_layer
@@ -112,7 +115,15 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
             layers = _with_means(layers, map_arrays(path / MEANS))
         nodes = enumerate(zip(measured["query_layers"], measured["query_softcaps"], strict=True))
         queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
-        index = Index(_private(measured["tokens"]), layers, queries, check=check, n_prefix=len(manifest["head"]))
+        states = [state for state in read_states(path) if state_path(path, state.n_tokens).name in manifest["files"]]
+        index = Index(
+            _private(measured["tokens"]),
+            layers,
+            queries,
+            check=check,
+            n_prefix=len(manifest["head"]),
+            states=states,
+        )
         check_index(index)
     except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
         raise DamagedError(f"The index {path} is damaged: its arrays contradict one another ({problem}).") from problem
@@ -259,6 +270,31 @@ def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
         return None
 
 
+def state_path(folder: Path, n_tokens: int) -> Path:
+    """Return the file of the recurrent state after n_tokens tokens."""
+    return folder / f"state-{n_tokens:08d}.safetensors"
+
+
+def write_state(folder: Path, state: KeptState) -> None:
+    """Write a recurrent state."""
+    write_arrays(state_path(folder, state.n_tokens), {"state": state.data})
+
+
+def read_states(folder: Path, checked: bool = False) -> list[KeptState]:
+    """Open the recurrent states in a folder by mmap, in rising order, without damaged ones.
+
+    Parameters
+    ----------
+    checked : bool
+        Whether to compare them with their checksums.
+    """
+    states = []
+    for path in sorted(folder.glob("state-*.safetensors")):
+        with suppress(DamagedError, KeyError, ValueError):
+            states.append(KeptState(int(path.stem.removeprefix("state-")), map_arrays(path, checked=checked)["state"]))
+    return states
+
+
 def write_document(folder: Path, index: Index) -> None:
     """Write the tokens, the queries, and the layers' mass."""
     arrays = {
@@ -330,4 +366,5 @@ def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None
     """
     paths = [folder / DOCUMENT, *(layer_path(folder, i) for i in range(n_layers))]
     paths += [folder / MEANS] if (folder / MEANS).exists() else []
+    paths += [state_path(folder, state.n_tokens) for state in read_states(folder)]
     save_manifest(folder, {**entries, "files": {path.name: describe(path) for path in paths}})

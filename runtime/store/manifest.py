@@ -27,7 +27,7 @@ DATELESS_HEAD = "dateless_head"
 THRESHOLDS = "thresholds-"
 
 #: Allowed names of an index's files.
-_FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|{THRESHOLDS}[\w-]+)\.safetensors")
+_FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|state-\d{{8,}}|{THRESHOLDS}[\w-]+)\.safetensors")
 
 _CHECKSUM = "blake3"
 

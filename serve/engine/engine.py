@@ -340,10 +340,8 @@ class Engine:
             self.sequences.take(sequence)
             if request.of_prompt:
                 self._read_with_logprobs(running, batch)
-            elif running.unread:
-                llama.read(batch)
             else:
-                llama.eval(batch)
+                self.sequences.read(batch, is_last=not running.unread)
             if running.unread:
                 return
             recorder = sequence.recorder

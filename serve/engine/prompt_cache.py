@@ -31,12 +31,21 @@ class CachedPrompt:
         Hash of the tokens before it: those of a document, or of nothing.
     n_bytes : int
         Size of the file.
+    state_ends : list of int
+        In a hybrid model, the numbers of tokens after which its recurrent state was kept.
     """
 
     path: Path
     follows: str
     tokens: np.ndarray
     n_bytes: int
+    state_ends: list[int]
+
+    @classmethod
+    def of(cls, path: Path, conversation: Conversation) -> CachedPrompt:
+        """Describe the file of a prompt."""
+        tokens, ends = np.array(conversation.tokens, np.int32), [state.n_tokens for state in conversation.states]
+        return cls(path, conversation.follows, tokens, path.stat().st_size, ends)
 
 
 class PromptCache:
@@ -65,8 +74,7 @@ class PromptCache:
 
     def _described(self, path: Path) -> CachedPrompt:
         """Read a file's description of its prompt."""
-        conversation = read_conversation(path, self._model, self._kv_type, checked=False)
-        return CachedPrompt(path, conversation.follows, np.array(conversation.tokens, np.int32), path.stat().st_size)
+        return CachedPrompt.of(path, read_conversation(path, self._model, self._kv_type, checked=False))
 
     @property
     def n_bytes(self) -> int:
@@ -109,6 +117,7 @@ class PromptCache:
         if not self._most_bytes or not conversation.rows:
             return
         n_bytes = sum(rows.nbytes for layer in conversation.rows for rows in layer)
+        n_bytes += sum(state.data.nbytes for state in conversation.states)
         if n_bytes <= self._most_bytes:
             self._writer.submit(self._write, conversation)
 
@@ -123,7 +132,7 @@ class PromptCache:
         except OctavoError as problem:
             _log.warning("A prompt of %d tokens is not kept: %s", len(tokens), problem)
             return
-        written = CachedPrompt(path, conversation.follows, tokens, path.stat().st_size)
+        written = CachedPrompt.of(path, conversation)
         with self._lock:
             superseded = [prompt for prompt in self._prompts if holds(written, prompt)]
             others = [prompt for prompt in self._prompts if prompt not in superseded]

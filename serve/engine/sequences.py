@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.document.cache_layer import Rows
+from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequences.pool import SequencePool
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 #: Smallest number of tokens worth copying from elsewhere.
 FEWEST = 32
 
-#: New tokens after which a prompt is kept on disk again.
+#: New tokens after which a prompt is kept on disk again, and after which a hybrid model's recurrent state is kept.
 KEPT_EVERY = 1024
 
 #: Largest number of idle sequences.
@@ -38,10 +39,10 @@ _MOST_IDLE = 64
 
 @dataclass(frozen=True)
 class _StoredRows:
-    """Rows of a prompt's first tokens on disk: those after the index, if one is attached."""
+    """Rows of a prompt's first tokens on disk, and recurrent states: those after the index, if one is attached."""
 
     n_tokens: int
-    rows: Callable[[], list[Rows]]
+    read: Callable[[], tuple[list[Rows], Sequence[KeptState]]]
 
 
 class Sequences:
@@ -133,6 +134,16 @@ class Sequences:
         """Make a sequence the model's current one."""
         self._pool.take(sequence)
 
+    def read(self, tokens: list[int], is_last: bool) -> None:
+        """Read a batch of the current sequence's prompt; predict from the last one."""
+        recurrent, llama = self._pool.current.recurrent, self._llama
+        if recurrent is not None and llama.n_tokens - recurrent.last(llama.n_tokens).n_tokens >= KEPT_EVERY:
+            llama.context.keep_state()
+        if is_last:
+            llama.eval(llama.read_beginning(tokens))
+        else:
+            llama.read(tokens)
+
     def step(self, sequences: list[TokenSequence], tokens: list[int]) -> None:
         """Read a token of each of several sequences, in one step."""
         self._pool.step(sequences, tokens)
@@ -150,7 +161,8 @@ class Sequences:
             return
         follows = hash_tokens(tokens[:n_document])
         if self._prompt_cache.longest(follows, tokens[n_document:])[0] + KEPT_EVERY <= len(tokens) - n_document:
-            self._prompt_cache.keep(Conversation.of(sequence, n_document, [], None))
+            self._pool.take(sequence)
+            self._prompt_cache.keep(Conversation.of(self._llama, n_document, [], None))
 
     def forget(self, document_id: str) -> None:
         """Forget idle sequences over a removed document, or over excerpts of it."""
@@ -188,7 +200,10 @@ class Sequences:
         sequence = self._fresh(attention, document)
         if stored.n_tokens > sequence.n_tokens and not sequence.cache.evicts:
             try:
-                self._llama.extend(tokens[sequence.n_tokens : stored.n_tokens].tolist(), stored.rows())
+                rows, states = stored.read()
+                new = tokens[sequence.n_tokens : stored.n_tokens].tolist()
+                usable = [state for state in states if sequence.n_tokens < state.n_tokens <= stored.n_tokens]
+                self._llama.extend(new, rows, usable)
             except OctavoError as problem:
                 _log.warning("Rows of a prompt on disk cannot be used: %s", problem)
         return sequence
@@ -204,7 +219,7 @@ class Sequences:
 
     def _n_usable(self, sequence: TokenSequence, tokens: np.ndarray, attention: Attention) -> int:
         """Return how many first tokens of a prompt a sequence holds, and can go back to."""
-        n, cache = n_common(sequence.tokens, tokens), sequence.cache
+        n, cache = sequence.usable(n_common(sequence.tokens, tokens)), sequence.cache
         goes_back = n == sequence.n_tokens or _keeps_rows(cache)
         return n if sequence.attention == attention and goes_back and n >= self._n_document(sequence) else 0
 
@@ -218,15 +233,23 @@ class Sequences:
     def _elsewhere(self, tokens: np.ndarray, document: Opened | None) -> Iterator[_StoredRows]:
         """Find rows of a prompt's first tokens on disk, for a sequence that begins with the document."""
         n_document = document.n_tokens if document else 0
-        yield _StoredRows(n_document, list)
+        yield _StoredRows(n_document, lambda: ([], []))
         least = n_document + FEWEST
         n_kept, prompt = self._prompt_cache.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
         if prompt is not None and n_document + n_kept >= least:
-            yield _StoredRows(n_document + n_kept, lambda: _first_rows(self._prompt_cache.read(prompt).rows, n_kept))
+            usable = self._restorable(n_document + n_kept, prompt.state_ends)
+            yield _StoredRows(usable, lambda: _first_rows(self._prompt_cache.read(prompt), usable - n_document))
         if document is None:
             n, index = self._documents.shares_most(tokens)
             if index is not None and n >= least and keep_all_rows(index.index.layers):
-                yield _StoredRows(n, lambda: KnownRows(index.index.layers, n).rows(0, n))
+                n, stored = self._restorable(n, [state.n_tokens for state in index.index.states]), index.index
+                yield _StoredRows(n, lambda: (KnownRows(stored.layers, n).rows(0, n), stored.states))
+
+    def _restorable(self, n_tokens: int, state_ends: Sequence[int]) -> int:
+        """Return how many of n_tokens stored tokens can be restored: a hybrid model needs a recurrent state there."""
+        if not self._llama.context.is_hybrid:
+            return n_tokens
+        return max((end for end in state_ends if end <= n_tokens), default=0)
 
     def _fresh(self, attention: Attention, document: Opened | None) -> TokenSequence:
         """Make a sequence current that holds the document alone, and return it."""
@@ -267,8 +290,9 @@ class Sequences:
         """Return the memory of idle sequences' keys and values, without mapped ones; shared ones count once."""
         tails = [tail for sequence in self._idle for tail in sequence.cache.tails]
         chunks = {id(chunk): chunk.nbytes for tail in tails for chunk in tail.chunks if chunk is not None}
+        states = sum(sequence.recurrent.n_bytes for sequence in self._idle if sequence.recurrent is not None)
         opened = {document for sequence in self._idle if (document := self._documents_of[sequence]) is not None}
-        return sum(chunks.values()) + sum(document.n_bytes for document in opened)
+        return sum(chunks.values()) + states + sum(document.n_bytes for document in opened)
 
 
 def _keeps_rows(cache: KVCache) -> bool:
@@ -276,5 +300,5 @@ def _keeps_rows(cache: KVCache) -> bool:
     return not (cache.evicts or cache.origin)
 
 
-def _first_rows(rows: list[Rows], n_rows: int) -> list[Rows]:
-    return [(keys[:, :n_rows], values[:, :n_rows]) for keys, values in rows]
+def _first_rows(prompt: Conversation, n_rows: int) -> tuple[list[Rows], Sequence[KeptState]]:
+    return [(keys[:, :n_rows], values[:, :n_rows]) for keys, values in prompt.rows], prompt.states

@@ -6,7 +6,7 @@ import struct
 import llama_cpp
 import numpy as np
 import pytest
-from helpers import tiny_models
+from helpers import tiny_models, zoo
 
 import octavo
 from octavo import OctavoError
@@ -132,8 +132,20 @@ def test_rules_5_to_7_the_rows_are_those_of_our_cache(source, states, flash):
         np.testing.assert_allclose(values[i], their_values[i], atol=SAME)
 
 
+@pytest.mark.parametrize("architecture", ["qwen35", "granitehybrid"])
+@flash_attention
+def test_rule_8_a_hybrid_model_goes_on_with_its_recurrent_state(tmp_path, architecture, flash):
+    """The first has positions in several dimensions, too (rule 3)."""
+    model = zoo.write_model(tmp_path / "model.gguf", architecture, **zoo.HYBRID[architecture], context_length=1024)
+    source, target = octavo.Llama(model, n_threads=2), llama_cpp_context(model, flash)
+    source.eval(TOKENS)
+    copy_sequence(source, target)
+    expected = logits_of(llama_cpp_context(model, flash, TOKENS), MORE)
+    np.testing.assert_allclose(logits_of(target, MORE), expected, atol=SAME)
+
+
 @pytest.mark.parametrize("architecture", ["gemma2", "gemma3", "gpt-oss"])
-def test_rule_8_sliding_windows_are_refused(tmp_path, architecture):
+def test_rule_9_sliding_windows_are_refused(tmp_path, architecture):
     llama = octavo.Llama(tiny_models.write_model(tmp_path / "window.gguf", architecture), n_threads=2)
     with pytest.raises(OctavoError, match="sliding window"):
         refuse_windows(llama)

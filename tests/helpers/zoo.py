@@ -91,6 +91,33 @@ FURTHER = {
     "192x5": {"n_head": 5, "n_kv_head": 1, "head_dim": 192},
 }
 
+_HYBRID = {"attention.head_count": [2, 0], "attention.head_count_kv": [2, 0]}
+
+#: Hybrid models: layers of attention among recurrent ones.
+HYBRID: dict[str, dict[str, Any]] = {
+    "falcon-h1": {},
+    "granitehybrid": _HYBRID,
+    "jamba": _HYBRID,
+    "lfm2": _HYBRID | {"attention.sliding_window": 0},
+    "lfm2/one slides": {
+        "n_layer": 3,
+        "attention.head_count": [2, 0, 2],
+        "attention.head_count_kv": [2, 0, 2],
+    },
+    "lfm2moe": _HYBRID | {"experts": True},
+    "minimax-01": {"experts": True},
+    "nemotron_h": {
+        "n_layer": 3,
+        "feed_forward_length": [0, 0, 384],
+        "attention.head_count": [2, 0, 2],
+        "attention.head_count_kv": [2, 0, 2],
+    },
+    "plamo2": _HYBRID | {"ssm.group_count": 0},
+    "qwen35": {},
+    "qwen35moe": {"experts": True},
+    "qwen3next": {"experts": True},
+}
+
 #: What octavo runs: options by the architecture, and after a slash its variant. Without cogvlm, whose logits hang in
 #: llama.cpp itself on how tokens are batched.
 RUN: dict[str, dict[str, Any]] = {
@@ -98,9 +125,9 @@ RUN: dict[str, dict[str, Any]] = {
     **{name: SHAPES[shape] | {"experts": True} for shape, names in WITH_EXPERTS.items() for name in names.split()},
     **{f"llama/{name}": shape for name, shape in FURTHER.items()},
     **{name: SHAPES[shape] | options for name, (shape, options) in SPECIAL.items()},
+    **{name: SHAPES["64x1"] | options for name, options in HYBRID.items()},
 }
 
-_HYBRID = {"attention.head_count": [2, 0], "attention.head_count_kv": [2, 0]}
 _LATENT = {
     "experts": True,
     "n_head": 1,
@@ -173,7 +200,10 @@ _WITHOUT_CACHE = "bert dream eurobert gemma-embedding llada llama-embed modern-b
 
 #: Architectures that octavo refuses, by a part of the sentence.
 REFUSED: dict[str, dict[str, dict[str, Any]]] = {
-    "keep a recurrent state": {
+    "their state is all they keep": {"mamba": {}, "mamba2": {}, "rwkv7": _RANKS},
+    "by an indexer of its own": {"deepseek4": _DEEPSEEK4},
+    "(ALiBi)": {"bloom": {}, "jais": {}, "mpt": {}, "refact": {}},
+    "multi-head latent attention": {
         "bailingmoe3": {
             **_LATENT_HYBRID,
             "kda.gate_lower_bound": -5.0,
@@ -181,31 +211,8 @@ REFUSED: dict[str, dict[str, dict[str, Any]]] = {
             "swiglu_clamp_exp": [0.0, 4.0],
             "swiglu_clamp_shexp": [0.0, 5.0],
         },
-        "deepseek4": _DEEPSEEK4,
-        "falcon-h1": {},
-        "granitehybrid": _HYBRID,
-        "jamba": _HYBRID,
         "kimi-k3": _LATENT_HYBRID | _SITU | {"kda.gate_lower_bound": -5.0, "attn_res.block_size": 12},
         "kimi-linear": _LATENT_HYBRID,
-        "lfm2": _HYBRID,
-        "lfm2moe": _HYBRID | {"experts": True},
-        "mamba": {},
-        "mamba2": {},
-        "minimax-01": {"experts": True},
-        "nemotron_h": {
-            "n_layer": 3,
-            "feed_forward_length": [0, 0, 384],
-            "attention.head_count": [2, 0, 2],
-            "attention.head_count_kv": [2, 0, 2],
-        },
-        "plamo2": _HYBRID | {"ssm.group_count": 0},
-        "qwen35": {},
-        "qwen35moe": {"experts": True},
-        "qwen3next": {"experts": True},
-        "rwkv7": _RANKS,
-    },
-    "(ALiBi)": {"bloom": {}, "jais": {}, "mpt": {}, "refact": {}},
-    "multi-head latent attention": {
         "deepseek2": _LATENT,
         "deepseek32": _LATENT | _INDEXER,
         "dots3note": _LATENT | _INDEXER | _LATENT_SLIDING,
@@ -319,6 +326,7 @@ def write_model(
     experts: bool = False,
     calm: bool = False,
     seed: int = 0,
+    chat_template: str | None = None,
     **metadata: Any,
 ) -> Path:
     """Write a tiny model of an architecture with random weights.
@@ -335,7 +343,7 @@ def write_model(
         for name in tensors:
             if ".post_" in name or "altup_" in name:
                 tensors[name] *= 0.3
-    return tiny_models.write_gguf(path, architecture, merged, tensors)
+    return tiny_models.write_gguf(path, architecture, merged, tensors, chat_template=chat_template)
 
 
 def wanted_tensors(path: Path) -> list[tuple[str, tuple[int, ...], Any]]:
