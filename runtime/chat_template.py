@@ -156,15 +156,20 @@ class ChatTemplate:
         others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **options}
         try:
             return str(self._formatter(messages=messages, tools=tools, **others).prompt)
-        except (MemoryError, TimeoutError, RecursionError):
+        except (MemoryError, TimeoutError):
             raise
         except Exception as problem:  # Jinja's, and any that the template's expressions raise
             raise _failure(problem) from problem
 
+    @property
+    def source(self) -> str:
+        """Return the template's own text."""
+        return str(self._formatter.template)
+
     @cached_property
     def _strings(self) -> set[str]:
         """Return the strings that the template compares, looks for, or takes fields by."""
-        tree = self._formatter._environment.environment.parse(self._formatter.template)
+        tree = self._formatter._environment.environment.parse(self.source)
         constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
         return constants | {node.attr for node in tree.find_all(nodes.Getattr)}
 

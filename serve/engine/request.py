@@ -67,11 +67,14 @@ class Request(Generation):
         Text before the prompt.
     grammar : str, optional
         GBNF grammar that the answer follows.
+    marks : mapping of int to str
+        Texts of control tokens that are part of the answer's text; other control tokens have none.
     """
 
     tokens: Sequence[int]
     document: Opened | None = None
     grammar: str | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def n_prompt(self) -> int:

@@ -87,7 +87,8 @@ class RunningRequest:
         if ends:
             self._end("stop", self._text.rest())
             return
-        piece = self._text.add(llama.piece(token))
+        mark = self.request.marks.get(token)
+        piece = self._text.add(llama.piece(token) if mark is None else mark.encode())
         most = self.request.sampling.max_tokens
         if self._text.stopped:
             reason = "stop"

@@ -11,8 +11,9 @@ from ...settings import WHOLE
 from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.server import Server
+from .call_grammar import calls_grammar, grammar_of
 from .message_formatter import Message
-from .tools import CallFinder, ToolCall, calls_grammar, grammar_of
+from .tools import CallFinder, ToolCall
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     tools = turn.tools if turn.choice != "none" else ()
     grammar = None
     if _forces(turn):
-        grammar = calls_grammar(tools, None if turn.choice == "required" else turn.choice)
+        grammar = calls_grammar(tools, None if turn.choice == "required" else turn.choice, server.messages.forms[0])
     elif turn.schema is not None:
         grammar = grammar_of(turn.schema, "response_format")
     document = None
@@ -100,7 +101,8 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     else:
         tokens = server.messages.tokens(turn.messages, tools, turn.options)
     generation = replace(turn.generation, stop=[*turn.generation.stop, *server.messages.stops])
-    request = Request(**vars(generation), tokens=tokens, document=document, grammar=grammar)
+    marks = server.messages.marks if tools else {}
+    request = Request(**vars(generation), tokens=tokens, document=document, grammar=grammar, marks=marks)
     if checked:
         server.engine.check(request)
     return request
@@ -119,8 +121,9 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     OctavoError
         The engine refuses the request, or fails.
     """
-    names = [tool["function"]["name"] for tool in turn.tools] if turn.choice != "none" else []
-    finder = CallFinder(names, _forces(turn)) if names else None
+    finder = None
+    if turn.tools and turn.choice != "none":
+        finder = CallFinder(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
     called = False
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ...runtime.call_form import CallForm, forms_of, shows_calls
 from ...runtime.chat_template import TemplateError
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
@@ -26,11 +27,18 @@ class MessageFormatter:
     ----------
     stops : list of str
         Texts that end an answer besides the model's own tokens.
+    forms : list of CallForm
+        Forms in which the model may write calls, the likeliest first.
+    marks : dict of int to str
+        Texts of the control tokens in these forms.
     """
 
     def __init__(self, llama: Llama) -> None:
         self._llama = llama
         self.stops = llama.prompt(has_document=False).stops
+        self.forms = forms_of(llama.chat_template)
+        self.marks = _control_texts(llama, self.forms)
+        self._shows_calls = llama.chat_template is not None and shows_calls(llama.chat_template)
 
     def tokens(
         self,
@@ -61,7 +69,7 @@ class MessageFormatter:
         if tools and shown is None:
             messages = _with_system(_as_texts(messages), tools_text(tools))
         prompt = self._llama.prompt(has_document=False, **(options or {}))
-        tokens = self._cut(prompt, _variants(messages, _without_system), shown)
+        tokens = self._cut(prompt, self._variants(messages, _without_system), shown)
         if not isinstance(tokens, list):
             tokens = self._whole(prompt, messages, shown, options, tokens)
         return tokens + self._text(begun)
@@ -83,7 +91,7 @@ class MessageFormatter:
         prompt = self._llama.prompt(has_document=True, system=system, **(options or {}))
         if not prompt.has_template:
             return self._in_turns(prompt, turns) + self._text(begun)
-        tokens = self._cut(prompt, _variants(turns, _merged), None)
+        tokens = self._cut(prompt, self._variants(turns, _merged), None)
         if not isinstance(tokens, list):
             raise _refusal(tokens)
         return tokens + self._text(begun)
@@ -106,6 +114,21 @@ class MessageFormatter:
                 problem = problem or failure
         assert problem is not None
         return problem
+
+    def _variants(
+        self, messages: Sequence[Message], simpler: Callable[[Sequence[Message]], list[Message]]
+    ) -> Iterator[list[Message]]:
+        """Yield forms of a conversation, the best first: as it is, with other ids, calls as texts, made simpler."""
+        texts, given = _as_texts(messages), list(messages)
+        if self._shows_calls or texts == given:
+            yield given
+            if (renamed := with_short_ids(messages)) != given:
+                yield list(renamed)
+        if texts != given:
+            yield texts
+        for form in (given, texts):
+            if simpler(form) != form:
+                yield simpler(form)
 
     def _in_turns(self, prompt: Prompt, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of a conversation by turns, for a model without a template."""
@@ -175,23 +198,18 @@ def _begun(messages: Sequence[Message]) -> tuple[list[Message], str]:
     return list(messages), ""
 
 
+def _control_texts(llama: Llama, forms: Sequence[CallForm]) -> dict[int, str]:
+    """Return the texts of the control tokens in forms."""
+    texts = {}
+    for literal in {literal for form in forms for literal in form.literals}:
+        for token in llama.tokenize(literal.encode(), add_bos=False, special=True):
+            if not llama.piece(token):
+                texts[token] = llama.detokenize([token], special=True).decode(errors="replace")
+    return texts
+
+
 def _refusal(problem: TemplateError) -> RequestError:
     return RequestError(f"The model's chat template refuses the messages: {problem}", param="messages")
-
-
-def _variants(
-    messages: Sequence[Message], simpler: Callable[[Sequence[Message]], list[Message]]
-) -> Iterator[list[Message]]:
-    """Yield forms of a conversation, the best first: as it is, with other ids, calls as texts, made simpler."""
-    yield list(messages)
-    if (renamed := with_short_ids(messages)) != list(messages):
-        yield list(renamed)
-    texts = _as_texts(messages)
-    if texts != list(messages):
-        yield texts
-    for form in (list(messages), texts):
-        if simpler(form) != form:
-            yield simpler(form)
 
 
 def _as_texts(messages: Sequence[Message]) -> list[Message]:

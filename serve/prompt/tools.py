@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_cpp.llama_grammar import json_schema_to_gbnf
+from ...runtime.call_form import HERMES, CallForm, Style
+from .call_parser import CallParser, FoundCall
 
-from ..http.api_error import RequestError
-
-_OPENING, _CLOSING, _LIST = "<tool_call>", "</tool_call>", "[TOOL_CALLS]"
+_OPENING, _CLOSING = HERMES.start, HERMES.end
 
 #: Length of calls' ids.
 _ID_LENGTH = 9
-
-#: Any JSON object.
-_ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 @dataclass(frozen=True)
@@ -78,121 +75,107 @@ def response_text(result: str) -> str:
     return f"<tool_response>\n{result}\n</tool_response>"
 
 
-def calls_grammar(tools: Sequence[dict[str, Any]], name: str | None) -> str:
-    """Return the grammar of a call.
-
-    Parameters
-    ----------
-    name : str, optional
-        The function to call; by default any.
-
-    Raises
-    ------
-    RequestError
-        The function is unknown, or its parameters cannot be turned into a grammar.
-    """
-    functions = [tool["function"] for tool in tools if name in (None, tool["function"]["name"])]
-    if not functions:
-        raise RequestError(f"There is no function {name} among the tools.", param="tool_choice")
-    forms = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": function["name"]}, "arguments": function.get("parameters") or _ANY_OBJECT},
-            "required": ["name", "arguments"],
-        }
-        for function in functions
-    ]
-    return grammar_of(forms[0] if len(forms) == 1 else {"anyOf": forms}, "tools", ["name", "arguments"])
-
-
-def grammar_of(schema: dict[str, Any], param: str, order: list[str] | None = None) -> str:
-    """Turn a JSON schema into a GBNF grammar, with the properties of `order` first.
-
-    Parameters
-    ----------
-    param : str
-        The field of the request with the schema.
-
-    Raises
-    ------
-    RequestError
-        The schema cannot be turned into a grammar.
-    """
-    try:
-        return str(json_schema_to_gbnf(json.dumps(schema), order))
-    except Exception as error:  # of any kind: the converter checks little
-        what = str(error) or type(error).__name__
-        raise RequestError(f"This JSON schema cannot be turned into a grammar: {what}.", param=param) from error
-
-
 class CallFinder:
     """Separate calls from text in an answer as it comes.
 
     Parameters
     ----------
+    tools : sequence of dict
+        The functions that may be called, in OpenAI's form.
+    forms : sequence of CallForm
+        Forms in which the model may write calls.
     forced : bool
         Whether the whole answer is a call, as a grammar makes it.
+    hidden : collection of str
+        Texts of control tokens, which are not part of an answer's text.
     """
 
-    def __init__(self, names: Sequence[str], forced: bool = False) -> None:
-        self._names, self._forced = set(names), forced
-        self._held, self._begins, self._after_call = "", True, False
+    def __init__(
+        self,
+        tools: Sequence[dict[str, Any]],
+        forms: Sequence[CallForm] = (HERMES,),
+        forced: bool = False,
+        hidden: Collection[str] = (),
+    ) -> None:
+        schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+        self._names, self._forced = list(schemas), forced
+        self._parsers = [CallParser(form, schemas) for form in forms]
+        self._bare = [parser for parser in self._parsers if parser.form.begun or not parser.form.triggers]
+        self._bare.append(CallParser(CallForm(Style.OBJECT), schemas))
+        self._triggers = [(text, parser) for parser in self._parsers for text in parser.form.triggers]
+        self._hidden = re.compile("|".join(map(re.escape, hidden))) if hidden else None
+        self._held, self._begins = "", True
+        self._last: CallParser | None = None
 
     def add(self, text: str) -> list[str | ToolCall]:
         """Add a piece of the answer, and return the parts that are certain."""
         self._held += text
-        if self._forced or (self._begins and self._held.lstrip()[:1] in ("", "{")):
+        if self._forced or (self._begins and self._may_be_bare()):
             return []
-        found: list[str | ToolCall] = []
-        while self._held:
-            self._begins = False
-            if self._after_call:  # line breaks between calls are not text
-                self._held = self._held.lstrip("\n")
-            starts = [place for mark in (_OPENING, _LIST) if (place := self._held.find(mark)) >= 0]
-            if not starts:
-                sure = len(self._held) - max(_n_begun(self._held, mark) for mark in (_OPENING, _LIST))
-                if sure:
-                    found.append(self._held[:sure])
-                    self._held, self._after_call = self._held[sure:], False
-                break
-            start = min(starts)
-            if start:
-                found.append(self._held[:start])
-                self._held, self._after_call = self._held[start:], False
-            if self._held.startswith(_LIST) or _CLOSING not in self._held:
-                break
-            inside, _, rest = self._held[len(_OPENING) :].partition(_CLOSING)
-            calls = self._calls(inside)
-            found += calls or [f"{_OPENING}{inside}{_CLOSING}"]
-            self._held, self._after_call = rest, bool(calls)
-        return found
+        return self._found(is_whole=False)
 
     def end(self) -> list[str | ToolCall]:
         """Return the remainder."""
-        held, self._held = self._held, ""
-        inside = held.strip().removeprefix(_OPENING).removeprefix(_LIST).removesuffix(_CLOSING)
-        return list(self._calls(inside) or ([held] if held else []))
+        for parser in [*self._bare, *(self._parsers if self._forced else ())] if self._begins else ():
+            held = self._held.strip()
+            calls = parser.parse(held, is_whole=True)
+            rest = held[calls[-1].stop :] if calls else held
+            if calls and (parser.form.begun or not rest.strip()):
+                self._held, self._last = rest, parser
+                return [*map(_tool_call, calls), *self._found(is_whole=True)]
+        return self._found(is_whole=True)
 
-    def _calls(self, text: str) -> list[str | ToolCall]:
-        """Return the calls in a JSON text; none if it is something else."""
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return []
-        calls: list[str | ToolCall] = []
-        for call in value if isinstance(value, list) else [value]:
-            if not isinstance(call, dict) or call.get("name") not in self._names:
-                return []
-            arguments = call.get("arguments", call.get("parameters", {}))
-            if isinstance(arguments, str):  # some models write JSON in JSON
-                try:
-                    arguments = json.loads(arguments)
-                except (ValueError, RecursionError):
-                    return []
-            if not isinstance(arguments, dict):
-                return []
-            calls.append(ToolCall(call["name"], json.dumps(arguments, ensure_ascii=False)))
-        return calls
+    def _may_be_bare(self) -> bool:
+        """Return whether the answer may itself be a call."""
+        head = self._held.lstrip()
+        if head[:1] in ("", "{"):
+            return True
+        named = any(parser.form.style is Style.NAMED for parser in self._bare)
+        return named and any(name.startswith(head) or head.startswith(name) for name in self._names)
+
+    def _found(self, is_whole: bool) -> list[str | ToolCall]:
+        """Return the calls and the text that is certain."""
+        self._begins, found = False, list[str | ToolCall]()
+        while self._held:
+            if self._last is not None and not self._after_call(is_whole):
+                break
+            place = min((at for text, _ in self._triggers if (at := self._held.find(text)) >= 0), default=-1)
+            if place < 0:
+                n_unsure = 0 if is_whole else max((_n_begun(self._held, text) for text, _ in self._triggers), default=0)
+                found += self._text(len(self._held) - n_unsure)
+                break
+            found += self._text(place)
+            parsers = [parser for text, parser in self._triggers if self._held.startswith(text)]
+            calls, last = next(
+                ((calls, parser) for parser in parsers if (calls := parser.parse(self._held, is_whole))), ([], None)
+            )
+            if calls:
+                found += map(_tool_call, calls)
+                self._held, self._last = self._held[calls[-1].stop :], last
+            elif not is_whole:
+                break
+            else:
+                found += self._text(max(len(text) for text, _ in self._triggers if self._held.startswith(text)))
+        return found
+
+    def _after_call(self, is_whole: bool) -> bool:
+        """Leave out what ends calls, and blanks after a call. Return whether what follows is certain."""
+        assert self._last is not None
+        self._held = self._held[self._last.ended(self._held) :].lstrip("\n")
+        end = self._last.form.end.strip()
+        return is_whole or not (self._held and end.startswith(self._held))
+
+    def _text(self, stop: int) -> list[str | ToolCall]:
+        """Return the text up to a place, and no longer hold it."""
+        text, self._held = self._held[:stop], self._held[stop:]
+        if text:
+            self._last = None
+        text = self._hidden.sub("", text) if self._hidden else text
+        return [text] if text else []
+
+
+def _tool_call(call: FoundCall) -> ToolCall:
+    return ToolCall(call.name, json.dumps(call.arguments, ensure_ascii=False))
 
 
 def _n_begun(text: str, mark: str) -> int:

@@ -21,7 +21,7 @@ from octavo.serve.http.app import Limits, application, open_server
 from octavo.settings import ModelSettings, Sampling
 
 #: How answers are drawn where requests do not say.
-SAMPLING = Sampling(max_tokens=64, temperature=0)
+SAMPLING = Sampling(max_tokens=96, temperature=0)
 
 
 class Served:

@@ -8,9 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers import tiny_models
 from helpers.served import serving
 
-from octavo.serve.engine.request import Request
+from octavo.serve.engine.request import End, Request
+from octavo.settings import Sampling
 
 LONG = [3 + (7 * i + i // 11) % 200 for i in range(1400)]
 
@@ -242,3 +244,17 @@ def test_figures_add_up(served):
     assert figure(after, "prompt_tokens_total") - figure(before, "prompt_tokens_total") == 3
     assert figure(after, "requests_running") == 0
     assert after.count("# HELP") == after.count("# TYPE")
+
+
+def test_a_control_token_has_a_text_where_the_request_names_one(served):
+    """As [TOOL_CALLS] of Mistral, by which calls are found."""
+    engine, biased = served.server.engine, {tiny_models.IM_START: 100.0}
+
+    async def said(marks):
+        request = Request(
+            tokens=LONG[:20], sampling=Sampling(max_tokens=3, temperature=0), logit_bias=biased, marks=marks
+        )
+        return "".join([event.text async for event in engine.stream(request) if not isinstance(event, End)])
+
+    assert asyncio.run(said({})) == ""
+    assert asyncio.run(said({tiny_models.IM_START: "[TOOL_CALLS]"})) == "[TOOL_CALLS]" * 3

@@ -6,6 +6,7 @@ import pytest
 from helpers import tiny_models
 
 import octavo
+from octavo.runtime.call_form import HERMES
 from octavo.serve.http.api_error import RequestError
 from octavo.serve.prompt.message_formatter import MessageFormatter
 from octavo.serve.prompt.tools import ToolCall
@@ -167,3 +168,23 @@ def test_over_a_document_the_question_follows_its_index(templates):
     assert "Who?\n\nWhy?" in llama.detokenize(merged).decode()
     with pytest.raises(RequestError, match="begins with the user's question"):
         template.after_document([ANSWER, USER])
+
+
+def test_the_formatter_knows_the_form_of_calls_and_its_control_tokens(templates):
+    _, template = templates(WITH_TOOLS.replace("<tool_call>", "<|im_start|>").replace("</tool_call>", ""))
+    assert template.forms[0].start == "<|im_start|>"
+    assert template.marks == {tiny_models.IM_START: "<|im_start|>"}
+    assert templates(tiny_models.CHAT_TEMPLATE)[1].forms == [HERMES]
+    assert templates(None)[1].forms == [HERMES]
+
+
+def test_calls_that_the_template_leaves_out_are_told_as_text(templates):
+    asked = [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "a letter", "tool_call_id": "1"},
+    ]
+    for tokens in (templates(tiny_models.CHAT_TEMPLATE)[1].tokens(asked), templates(None)[1].after_document(asked)):
+        told = templates(tiny_models.CHAT_TEMPLATE)[0].detokenize(tokens).decode()
+        assert '{"name": "look_up", "arguments": {"word": "x"}}' in told
+        assert "<tool_response>\na letter" in told

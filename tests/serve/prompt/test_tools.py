@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import octavo
+from octavo.runtime.call_form import ANY, HERMES, TAUGHT, CallForm, Style
 from octavo.serve.http.api_error import RequestError
-from octavo.serve.prompt.tools import CallFinder, ToolCall, calls_grammar, grammar_of
+from octavo.serve.prompt.call_grammar import calls_grammar, grammar_of
+from octavo.serve.prompt.tools import CallFinder, ToolCall
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in ("weather", "time")]
@@ -16,9 +19,12 @@ OSLO = '{"name": "time", "arguments": {"city": "Oslo"}}'
 BOTH = [("weather", "Rome"), ("time", "Oslo")]
 
 
+FORMS = [HERMES, TAUGHT["[TOOL_CALLS]"]]
+
+
 def found_in(pieces, forced=False):
     """The text of an answer, and its calls."""
-    finder = CallFinder(["weather", "time"], forced)
+    finder = CallFinder(TOOLS, FORMS, forced)
     found = [each for piece in pieces for each in finder.add(piece)] + finder.end()
     calls = [(each.name, json.loads(each.arguments)["city"]) for each in found if isinstance(each, ToolCall)]
     return "".join(each for each in found if isinstance(each, str)), calls
@@ -74,7 +80,7 @@ def test_pieces_make_no_difference(parts, sizes):
 
 
 def test_text_is_told_as_soon_as_it_is_sure():
-    finder = CallFinder(["weather"])
+    finder = CallFinder(TOOLS)
     assert finder.add("Hello ") == ["Hello "]
     assert finder.add("<to") == []
     assert finder.add("p> x") == ["<top> x"]
@@ -86,11 +92,11 @@ def test_an_answer_that_must_be_a_call_is_told_at_the_end():
 
 
 def test_grammars_name_the_functions():
-    both, one = calls_grammar(TOOLS, None), calls_grammar(TOOLS, "time")
+    both, one = calls_grammar(TOOLS, None, HERMES), calls_grammar(TOOLS, "time", HERMES)
     assert ("weather" in both, "time" in both) == (True, True)
     assert ("weather" in one, "time" in one) == (False, True)
     with pytest.raises(RequestError, match="no function other"):
-        calls_grammar(TOOLS, "other")
+        calls_grammar(TOOLS, "other", HERMES)
 
 
 @pytest.mark.parametrize("schema", [{"type": "what"}, {"$ref": "#/nowhere"}, {"type": "object", "properties": 3}])
@@ -98,3 +104,171 @@ def test_schemas_that_cannot_be_are_refused(schema):
     with pytest.raises(RequestError, match="cannot be turned into a grammar") as raised:
         grammar_of(schema, "response_format")
     assert raised.value.param == "response_format"
+
+
+#: Forms as models' templates show them, and the text of a call in each.
+SHOWN = {
+    "a name and JSON": (
+        CallForm(Style.NAMED, "<calls>", "</calls>", "<call>functions.", f":{ANY}<args>", "</call>"),
+        '<calls><call>functions.weather:0<args>{"city": "Ro\\nme </call>", "days": 3}</call></calls>',
+    ),
+    "arguments by keys": (
+        CallForm(
+            Style.KEYED,
+            opening="<tool_call>\n<function=",
+            middle=">\n",
+            closing="</function>\n</tool_call>",
+            key_opening="<parameter=",
+            value_opening=">\n",
+            other_opening=">\n",
+            value_closing="\n</parameter>\n",
+        ),
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRo\nme </call>\n</parameter>\n<parameter=days>\n3\n"
+        "</parameter>\n</function>\n</tool_call>",
+    ),
+    "arguments with types": (
+        CallForm(
+            Style.KEYED,
+            "<calls>",
+            "</calls>",
+            '<invoke name="',
+            '">\n',
+            "</invoke>\n",
+            key_opening='<parameter name="',
+            value_opening='" string="true">',
+            other_opening='" string="false">',
+            value_closing="</parameter>\n",
+        ),
+        '<calls>\n<invoke name="weather">\n<parameter name="city" string="true">Ro\nme </call></parameter>\n'
+        '<parameter name="days" string="false">3</parameter>\n</invoke>\n</calls>',
+    ),
+    "Python": (
+        CallForm(Style.PYTHON, "<|tool_call_start|>", "<|tool_call_end|>"),
+        "<|tool_call_start|>[weather(city='Ro\nme </call>', days=3)]<|tool_call_end|>",
+    ),
+    "Gemma": (
+        CallForm(Style.GEMMA, opening="<|tool_call>call:", closing="<tool_call|>"),
+        '<|tool_call>call:weather{city:<|"|>Ro\nme </call><|"|>,days:3}<tool_call|>',
+    ),
+    "objects with other keys": (
+        CallForm(Style.OBJECT, "<|ACTION|>", "<|END|>", name_key="tool_name", arguments_key="parameters", lists=True),
+        '<|ACTION|>[\n  {"id": "0", "tool_name": "weather", "parameters": {"city": "Ro\\nme </call>", "days": 3}}\n]'
+        "<|END|>",
+    ),
+    "names as keys": (
+        CallForm(Style.OBJECT, "<|tools|>", "<|/tools|>", name_key="", arguments_key="", lists=True),
+        '<|tools|>[{"weather": {"city": "Ro\\nme </call>", "days": 3}}]<|/tools|>',
+    ),
+}
+WHAT = {"city": "Ro\nme </call>", "days": 3}
+DAYS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+OF_DAYS = [{"type": "function", "function": {"name": name, "parameters": DAYS}} for name in ("weather", "look-up")]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_calls_are_found_in_the_form_of_the_model(name):
+    form, text = SHOWN[name]
+    for said in (text, f"Well. {text}", f"Well. {text} So", text * 2, text.replace("weather", "look-up")):
+        for pieces in ([said], list(said)):
+            finder = CallFinder(OF_DAYS, [form, HERMES])
+            found = [each for piece in pieces for each in finder.add(piece)] + finder.end()
+            calls = [(each.name, json.loads(each.arguments)) for each in found if isinstance(each, ToolCall)]
+            called = "look-up" if "look-up" in said else "weather"
+            assert calls == [(called, WHAT)] * said.count(called)
+            rest = "".join(each for each in found if isinstance(each, str))
+            assert rest.split() == said.replace(text, "").replace(text.replace("weather", "look-up"), "").split()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_call_is_sent_when_it_is_whole(name):
+    form, text = SHOWN[name]
+    finder = CallFinder(OF_DAYS, [form])
+    found = [each for piece in [*text, "\n", "So"] for each in finder.add(piece)]
+    assert any(isinstance(each, ToolCall) for each in found)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_only_begins_as_a_call_is_text(name):
+    form, text = SHOWN[name]
+    for said in (text[: len(text) // 2], text.replace("weather", "unknown"), form.triggers[0] + " is how one calls"):
+        finder = CallFinder(OF_DAYS, [form])
+        found = [each for piece in said for each in finder.add(piece)] + finder.end()
+        assert "".join(each for each in found if isinstance(each, str)) == said
+
+
+def test_control_tokens_of_calls_are_not_part_of_the_text():
+    finder = CallFinder(OF_DAYS, [TAUGHT["[TOOL_CALLS]"]], hidden=["[TOOL_CALLS]", "<|call|>"])
+    assert [*finder.add("Yes.<|call|>"), *finder.add("[TOOL_CALLS]no"), *finder.end()] == ["Yes.", "no"]
+
+
+def test_values_have_the_types_of_the_schema_or_of_their_text():
+    form = SHOWN["arguments by keys"][0]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    values = {
+        "a": "42",
+        "b": "42",
+        "c": "True",
+        "d": "{'x': None}",
+        "e": '[1, "y"]',
+        "f": "so it is",
+        "g": "<![CDATA[<b>]]>",
+    }
+    text = "<tool_call>\n<function=f>\n"
+    text += "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+    finder = CallFinder([{"function": {"name": "f", "parameters": schema}}], [form])
+    [call] = [*finder.add(text + "</function>\n</tool_call>"), *finder.end()]
+    assert json.loads(call.arguments) == {
+        "a": "42",
+        "b": 42,
+        "c": True,
+        "d": {"x": None},
+        "e": [1, "y"],
+        "f": "so it is",
+        "g": "<b>",
+    }
+
+
+def sampled(grammar, text):
+    """Whether a grammar, as llama.cpp reads it, allows a text."""
+    import llama_cpp
+
+    vocabulary = sampled.llama._model.vocab
+    sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
+    assert sampler
+    try:
+        tokens = sampled.llama.tokenize(text.encode(), add_bos=False, special=False)
+        for token in [*tokens, sampled.llama.token_eos()]:
+            data = llama_cpp.llama_token_data(token, 1.0, 0.0)
+            candidates = llama_cpp.llama_token_data_array((llama_cpp.llama_token_data * 1)(data), 1, -1, False)
+            llama_cpp.llama_sampler_apply(sampler, candidates)
+            if candidates.data[0].logit == -float("inf"):
+                return False
+            llama_cpp.llama_sampler_accept(sampler, token)
+        return True
+    finally:
+        llama_cpp.llama_sampler_free(sampler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _vocabulary(tiny_model):
+    sampled.llama = octavo.Llama(tiny_model, vocab_only=True)
+    yield
+    sampled.llama.close()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_grammars_have_the_form_of_the_model(name):
+    form, text = SHOWN[name]
+    text = text.replace(" </call>", "").replace("\n  {", "{").replace("}\n]", "}]").replace('"id": "0", ', "")
+    if form.style is Style.PYTHON:
+        text = text.replace("'Ro\nme'", '"Rome"')
+    grammar = calls_grammar(OF_DAYS, None, form)
+    assert sampled(grammar, text)
+    assert sampled(grammar, text.replace("weather", "look-up"))
+    assert not sampled(grammar, text.replace("weather", "unknown"))
+    assert not sampled(grammar, text.replace("city", "town"))
+    assert not sampled(grammar, f"Well. {text}")
+    assert not sampled(calls_grammar(OF_DAYS, "look-up", form), text)
+    finder = CallFinder(OF_DAYS, [form], forced=True)
+    [call] = [*finder.add(text), *finder.end()]
+    assert call.name == "weather"
