@@ -51,6 +51,8 @@ class CallParser:
 
     def __init__(self, form: CallForm, schemas: Mapping[str, dict[str, Any]]) -> None:
         self.form, self._schemas = form, schemas
+        ends = form.end if form.style in (Style.OBJECT, Style.PYTHON) else form.closing
+        self._ends = [*ends.replace(ANY, " ").split(), ""][0]
         arguments = "|".join(filter(None, (_loose(form.key_opening), _loose(form.closing)))) or r"\{"
         arguments = arguments if form.style is Style.KEYED else r"\{"
         opening = f"(?:{_loose(form.opening)})?" if form.begun else _loose(form.opening)
@@ -72,6 +74,8 @@ class CallParser:
         list of FoundCall
             Nothing if the text is not a call, or not yet.
         """
+        if not is_whole and self._ends not in text:
+            return []
         start = re.compile(rf"{_loose(self.form.start)}\s*" if self.form.start.strip() else "").match(text)
         at = start.end() if start else 0
         if self.form.style is Style.OBJECT:

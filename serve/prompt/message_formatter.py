@@ -119,16 +119,15 @@ class MessageFormatter:
         self, messages: Sequence[Message], simpler: Callable[[Sequence[Message]], list[Message]]
     ) -> Iterator[list[Message]]:
         """Yield forms of a conversation, the best first: as it is, with other ids, calls as texts, made simpler."""
-        texts, given = _as_texts(messages), list(messages)
-        if self._shows_calls or texts == given:
-            yield given
-            if (renamed := with_short_ids(messages)) != given:
-                yield list(renamed)
-        if texts != given:
-            yield texts
-        for form in (given, texts):
-            if simpler(form) != form:
-                yield simpler(form)
+        forms: list[list[Message]] = []
+        if self._shows_calls:
+            forms = [list(messages), list(with_short_ids(messages))]
+        forms.append(_as_texts(messages))
+        tried: list[list[Message]] = []
+        for form in [*forms, *map(simpler, forms)]:
+            if form not in tried:
+                tried.append(form)
+                yield form
 
     def _in_turns(self, prompt: Prompt, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of a conversation by turns, for a model without a template."""
