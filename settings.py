@@ -37,6 +37,9 @@ STATE_EVERY = 4096
 #: Default limit of an answer's tokens: small models may repeat themselves without end.
 MAX_TOKENS = 1024
 
+#: Default limit of a thought's tokens: small models may think without end.
+THINK_BUDGET = 4096
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -139,8 +142,8 @@ class Sampling:
     Parameters
     ----------
     max_tokens : int, optional
-        Largest number of tokens of an answer; None for as many as fit the context, or a whole context if the attention
-        has no limit.
+        Largest number of tokens of an answer, without its thoughts; None for as many as fit the context, or a whole
+        context if the attention has no limit.
     temperature : float
         Temperature; 0 always takes the likeliest token.
     top_p : float
@@ -153,6 +156,10 @@ class Sampling:
         Divides the logits of the last 64 tokens; 1 is off.
     seed : int, optional
         Makes answers repeatable; by default each run draws others.
+    think : bool, optional
+        Whether the model thinks before it answers, if it can; None leaves that to its chat template.
+    think_budget : int, optional
+        Largest number of tokens of a thought, which then ends; None for as many as leave room for the answer.
 
     Raises
     ------
@@ -167,6 +174,8 @@ class Sampling:
     min_p: float = 0.05
     repeat_penalty: float = 1.0
     seed: int | None = None
+    think: bool | None = None
+    think_budget: int | None = THINK_BUDGET
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -181,6 +190,8 @@ class Sampling:
             raise OctavoError(f"min_p is a share, from 0 to 1: {self.min_p} is not.")
         if not 0 < self.repeat_penalty < math.inf:
             raise OctavoError(f"A repeat penalty is above 0, and finite: {self.repeat_penalty} is not.")
+        if self.think_budget is not None and self.think_budget < 0:
+            raise OctavoError(f"A thought has 0 tokens or more: think_budget cannot be {self.think_budget}.")
         if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
 

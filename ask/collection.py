@@ -19,6 +19,7 @@ from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
 from .passages import Passage, TokenText, passages
 from .ranking import Candidate, Ranking
 from .session import Session
+from .thought_splitter import Part
 
 
 class Collection(Session):
@@ -84,8 +85,8 @@ class Collection(Session):
         """Return the files of all documents."""
         return [document.path for document in self._document_set.documents]
 
-    def stream(self, question: str) -> Generator[str, None, None]:
-        """Find the text for a question, and answer it piece by piece, as `Session.stream` does.
+    def stream_parts(self, question: str) -> Generator[Part, None, None]:
+        """Find the text for a question, and answer it piece by piece, as `Session.stream_parts` does.
 
         The search for a question in a conversation includes the question before it.
         """

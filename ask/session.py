@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -17,11 +18,15 @@ from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.model_library import Library
+from ..runtime.thought_form import Stage, Thoughts
 from ..settings import Sampling
 from .answer import Answer, FinishReason, Meter, Text
 from .conversation import Conversation, Turn, read_conversation, write_conversation
+from .draws import Draws
 from .history import History
 from .passages import Passage, TokenText
+from .thinking import Thinking
+from .thought_splitter import Part
 
 
 class Session:
@@ -67,7 +72,9 @@ class Session:
     ) -> None:
         self.llama, self.sampling, self.system, self.library = llama, sampling, system, library
         self.n_document: int = llama.n_tokens
-        self.prompt = llama.prompt(self.n_document > 0 if has_document is None else has_document, system)
+        self._has_document = self.n_document > 0 if has_document is None else has_document
+        self._thoughts = Thoughts.of(llama)
+        self.think(sampling.think)
         self.answer: Answer | None = None
         self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
         self._history: History | None = History()  # None for a conversation that an older octavo saved
@@ -78,6 +85,12 @@ class Session:
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
         release_threads()  # the first question may come from another thread
+
+    def think(self, think: bool | None) -> None:
+        """Turn the model's thinking on or off from the next question on; None leaves it to its chat template."""
+        self.sampling = replace(self.sampling, think=think)
+        self.thinking = Thinking(self._thoughts, think, self.sampling.think_budget)
+        self.prompt = self.llama.prompt(self._has_document, self.system, **self.thinking.options)
 
     @property
     def n_tokens(self) -> int:
@@ -112,7 +125,7 @@ class Session:
         return cast(Answer, self.answer)
 
     def stream(self, question: str) -> Generator[str, None, None]:
-        """Answer a question piece by piece.
+        """Answer a question piece by piece, without the model's thoughts.
 
         After the last piece, `answer` holds the whole answer. If the caller stops before, the pieces that it took stay
         in the conversation.
@@ -125,7 +138,7 @@ class Session:
         Yields
         ------
         str
-            The next piece of the answer's text, which may be empty.
+            The next piece of the answer's text, which may be empty: so it is while the model thinks.
 
         Raises
         ------
@@ -133,64 +146,82 @@ class Session:
             When the first piece is taken: the question is empty or no longer fits the context, or the session is
             closed.
         """
+        return _without_thoughts(self.stream_parts(question))
+
+    def stream_parts(self, question: str) -> Generator[Part, None, None]:
+        """Answer a question piece by piece as `stream` does, the model's thoughts included.
+
+        Yields
+        ------
+        Part
+            The next piece: its `text`, which may be empty, and whether it `is_thought`.
+        """
         return self._stream(question)
 
-    def _stream(self, question: str) -> Generator[str, None, None]:
-        """Yield the pieces for `stream`."""
+    def _stream(self, question: str) -> Generator[Part, None, None]:
+        """Yield the parts for `stream_parts`."""
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         turn = Turn(question, self.llama.n_tokens, unread)
-        llama, sampling, start = self.llama, self.sampling, self.llama.n_tokens + len(tokens)
-        room = min(llama.longest - start, llama.n_ctx())
-        limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
+        llama, sampling, thoughts = self.llama, self.sampling, self._thoughts if self.prompt.has_template else None
+        room = min(llama.longest - llama.n_tokens - len(tokens), llama.n_ctx())
+        budget = self.thinking.budget(room, sampling.max_tokens)
+        if thoughts is not None and budget == 0 and thoughts.stage_after(llama, tokens) is Stage.THOUGHT:
+            tokens += thoughts.closing
+            room -= len(thoughts.closing)
+        start = llama.n_tokens + len(tokens)
         self.answer, self._last = None, turn
         llama.context.keep_state()
         recorder = self._recorder
         if recorder is not None:
             recorder.clear()
-        text, meter = Text(self.prompt.stops, not self.prompt.has_template), Meter(llama, len(tokens))
-        drawn: list[tuple[int, bytes]] = []
+        stage = Stage.ANSWER if thoughts is None else thoughts.stage_after(llama, tokens)
+        text = Text(self.prompt.stops, not self.prompt.has_template, thoughts, stage)
+        meter, draws, drawn = Meter(llama, len(tokens)), Draws(llama, sampling, tokens), list[tuple[int, bytes]]()
         reason: FinishReason = "interrupted"
-        generated = llama.generate(
-            tokens,
-            reset=False,
-            temp=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            repeat_penalty=sampling.repeat_penalty,
-        )
+        generated, was_cut, in_answer = iter(draws), False, False
         try:
             for token in generated:
                 meter.count()
-                if recorder is not None and meter.n_tokens == 1:
-                    recorder.forget_question()
-                self._unread = [token]
-                if llama.ends(token):
-                    reason, self._unread = "stop", []
+                ends = llama.ends(token) and not text.is_tag(token)
+                parts = [] if ends else text.add(piece := llama.piece(token), token)
+                if recorder is not None and (meter.n_tokens == 1 or text.in_answer != in_answer):
+                    recorder.forget_question()  # and the thoughts: sources are those of the answer
+                in_answer = text.in_answer
+                if ends:
+                    reason = "stop"
                     break
-                drawn.append((token, llama.piece(token)))
-                piece = text.add(drawn[-1][1])
+                drawn.append((token, piece))
                 if text.stopped:
                     reason = "stop"
-                elif meter.n_tokens >= limit:
-                    reason = "length" if limit == sampling.max_tokens else "context"
-                yield piece
+                elif sampling.max_tokens is not None and text.n_answer >= sampling.max_tokens:
+                    reason = "length"
+                elif meter.n_tokens >= room:
+                    reason = "context"
+                elif thoughts is not None and text.is_thinking and text.n_thought >= budget and not was_cut:
+                    was_cut = True
+                    draws.give(thoughts.closing)
+                yield from parts or [Part("")]
                 if reason != "interrupted":
                     break
-            yield text.rest()
+            yield from text.rest()
             self._check_document()
         finally:
             generated.close()
             if meter.n_tokens:
-                self.answer = meter.answer(text.shown, reason)
+                self.answer = meter.answer(text, reason, was_cut)
                 if self._history is not None:
-                    self._history.answer(text.shown, "", drawn)
+                    self._history.answer(text.shown, text.reasoning, drawn)
             if llama.n_tokens < start:  # stopped while it read the question: undo the question
                 llama.rewind(start - len(tokens))
+                self._unread = turn.unread
             elif text.stopped:
                 self._unread = []
                 llama.rewind(start + text.n_tokens)
+            else:
+                self._unread = [token for token, _ in drawn[llama.n_tokens - start :]]
+                if thoughts is not None and text.is_thinking:
+                    self._unread += thoughts.closing
             release_threads()
 
     def regenerate(self) -> Generator[str, None, None]:
@@ -201,6 +232,10 @@ class Session:
         OctavoError
             There was no question, or this attention cannot return to it.
         """
+        return _without_thoughts(self.regenerate_parts())
+
+    def regenerate_parts(self) -> Generator[Part, None, None]:
+        """Answer the last question anew as `regenerate` does, the model's thoughts included."""
         if self._last is None:
             raise OctavoError("There is no question to answer again.")
         self.llama.rewind(self._last.start)
@@ -393,3 +428,10 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _without_thoughts(parts: Generator[Part, None, None]) -> Generator[str, None, None]:
+    """Yield the texts of an answer's parts; an empty one for each part of a thought."""
+    with closing(parts):
+        for part in parts:
+            yield "" if part.is_thought else part.text

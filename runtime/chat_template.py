@@ -44,6 +44,9 @@ EPOCH = datetime(2000, 1, 1)
 #: The time that templates receive; None for the present one.
 _TIME: ContextVar[datetime | None] = ContextVar("_TIME", default=None)
 
+#: The variable with words for a template to find after the last question, such as "/no_think".
+LAST_WORDS = "octavo_last_words"
+
 #: Largest number of characters that a template may make of a conversation of three short messages.
 _MOST_CHARACTERS = 1 << 20
 
@@ -132,13 +135,17 @@ class ChatTemplate:
         tools : list of dict, optional
             Tools in OpenAI's form.
         options : mapping, optional
-            Further variables of the template.
+            Further variables of the template; LAST_WORDS is said after the last question.
 
         Raises
         ------
         TemplateError
             The template raises an error.
         """
+        if words := (options or {}).get(LAST_WORDS, ""):
+            last = max(number for number, message in enumerate(messages) if message["role"] == "user")
+            said = {**messages[last], "content": f"{messages[last]['content']}{words}"}
+            messages = [*messages[:last], said, *messages[last + 1 :]]
         problem = TemplateError()
         called = any(message.get("tool_calls") for message in messages)
         for as_objects in (True, False) if called else (True,):  # a few templates want the JSON

@@ -426,10 +426,10 @@ class Llama(DropIn):
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""
         return np.ctypeslib.as_array(self._ctx.get_logits_ith(-1), (self._n_vocab,)).copy()
 
-    def piece(self, token: int) -> bytes:
-        """Return the bytes of a token's text; none for control tokens."""
+    def piece(self, token: int, special: bool = False) -> bytes:
+        """Return the bytes of a token's text; of control tokens only with `special`."""
         buffer = ctypes.create_string_buffer(256)
-        size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, False)
+        size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, special)
         return buffer.raw[: max(size, 0)]
 
     def ends(self, token: int) -> bool:

@@ -26,7 +26,8 @@ class Prompt:
         System prompt; may be empty. Without a document it is the template's system message. With one it comes after
         the document, so that the same index serves all system prompts.
     options : mapping, optional
-        Further variables of the chat template.
+        Further variables of the chat template. Those that change the text before a document change nothing there, as
+        the document was read before.
     at : datetime, optional
         The time that the template receives, by default the present one.
 
@@ -61,6 +62,8 @@ class Prompt:
             head, border = (INSTRUCTION, "\n\n") if has_document else ("", "")
             parts = TemplateParts([head], border, "\n\nQuestion: ", "\nAnswer:")
         self._head, self._border, self._between, self._last = parts
+        if has_document and options:  # the document was read with the default head
+            self._head = llama.prompt(at=at)._head
 
     @property
     def _adds_bos(self) -> bool:

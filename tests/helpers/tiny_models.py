@@ -5,7 +5,7 @@ that wrong attention shows: scores have a standard deviation of one to two, and 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -398,13 +398,15 @@ def add_tokenizer(
     add_bos: bool = False,
     add_eos: bool = False,
     merges: list[str] = MERGES,
+    control: Sequence[str] = (),
+    user: Sequence[str] = (),
 ) -> None:
-    """Byte-level BPE: any text has tokens."""
-    ordinary = ordinary_tokens(merges)
+    """Byte-level BPE: any text has tokens. Further control tokens, and tokens that users may write, come last."""
+    ordinary, kinds = ordinary_tokens(merges), [TokenType.CONTROL] * (len(SPECIALS) + len(control))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(ordinary + SPECIALS)
-    writer.add_token_types([TokenType.NORMAL] * len(ordinary) + [TokenType.CONTROL] * len(SPECIALS))
+    writer.add_token_list([*ordinary, *SPECIALS, *control, *user])
+    writer.add_token_types([TokenType.NORMAL] * len(ordinary) + kinds + [TokenType.USER_DEFINED] * len(user))
     writer.add_token_merges(merges)
     writer.add_token_type_count(2)  # bert has a table of token types
     writer.add_bos_token_id(len(ordinary))

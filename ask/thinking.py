@@ -1,0 +1,55 @@
+"""Whether a model thinks before it answers, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..runtime.thought_form import Thoughts
+
+#: What to tell a user who turns thinking off where the model's template cannot.
+NO_SWITCH = "This model's chat template has no switch for thinking: octavo ends each thought as soon as it begins."
+
+
+class Thinking:
+    """Settings of thinking, for one model.
+
+    Parameters
+    ----------
+    thoughts : Thoughts, optional
+        How the model thinks; None if it does not.
+    think : bool, optional
+        Whether it should; None leaves that to its chat template.
+    budget : int, optional
+        Most tokens of a thought.
+
+    Attributes
+    ----------
+    options : mapping
+        Variables of the chat template that turn thinking on or off.
+    has_no_switch : bool
+        Whether the template cannot turn thinking off, as it should. Then each thought ends at once.
+    """
+
+    def __init__(self, thoughts: Thoughts | None, think: bool | None, budget: int | None) -> None:
+        switch = thoughts.switch(think) if thoughts is not None and think is not None else {}
+        self.thoughts = thoughts
+        self.options: Mapping[str, Any] = switch or {}
+        self.has_no_switch = think is False and switch is None
+        self._budget = 0 if self.has_no_switch else budget
+
+    def budget(self, room: int, max_tokens: int | None) -> int:
+        """Return the most tokens of a thought, so that the answer has room in the context.
+
+        Parameters
+        ----------
+        room : int
+            Tokens that the context has room for.
+        max_tokens : int, optional
+            Most tokens of the answer: they are kept free, but not more than half of the room.
+        """
+        if self.thoughts is None:
+            return 0
+        kept = min(room // 2, max_tokens or room)
+        most = max(room - kept - len(self.thoughts.closing), 0)
+        return most if self._budget is None else min(self._budget, most)

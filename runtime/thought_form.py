@@ -1,0 +1,290 @@
+"""How models write down their thoughts before they answer: a table of forms, and which one a model uses.
+
+A form is found in the model's own chat template, or among the tokens of its vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any, Self
+
+import llama_cpp
+
+from .chat_template import LAST_WORDS, TEMPLATE_NAME, ChatTemplate, TemplateError
+
+#: Stand for texts of a conversation that is rendered to see what the template writes around them.
+_QUESTION, _THOUGHT, _ANSWER = (f"[octavo:{name}]" for name in ("asked", "thought", "answered"))
+
+#: Names under which templates take the thought of an earlier answer.
+THOUGHT_NAMES = ("reasoning_content", "thinking", "reasoning")
+
+#: Variables by which templates turn thinking on and off: name, value for on, values for off.
+_SWITCHES: Sequence[tuple[str, Any, Sequence[Any]]] = (
+    ("enable_thinking", True, (False,)),
+    ("thinking", True, (False,)),
+    ("thinking_mode", "enabled", ("disabled",)),
+    ("thinking_budget", 512, (0,)),
+    ("reasoning_effort", "high", ("none", "no_think", "low")),
+)
+
+#: Words after a question by which templates turn thinking off.
+_WORDS = (" /no_think", " /nothink")
+
+#: Number of last tokens of a prompt that may begin or end a thought.
+_TAIL = 32
+
+#: The first of the characters that stand for control tokens: surrogates, which no decoded text has.
+_FIRST_MARK = 0xDC80
+
+
+class Stage(Enum):
+    """Where in an answer a text is."""
+
+    BEFORE = auto()  # at its beginning
+    THOUGHT = auto()
+    AFTER = auto()  # after a thought, or after a part of the answer
+    WRAPPED = auto()  # in an answer that a tag has opened
+    ANSWER = auto()
+
+
+@dataclass(frozen=True)
+class ThoughtForm:
+    """How a model writes its thoughts.
+
+    Parameters
+    ----------
+    start, end : str
+        Texts before and after a thought.
+    opens, closes : sequence of str
+        Texts that may stand before and after the answer.
+    again : str
+        Text that may stand before `start` and `opens` after a thought or a part of the answer.
+    repeats : bool
+        Whether a thought may follow a part of the answer.
+    sign : str
+        Text of a template by which the form is known; by default `end`.
+    """
+
+    start: str
+    end: str
+    opens: Sequence[str] = ()
+    closes: Sequence[str] = ()
+    again: str = ""
+    repeats: bool = False
+    sign: str = ""
+
+    @property
+    def starts(self) -> list[str]:
+        """Return the texts that may begin a thought."""
+        return list(dict.fromkeys((self.start, self.again + self.start)))
+
+    @property
+    def openings(self) -> list[str]:
+        """Return the texts that may begin the answer."""
+        return list(dict.fromkeys(before + text for before in ("", self.again) for text in self.opens))
+
+    @property
+    def closing(self) -> str:
+        """Return a text that ends a thought and leads to the answer."""
+        if self.opens:
+            return f"{self.end}{self.again}{self.opens[0]}"
+        return f"\n{self.end}\n\n" if self.end == "</think>" else f"\n{self.end}"
+
+    def stage_after(self, prompt: str) -> Stage:
+        """Return where an answer begins after a prompt, or after the end of one."""
+        prompt = prompt.rstrip()
+        if prompt.endswith(self.start.rstrip()):
+            return Stage.THOUGHT
+        if prompt.endswith(tuple(self.opens)):
+            return Stage.WRAPPED
+        ends = [self.start + self.end + self.again, *([] if self.end in self.closes else [self.end])]
+        return Stage.AFTER if prompt.endswith(tuple(ends)) else Stage.BEFORE
+
+
+#: All forms, the general ones last.
+FORMS = (
+    ThoughtForm(  # gpt-oss
+        "<|channel|>analysis<|message|>",
+        "<|end|>",
+        ("<|channel|>final<|message|>", "<|channel|>commentary<|message|>"),
+        ("<|end|>",),
+        "<|start|>assistant",
+        repeats=True,
+        sign="<|channel|>analysis<|message|>",
+    ),
+    ThoughtForm("<|channel>thought\n", "<channel|>", repeats=True),  # Gemma 4
+    ThoughtForm(  # Command A
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        ("<|START_RESPONSE|>",),
+        ("<|END_RESPONSE|>",),
+        sign="<|START_RESPONSE|>",
+    ),
+    ThoughtForm("<|START_THINKING|>", "<|END_THINKING|>", ("<|START_TEXT|>",), ("<|END_TEXT|>",)),  # Command A+
+    ThoughtForm("[THINK]", "[/THINK]"),  # Mistral
+    ThoughtForm("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ThoughtForm("<mm:think>", "</mm:think>"),  # MiniMax M3
+    ThoughtForm("<think:opensource>", "</think:opensource>"),  # Hunyuan 3
+    ThoughtForm("◁think▷", "◁/think▷"),  # Kimi-VL
+    ThoughtForm(  # Kimi K3
+        "<|open|>think<|sep|>", "<|close|>think<|sep|>", ("<|open|>response<|sep|>",), ("<|close|>response<|sep|>",)
+    ),
+    ThoughtForm(  # Solar Open
+        "<|think|>", "<|end|>", ("<|content|>",), ("<|end|>",), "<|begin|>assistant", sign="<|begin|>assistant<|think|>"
+    ),
+    ThoughtForm(  # Muse
+        "to=self<|message|>", "<|eom|>", ("to=user<|message|>",), (), "<|start|>assistant ", sign="to=self<|message|>"
+    ),
+    ThoughtForm("<|inner_prefix|>", "<|inner_suffix|>", repeats=True),  # Apertus
+    ThoughtForm("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", closes=("[END FINAL RESPONSE]",)),  # Apriel
+    ThoughtForm("Here is my thought process:", "Here is my response:"),  # Granite 3.2
+    ThoughtForm(  # Granite 3.3
+        "<think>", "</think>", ("<response>",), ("</response>",), sign="<think></think> and write your response"
+    ),
+    ThoughtForm("<thought>", "</thought>"),  # EXAONE Deep
+    ThoughtForm("<think>", "</think>"),  # Qwen, DeepSeek, GLM, SmolLM, Nemotron, MiniMax, and most others
+)
+
+
+def form_of(template: ChatTemplate, source: str, is_token: Callable[[str], bool]) -> ThoughtForm | None:
+    """Find the form that a template teaches, or whose texts are tokens; None if there is none.
+
+    Parameters
+    ----------
+    source : str
+        The template's source.
+    is_token : callable
+        Tells whether a text is a token of the vocabulary.
+    """
+    taught = "\n".join([source, *(text for name in THOUGHT_NAMES if (text := _remembered(template, name)))])
+    for form in FORMS:
+        if (form.sign or form.end) in taught:
+            return form
+    return next((form for form in FORMS if not form.sign and is_token(form.start) and is_token(form.end)), None)
+
+
+def closing_of(template: ChatTemplate, form: ThoughtForm) -> str:
+    """Return the text that ends a thought and leads to the answer, as the template writes it."""
+    for name in THOUGHT_NAMES:
+        _, found, after = _remembered(template, name).partition(_THOUGHT)
+        between, answered, _ = after.partition(_ANSWER)
+        if found and answered and form.end in between:
+            return between
+    return form.closing
+
+
+def switch_of(template: ChatTemplate, form: ThoughtForm, on: bool) -> Mapping[str, Any] | None:
+    """Find the variables that turn thinking on or off: none if that is the default, None if there is no switch."""
+
+    def rendered(options: Mapping[str, Any]) -> str:
+        with suppress(TemplateError):
+            return template.render([{"role": "user", "content": _QUESTION}], options=options)
+        return ""
+
+    default = rendered({})
+    if form.stage_after(default) is Stage.THOUGHT if on else _is_closed(form, default):
+        return {}
+    for name, on_value, off_values in _SWITCHES:
+        with_on = rendered({name: on_value})
+        for off_value in off_values:
+            with_off = rendered({name: off_value})
+            if with_on and with_on != with_off and (_is_closed(form, with_off) or with_off == default):
+                wanted, value = (with_on, on_value) if on else (with_off, off_value)
+                return {} if wanted == default else {name: value}
+    for words in _WORDS:
+        if not on and _is_closed(form, rendered({LAST_WORDS: words})):
+            return {LAST_WORDS: words}
+    return None
+
+
+def _is_closed(form: ThoughtForm, prompt: str) -> bool:
+    """Return whether a prompt leaves no room for a thought."""
+    return form.stage_after(prompt) in (Stage.AFTER, Stage.WRAPPED)
+
+
+def _remembered(template: ChatTemplate, name: str) -> str:
+    """Return how the template writes an earlier answer with its thought under a name; "" if it cannot."""
+    answered = {"role": "assistant", "content": _ANSWER, name: _THOUGHT}
+    with suppress(TemplateError):
+        return template.render([{"role": "user", "content": _QUESTION}, answered]).rpartition(_QUESTION)[2]
+    return ""
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """How a model thinks, in its own tokens.
+
+    A control token counts only as such: text that spells it is text. So `form` has a character in the place of each
+    control token, which no other text has.
+
+    Parameters
+    ----------
+    form : ThoughtForm
+        The form, with these characters.
+    marks : mapping of int to str
+        The character of each control token.
+    texts : mapping of int to str
+        The text of each character, as `str.translate` takes it.
+    closing : sequence of int
+        Tokens that end a thought and lead to the answer.
+    plain : ThoughtForm
+        The form in plain text, as prompts have it.
+    template : ChatTemplate
+        The model's chat template.
+    """
+
+    form: ThoughtForm
+    marks: Mapping[int, str]
+    texts: Mapping[int, str]
+    closing: Sequence[int]
+    plain: ThoughtForm
+    template: ChatTemplate
+
+    @classmethod
+    def of(cls, llama: Any) -> Self | None:
+        """Find out how a model thinks, by its chat template and its vocabulary; None if it does not."""
+        if llama.chat_template is None:
+            return None
+
+        def tokens_of(text: str) -> list[int]:
+            return list(llama.tokenize(text.encode(), add_bos=False, special=True))
+
+        template = llama.chat_template
+        form = form_of(template, llama.metadata[TEMPLATE_NAME], lambda text: len(tokens_of(text)) == 1)
+        if form is None:
+            return None
+        marks: dict[int, str] = {}
+        texts: dict[int, str] = {}
+        for tag in (*form.starts, form.end, *form.openings, *form.closes):
+            for token in tokens_of(tag):
+                if llama_cpp.llama_vocab_is_control(llama._model.vocab, token) and token not in marks:
+                    marks[token] = chr(_FIRST_MARK + len(marks))
+                    texts[_FIRST_MARK + len(texts)] = llama._model.token_get_text(token)
+        by_length = sorted(texts, key=lambda mark: -len(texts[mark]))
+
+        def marked(text: str) -> str:
+            for mark in by_length:
+                text = text.replace(texts[mark], chr(mark))
+            return text
+
+        in_marks = replace(
+            form,
+            start=marked(form.start),
+            end=marked(form.end),
+            opens=tuple(map(marked, form.opens)),
+            closes=tuple(map(marked, form.closes)),
+            again=marked(form.again),
+        )
+        return cls(in_marks, marks, texts, tokens_of(closing_of(template, form)), form, template)
+
+    def stage_after(self, llama: Any, prompt: Sequence[int]) -> Stage:
+        """Return where an answer begins after a prompt's tokens."""
+        text = b"".join(llama.piece(token, special=True) for token in prompt[-_TAIL:]).decode(errors="replace")
+        return self.plain.stage_after(text)
+
+    def switch(self, on: bool) -> Mapping[str, Any] | None:
+        """Find the template's variables that turn thinking on or off (`switch_of`)."""
+        return switch_of(self.template, self.plain, on)
