@@ -199,6 +199,11 @@ class Text:
         """Return whether the text is inside a thought."""
         return self.stage is Stage.THOUGHT
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Return whether the text is inside a thought, at the end of a character."""
+        return self.is_thinking and not self._decoder.getstate()[0]
+
     def is_tag(self, token: int) -> bool:
         """Return whether a token may end the thought that the text is in. In other places it may end the answer."""
         return self.is_thinking and token in self._marks

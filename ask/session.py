@@ -198,7 +198,7 @@ class Session:
                     reason = "length"
                 elif meter.n_tokens >= room:
                     reason = "context"
-                elif thoughts is not None and text.is_thinking and text.n_thought >= budget and not was_cut:
+                elif thoughts is not None and text.may_be_cut and text.n_thought >= budget and not was_cut:
                     was_cut = True
                     draws.give(thoughts.closing)
                 yield from parts or [Part("")]

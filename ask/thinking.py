@@ -38,6 +38,11 @@ class Thinking:
         self.has_no_switch = think is False and switch is None
         self._budget = 0 if self.has_no_switch else budget
 
+    @property
+    def is_off(self) -> bool:
+        """Return whether a thought ends as soon as it begins."""
+        return self._budget == 0
+
     def budget(self, room: int, max_tokens: int | None) -> int:
         """Return the most tokens of a thought, so that the answer has room in the context.
 

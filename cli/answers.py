@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .render import notice, print_json, signs_of_life, stream
+from .render import ThoughtPrinter, notice, print_json, signs_of_life, stream
+from .sampling import SHOW
 from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
     from ..ask.session import Session
+    from ..ask.thought_splitter import Part
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
 
 
 def show_answer(
-    session: Session, pieces: Generator[str, None, None], output: str, facts: dict[str, Any], sources: bool = False
+    session: Session,
+    parts: Generator[Part, None, None],
+    output: str,
+    facts: dict[str, Any],
+    sources: bool = False,
+    think: str | None = None,
 ) -> None:
-    """Print an answer as it comes, with a notice if it was cut.
+    """Print an answer as it comes, with a notice if it was cut. Thoughts go to stderr.
 
     Parameters
     ----------
-    pieces : generator of str
-        The answer, as `Session.stream` yields it.
+    parts : generator of Part
+        The answer, as `Session.stream_parts` yields it.
     output : str
-        TEXT prints the pieces as they come; JSON one object at the end; JSON_LINES an object a line: each piece, and
+        TEXT prints the parts as they come; JSON one object at the end; JSON_LINES an object a line: each part, and
         then the object of JSON.
     facts : dict
         Further entries of the object.
     sources : bool
         Whether to show the answer's sources. The session must record attention to a document.
+    think : str, optional
+        SHOW prints thoughts, as by default on a terminal; other values leave them out.
     """
-    with closing(pieces):
+    with closing(parts):
         if output == TEXT:
+            shows = think == SHOW or (think is None and sys.stderr.isatty())
             with signs_of_life("Reading the question") as alive:
-                stream(alive(pieces))
+                stream(_with_thoughts(alive(parts)) if shows else alive(_answer_texts(parts)))
         else:
-            for piece in pieces:
-                if output == JSON_LINES and piece:
-                    print_line({"piece": piece})
+            for part in parts:
+                if output == JSON_LINES and part.text:
+                    print_line({"reasoning" if part.is_thought else "piece": part.text})
     if output == TEXT:
         say_if_cut(session)
         say_which(session)
@@ -59,10 +70,42 @@ def show_answer(
         print_line(answer_as_json(session, facts))
 
 
+def _answer_texts(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield the texts of an answer, without thoughts."""
+    return (part.text for part in parts if part.text and not part.is_thought)
+
+
+def _with_thoughts(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield the texts of an answer, and print its thoughts before them."""
+    printer = ThoughtPrinter()
+    try:
+        for part in parts:
+            if part.is_thought:
+                printer.add(part.text)
+            elif part.text:
+                printer.end()
+                yield part.text
+    finally:
+        printer.end()
+
+
+def say_if_no_switch(session: Session) -> None:
+    """Print a notice if thinking should be off, and the model's template cannot turn it off."""
+    from ..ask.thinking import NO_SWITCH
+
+    if session.thinking.has_no_switch:
+        notice(f"Note: {NO_SWITCH}")
+
+
 def say_if_cut(session: Session) -> None:
-    """Print a notice if the last answer ended before the model ended it."""
+    """Print a notice if the last answer, or the thought before it, ended before the model ended it."""
     answer = session.answer
     assert answer is not None
+    if answer.thought_cut and not session.thinking.is_off:
+        n_thought = answer.timing.thought_tokens
+        notice(f"(The thought was ended after {n_thought:,} tokens: --think-budget sets the limit.)")
+    if answer.reasoning and not answer.text and answer.finish_reason == "stop":
+        notice("(The model thought, and ended without an answer.)")
     if answer.finish_reason == "length":
         notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
     elif answer.finish_reason == "context":
@@ -93,11 +136,13 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
     timing = answer.timing
     return {
         "answer": answer.text,
+        "reasoning": answer.reasoning,
         "finish_reason": answer.finish_reason,
         **facts,
         "tokens": {
             "document": session.n_document,
             "question": timing.prompt_tokens,
+            "thought": timing.thought_tokens,
             "answer": timing.answer_tokens,
             "context": session.n_tokens,
         },

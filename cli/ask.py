@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
-from .answers import JSON, JSON_LINES, TEXT, show_answer
+from .answers import JSON, JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import open_session, read_option
-from .sampling import sampling_options, system_prompt
+from .sampling import sampling_options, system_prompt, think_option, thinks
 from .show_sources import sources_option
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @options.prefill
 @options.state_every
 @sampling_options
+@think_option
 @system_prompt
 @options.as_reading
 def ask(
@@ -42,6 +44,7 @@ def ask(
     sampling: Sampling,
     reading: ReadSettings,
     system_prompt: str,
+    think: str | None,
 ) -> None:
     """Answer a question about documents.
 
@@ -58,14 +61,15 @@ def ask(
         documents,
         settings,
         attention,
-        sampling,
+        replace(sampling, think=thinks(think)),
         reading=reading,
         sources=sources,
         system_prompt=system_prompt,
     ) as session:
+        say_if_no_switch(session)
         facts = {
             "document": documents[0],
             "model": session.llama.model_path,
             "open_s": round(time.perf_counter() - start, 3),
         }
-        show_answer(session, session.stream(question), output, facts, sources)
+        show_answer(session, session.stream_parts(question), output, facts, sources, think)

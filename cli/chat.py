@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,15 @@ import click
 
 from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
-from .answers import JSON_LINES, TEXT, show_answer
+from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import is_collection, open_session, read_option
 from .render import notice, size
-from .sampling import sampling_options, system_prompt
+from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
 from .show_sources import show_sources, sources_option
 
 if TYPE_CHECKING:
     from ..ask.session import Session
+    from ..ask.thought_splitter import Part
     from ..runtime.methods.attention import Attention
 
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @options.prefill
 @options.state_every
 @sampling_options
+@think_option
 @system_prompt
 @options.as_reading
 def chat(
@@ -46,6 +49,7 @@ def chat(
     sampling: Sampling,
     reading: ReadSettings,
     system_prompt: str,
+    think: str | None,
 ) -> None:
     """Talk about documents, or about anything.
 
@@ -70,14 +74,15 @@ def chat(
         documents,
         settings,
         attention,
-        sampling,
+        replace(sampling, think=thinks(think)),
         reading=reading,
         sources=recorded,
         system_prompt=system_prompt,
     ) as session:
         if interactive:
             notice(f"{_about(session, document)}/help lists what you can do here.")
-        loop = ChatLoop(session, interactive, output, document, sources, reading)
+        say_if_no_switch(session)
+        loop = ChatLoop(session, interactive, output, document, sources, reading, think)
         if goes_on:
             session.load(loop.last_name)
             notice(f"The last conversation continues: {session.n_tokens - session.n_document:,} tokens.")
@@ -108,6 +113,8 @@ class ChatLoop:
         Form of answers: TEXT or JSON_LINES (answers.py).
     sources : bool
         Whether to show the sources of each answer.
+    think : str, optional
+        One of THINKS (sampling.py).
     """
 
     def __init__(
@@ -118,8 +125,9 @@ class ChatLoop:
         document: Path | None = None,
         sources: bool = False,
         reading: ReadSettings | None = None,
+        think: str | None = None,
     ) -> None:
-        self.session, self.interactive, self.output = session, interactive, output
+        self.session, self.interactive, self.output, self.thinks = session, interactive, output, think
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
         self.n_answers = 0
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
@@ -134,6 +142,7 @@ class ChatLoop:
             "/save": ("NAME", "save the conversation", self.save),
             "/load": ("NAME", "resume one that was saved", self.load),
             "/document": ("FILE", "talk about another document", self.open),
+            "/think": ("HOW", f"{SHOW} or {HIDE} thoughts, or turn them {OFF}", self.think),
         }
 
     def run(self, lines: Iterator[str]) -> None:
@@ -162,9 +171,9 @@ class ChatLoop:
 
     def answer(self, question: str) -> None:
         """Answer a question."""
-        self.show(lambda: self.session.stream(question), {"question": question})
+        self.show(lambda: self.session.stream_parts(question), {"question": question})
 
-    def show(self, answer: Callable[[], Generator[str, None, None]], facts: dict[str, str | None]) -> None:
+    def show(self, answer: Callable[[], Generator[Part, None, None]], facts: dict[str, str | None]) -> None:
         """Stream an answer, with further `facts` in JSON. Text that came before a Ctrl-C stays in the conversation."""
         from ..errors import OctavoError
 
@@ -174,7 +183,7 @@ class ChatLoop:
             if self.output != TEXT:
                 document = str(self.document) if self.document else None
                 facts = {**facts, "document": document, "model": self.session.llama.model_path}
-            show_answer(self.session, answer(), self.output, facts, self.with_sources)
+            show_answer(self.session, answer(), self.output, facts, self.with_sources, self.thinks)
             self.n_answers += 1
         except OctavoError as problem:
             if not self.interactive:
@@ -183,7 +192,7 @@ class ChatLoop:
 
     def regenerate(self) -> None:
         """Do /regenerate: answer the last question anew."""
-        self.show(self.session.regenerate, {})
+        self.show(self.session.regenerate_parts, {})
 
     def sources(self) -> None:
         """Do /sources: list the sources of the last answer."""
@@ -235,6 +244,17 @@ class ChatLoop:
         self.document = document
         notice(f"{document.name}: {self.session.n_tokens:,} tokens.")
 
+    def think(self, how: str) -> None:
+        """Do /think: show or hide thoughts, or turn thinking off."""
+        from ..errors import OctavoError
+
+        if how not in THINKS:
+            raise OctavoError(f"There is no way to think named '{how}': choose from {', '.join(THINKS)}.")
+        self.thinks = how
+        self.session.think(thinks(how))
+        say_if_no_switch(self.session)
+        notice({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
+
     @property
     def last_name(self) -> str:
         """Return the name under which the last conversation about the document is kept."""
@@ -268,6 +288,8 @@ class ChatLoop:
         notice(f"attention  {attention}{resolved}{budget}")
         if answer:
             timing = answer.timing
+            if timing.thought_tokens:
+                notice(f"thought    {timing.thought_tokens:,} tokens")
             notice(
                 f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
                 f"then {timing.decode_tokens_per_s:.1f} tokens/s"

@@ -44,6 +44,28 @@ def stream(pieces: Iterable[str]) -> None:
         click.echo()
 
 
+class ThoughtPrinter:
+    """Print a model's thoughts on stderr as they come, dimmed and wrapped on a terminal."""
+
+    def __init__(self) -> None:
+        self._wrapper = Wrapper(shutil.get_terminal_size().columns) if sys.stderr.isatty() else None
+        self._began = False
+
+    def add(self, text: str) -> None:
+        """Print a piece of a thought."""
+        self._began |= bool(text)
+        self._print(self._wrapper.add(text) if self._wrapper else text)
+
+    def end(self) -> None:
+        """End the thought with a blank line, if there was one."""
+        if self._began:
+            self._print((self._wrapper.rest() if self._wrapper else "") + "\n\n")
+        self._began = False
+
+    def _print(self, text: str) -> None:
+        click.secho(text, dim=True, nl=False, err=True)
+
+
 class Wrapper:
     """Break the lines of a text that comes in pieces between words, at most `width` columns wide.
 
@@ -93,7 +115,7 @@ class Wrapper:
 
 
 @contextmanager
-def signs_of_life(task: str) -> Iterator[Callable[[Iterable[str]], Iterator[str]]]:
+def signs_of_life(task: str) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
     """Show on a terminal that work is under way, until the first piece of an answer comes.
 
     Yields
@@ -108,7 +130,7 @@ def signs_of_life(task: str) -> Iterator[Callable[[Iterable[str]], Iterator[str]
 
     status = Console(stderr=True, highlight=False).status(f"{task} ...")
 
-    def until_first(pieces: Iterable[str]) -> Iterator[str]:
+    def until_first(pieces: Iterable[Any]) -> Iterator[Any]:
         for piece in pieces:
             status.stop()
             yield piece

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ..settings import Sampling
+from ..settings import THINK_BUDGET, Sampling
 from .option_types import Number, TokenLimit
 from .options import gathered, option
+
+#: The values of --think.
+THINKS = SHOW, HIDE, OFF = "show", "hide", "off"
 
 predict = option(
     "-n",
@@ -15,7 +18,7 @@ predict = option(
     type=TokenLimit(min=-1),
     default=1024,
     show_default=True,
-    help="Most tokens of an answer; -1 is as many as fit.",
+    help="Most tokens of an answer, without thoughts; -1 is as many as fit.",
 )
 temp = option("--temp", env="TEMP", type=Number(min=0), default=0.8, show_default=True, help="Temperature.")
 top_p = option("--top-p", env="TOP_P", type=Number(0, 1), default=0.95, show_default=True, help="Nucleus sampling.")
@@ -60,13 +63,44 @@ seed = option(
 )
 
 
+think_option = option(
+    "--think",
+    env="THINK",
+    type=click.Choice(THINKS),
+    help="How a model thinks before it answers: show and hide turn thinking on where the chat template has a switch, "
+    "off turns it off.  [default: as the template does, shown on a terminal]",
+)
+think_budget = option(
+    "--think-budget",
+    env="THINK_BUDGET",
+    type=click.IntRange(min=-1),
+    default=THINK_BUDGET,
+    show_default=True,
+    help="Most tokens of a thought, which then ends; -1 is as many as leave room for the answer.",
+)
+
+
+def thinks(think: str | None) -> bool | None:
+    """Return whether a model should think, by a value of --think."""
+    return None if think is None else think != OFF
+
+
 def _sampling(
-    predict: int, temp: float, top_p: float, top_k: int, min_p: float, repeat_penalty: float, seed: int
+    predict: int,
+    temp: float,
+    top_p: float,
+    top_k: int,
+    min_p: float,
+    repeat_penalty: float,
+    seed: int,
+    think_budget: int,
 ) -> Sampling:
     """Gather the options of these names."""
-    most = predict if predict >= 0 else None
-    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, seed if seed >= 0 else None)
+    most, budget = (limit if limit >= 0 else None for limit in (predict, think_budget))
+    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, seed if seed >= 0 else None, think_budget=budget)
 
 
-#: Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty and --seed, as one `sampling`.
-sampling_options = gathered("sampling", _sampling, predict, temp, top_p, top_k, min_p, repeat_penalty, seed)
+#: Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty, --seed and --think-budget, as one `sampling`.
+sampling_options = gathered(
+    "sampling", _sampling, predict, temp, top_p, top_k, min_p, repeat_penalty, seed, think_budget
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -17,7 +18,7 @@ from ..engine.request import End, Generation, Request, Usage
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
 from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, answer, prepared
+from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
 from .shared_json import timings_of
@@ -50,6 +51,13 @@ class ToolChoice(BaseModel):
     disable_parallel_tool_use: bool = False
 
 
+class Thinking(BaseModel):
+    """Whether the model thinks, and for how many tokens at most."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(None, ge=0)
+
+
 class MessagesBody(BaseModel):
     """A client's request; other fields are ignored."""
 
@@ -64,6 +72,7 @@ class MessagesBody(BaseModel):
     stop_sequences: list[str] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
     stream: bool = False
 
 
@@ -105,12 +114,22 @@ async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int
         messages += await _messages(message, attachments, cites)
     choice = body.tool_choice or ToolChoice(type="auto")
     named = {"auto": "auto", "none": "none", "any": "required", "tool": choice.name or ""}
-    sampling = server.sampling_of(max_tokens, None, temperature=body.temperature, top_p=body.top_p, top_k=body.top_k)
+    thinks = body.thinking
+    sampling = server.sampling_of(
+        max_tokens,
+        None,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        think=None if thinks is None or thinks.type == "adaptive" else thinks.type == "enabled",
+        think_budget=None if thinks is None else thinks.budget_tokens,
+    )
     generation = Generation(
         sampling=sampling,
         stop=body.stop_sequences or (),
         attention=server.attention_of(body.attention),
         sources=cites[0],
+        limits_thoughts=True,
         client=client,
     )
     tools = [
@@ -133,11 +152,13 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     results: list[Mapping[str, Any]] = []
-    texts, calls = [], []
+    texts, thoughts, calls = [], [], []
     for block in message.content:
         kind = block.get("type")
         if kind == "text":
             texts.append(str(block.get("text", "")))
+        elif kind == "thinking":
+            thoughts.append(str(block.get("thinking", "")))
         elif kind == "document" and isinstance(block.get("source"), dict):
             await _attach(block, attachments)
             cites[0] |= bool((block.get("citations") or {}).get("enabled"))
@@ -150,11 +171,13 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
             results.append({"role": "tool", "content": text, "tool_call_id": str(block.get("tool_use_id"))})
         elif kind == "image":
             raise RequestError("octavo reads text and documents: images cannot be sent.", param="messages")
-        elif kind not in ("thinking", "redacted_thinking"):
+        elif kind != "redacted_thinking":
             raise RequestError(f"A block of a message is of no known kind: {kind}.", param="messages")
     if results and not (texts or calls):
         return results
-    return [*results, {"role": message.role, "content": "\n\n".join(texts)} | ({"tool_calls": calls} if calls else {})]
+    more: dict[str, Any] = {"tool_calls": calls} if calls else {}
+    more |= {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
+    return [*results, {"role": message.role, "content": "\n\n".join(texts), **more}]
 
 
 async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
@@ -215,10 +238,14 @@ class _Writer:
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""
+        if isinstance(event, Thought):
+            lines = self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+            self._blocks[-1]["thinking"] += event.text
+            return [*lines, self._delta({"type": "thinking_delta", "thinking": event.text})]
         if isinstance(event, Text):
             if not event.text:
                 return []
-            lines = [] if self._is_open else self._begin({"type": "text", "text": "", "citations": None})
+            lines = self._open("text", {"type": "text", "text": "", "citations": None})
             self._blocks[-1]["text"] += event.text
             return [*lines, self._delta({"type": "text_delta", "text": event.text})]
         if isinstance(event, ToolCall):
@@ -230,10 +257,16 @@ class _Writer:
         self._finished = event
         lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": None})
         citations = _citations(event.end, self._request)
-        if citations and self._is_open:
+        if citations and self._is_open and self._blocks[-1]["type"] == "text":
             self._blocks[-1]["citations"] = citations
             lines += [self._delta({"type": "citations_delta", "citation": citation}) for citation in citations]
         return [*lines, *self._close()]
+
+    def _open(self, kind: str, block: dict[str, Any]) -> list[str]:
+        """Begin a block of a kind, unless one is open."""
+        if self._is_open and self._blocks[-1]["type"] == kind:
+            return []
+        return [*self._close(), *self._begin(block)]
 
     def _begin(self, block: dict[str, Any]) -> list[str]:
         self._blocks.append(dict(block))
@@ -247,7 +280,11 @@ class _Writer:
         if not self._is_open:
             return []
         self._is_open = False
-        return [_line("content_block_stop", index=len(self._blocks) - 1)]
+        block, lines = self._blocks[-1], []
+        if block["type"] == "thinking":  # nothing checks it, but clients expect one
+            block["signature"] = hashlib.sha256(block["thinking"].encode()).hexdigest()
+            lines = [self._delta({"type": "signature_delta", "signature": block["signature"]})]
+        return [*lines, _line("content_block_stop", index=len(self._blocks) - 1)]
 
     def message(self) -> dict[str, Any]:
         """Return the message so far."""

@@ -20,10 +20,10 @@ from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
 from ..http.server import Server, server_of
 from ..library.open_document import Opened, OpenExcerpts
-from ..prompt.chat_turn import ChatTurn, Finished, Text, answer, prepared
+from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .shared_json import annotations_of, logprob_as_json, timings_of, usage_of
+from .shared_json import annotations_of, effort_of, logprob_as_json, timings_of, usage_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -49,6 +49,7 @@ class Message(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
     tool_calls: list[Call] | None = None
     tool_call_id: str | None = None
     name: str | None = None
@@ -131,6 +132,8 @@ class ChatBody(BaseModel):
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    reasoning_budget_tokens: int | None = Field(None, ge=0)
     stream: bool = False
     stream_options: StreamOptions | None = None
 
@@ -161,10 +164,14 @@ async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
     attachments = Attachments(server, body.document)
     messages = [await _message(message, attachments) for message in body.messages]
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    max_tokens = body.max_completion_tokens or body.max_tokens
+    think, effort = effort_of(body.reasoning_effort)
     generation = Generation(
         sampling=server.sampling_of(
-            body.max_completion_tokens or body.max_tokens,
+            max_tokens,
             body.seed,
+            think=think,
+            think_budget=body.reasoning_budget_tokens,
             temperature=body.temperature,
             top_p=body.top_p,
             top_k=body.top_k,
@@ -178,6 +185,7 @@ async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
         n_logprobs=body.top_logprobs if body.logprobs else None,
         attention=server.attention_of(body.attention),
         sources=body.sources,
+        limits_thoughts=max_tokens is not None,
         client=client,
     )
     choice = body.tool_choice or "auto"
@@ -190,7 +198,7 @@ async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
         choice=choice if isinstance(choice, str) else choice.function.name,
         parallel=body.parallel_tool_calls,
         schema=_schema(body.response_format),
-        options=body.chat_template_kwargs or {},
+        options=effort | (body.chat_template_kwargs or {}),
     )
 
 
@@ -204,7 +212,8 @@ async def _message(message: Message, attachments: Attachments) -> Mapping[str, A
     calls = [call.model_dump() for call in message.tool_calls or ()]
     formatted: dict[str, Any] = {"role": role, "content": content}
     formatted |= {"tool_calls": calls} if calls else {}
-    return formatted | {name: value for name in ("tool_call_id", "name") if (value := getattr(message, name))}
+    others = ("reasoning_content", "tool_call_id", "name")
+    return formatted | {name: value for name in others if (value := getattr(message, name))}
 
 
 async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
@@ -244,19 +253,23 @@ async def _choice(
     http_request: HttpRequest, server: Server, turn: ChatTurn, request: Request
 ) -> tuple[dict[str, Any], End]:
     """Return an answer as a whole, and its end."""
-    text, calls, logprobs = "", list[dict[str, Any]](), list[dict[str, Any]]()
+    text, thought, calls, logprobs = "", "", list[dict[str, Any]](), list[dict[str, Any]]()
     finished: Finished | None = None
     async with aclosing(connected(http_request, answer(server, turn, request))) as events:
         async for event in events:
             if isinstance(event, Text):
                 text += event.text
                 logprobs += map(logprob_as_json, event.logprobs)
+            elif isinstance(event, Thought):
+                thought += event.text
             elif isinstance(event, ToolCall):
                 calls.append(_call_as_json(event))
             else:
                 finished = event
     assert finished is not None
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+    if thought:
+        message["reasoning_content"] = thought
     message["annotations"] = annotations_of(finished.end)
     if calls:
         message["tool_calls"] = calls
@@ -283,6 +296,8 @@ async def _stream(
                 if isinstance(event, Text):
                     logprobs = [logprob_as_json(token) for token in event.logprobs]
                     yield chunk(index, {"content": event.text}, logprobs={"content": logprobs} if logprobs else None)
+                elif isinstance(event, Thought):
+                    yield chunk(index, {"reasoning_content": event.text})
                 elif isinstance(event, ToolCall):
                     yield chunk(index, {"tool_calls": [{"index": n_calls, **_call_as_json(event)}]})
                     n_calls += 1

@@ -18,13 +18,16 @@ from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, openai_error, parsed, sse
 from ..http.server import server_of
-from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, answer, prepared
+from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .shared_json import annotations_of, logprob_as_json, timings_of
+from .shared_json import annotations_of, effort_of, logprob_as_json, timings_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
+
+#: Kinds of the output's items.
+_MESSAGE, _REASONING = "message", "reasoning"
 
 
 class Tool(BaseModel):
@@ -58,6 +61,13 @@ class TextOptions(BaseModel):
     format: Format | None = None
 
 
+class Reasoning(BaseModel):
+    """How much the model thinks."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
 class ResponseBody(BaseModel):
     """A client's request; other fields are ignored. The server has one model, whatever `model` names."""
 
@@ -77,6 +87,7 @@ class ResponseBody(BaseModel):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
+    reasoning: Reasoning = Field(default_factory=Reasoning)
     text: TextOptions = Field(default_factory=TextOptions)
     metadata: dict[str, Any] | None = None
     previous_response_id: str | None = None
@@ -94,15 +105,17 @@ async def respond(http_request: HttpRequest) -> Response:
     attachments = Attachments(server, body.document)
     messages = await _messages(body, attachments)
     choice, form = body.tool_choice, body.text.format
+    think, effort = effort_of(body.reasoning.effort)
     turn = ChatTurn(
         messages=messages,
         generation=Generation(
             sampling=server.sampling_of(
-                body.max_output_tokens, body.seed, temperature=body.temperature, top_p=body.top_p
+                body.max_output_tokens, body.seed, temperature=body.temperature, top_p=body.top_p, think=think
             ),
             n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
             attention=server.attention_of(body.attention),
             sources=body.sources,
+            limits_thoughts=body.max_output_tokens is not None,
             client=client_of(http_request),
         ),
         documents=attachments.documents,
@@ -111,6 +124,7 @@ async def respond(http_request: HttpRequest) -> Response:
         choice=choice if isinstance(choice, str) else choice.name,
         parallel=body.parallel_tool_calls,
         schema=None if form is None or form.type == "text" else form.schema_ or _OBJECT,
+        options=effort,
     )
     request = await prepared(server, turn)
     writer = _Writer(body, request, server.engine.name)
@@ -129,6 +143,7 @@ async def _messages(body: ResponseBody, attachments: Attachments) -> list[Mappin
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})
     items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    thought = ""  # before the message or call that comes next
     for item in items:
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") in ("user", "assistant", "system", "developer"):
@@ -146,9 +161,21 @@ async def _messages(body: ResponseBody, attachments: Attachments) -> list[Mappin
             output = item.get("output")
             content = output if isinstance(output, str) else json.dumps(output)
             messages.append({"role": "tool", "content": content, "tool_call_id": str(item.get("call_id", ""))})
-        elif kind != "reasoning":
+        elif kind == "reasoning":
+            thought = _thought(item)
+            continue
+        else:
             raise RequestError(f"An item of the input is of no known kind: {kind}.", param="input")
+        if thought and messages[-1]["role"] == "assistant":
+            messages[-1] = {**messages[-1], "reasoning_content": thought}
+        thought = ""
     return messages
+
+
+def _thought(item: Mapping[str, Any]) -> str:
+    """Return the text of a thought, or else of its summary."""
+    parts = item.get("content") or item.get("summary") or ()
+    return "\n\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
 async def _content(content: Any, attachments: Attachments) -> str:
@@ -206,19 +233,26 @@ class _Writer:
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""
+        if isinstance(event, Thought):
+            return self._add_thought(event)
         if isinstance(event, Text):
             return self._add_text(event)
         if isinstance(event, ToolCall):
             return [*self._close(), *self._add_call(event)]
         self._end, self._reason = event.end, event.reason
-        if self._open is None and not self._output:
-            return [*self._begin(), *self._close(event)]
-        return self._close(event)
+        lines = self._begin() if self._open is None and not self._output else []
+        return [*lines, *self._close(event)]
+
+    def _add_thought(self, event: Thought) -> list[str]:
+        lines = self._begin(_REASONING)
+        assert self._open is not None
+        self._open["content"][0]["text"] += event.text
+        return [*lines, self._line("response.reasoning_text.delta", **self._place(), delta=event.text)]
 
     def _add_text(self, event: Text) -> list[str]:
         if not event.text and not event.logprobs:
             return []
-        lines = [] if self._open is not None else self._begin()
+        lines = self._begin()
         assert self._open is not None
         content = self._open["content"][0]
         content["text"] += event.text
@@ -227,35 +261,46 @@ class _Writer:
         place = self._place()
         return [*lines, self._line("response.output_text.delta", **place, delta=event.text, logprobs=logprobs)]
 
-    def _begin(self) -> list[str]:
-        """Begin a message."""
-        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        message = {"type": "message", "id": f"msg_{uuid.uuid4().hex}", "status": "in_progress", "role": "assistant"}
-        self._open = {**message, "content": [part]}
+    def _begin(self, kind: str = _MESSAGE) -> list[str]:
+        """Begin a message or a thought, unless one is open."""
+        if self._open is not None and self._open["type"] == kind:
+            return []
+        lines = self._close()
+        if kind == _MESSAGE:
+            item: dict[str, Any] = {"id": f"msg_{uuid.uuid4().hex}", "status": "in_progress", "role": "assistant"}
+            part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        else:
+            item = {"id": f"rs_{uuid.uuid4().hex}", "status": "in_progress", "summary": []}
+            part = {"type": "reasoning_text", "text": ""}
+        self._open = {"type": kind, **item, "content": [part]}
         self._output.append(self._open)
         number = len(self._output) - 1
-        added = self._line("response.output_item.added", output_index=number, item={**message, "content": []})
-        return [added, self._line("response.content_part.added", **self._place(), part={**part})]
+        added = self._line("response.output_item.added", output_index=number, item={**self._open, "content": []})
+        return [*lines, added, self._line("response.content_part.added", **self._place(), part={**part})]
 
     def _close(self, finished: Finished | None = None) -> list[str]:
-        """End the current message, if there is one."""
+        """End the current message or thought, if there is one."""
         if self._open is None:
             return []
-        message, place, part = self._open, self._place(), self._open["content"][0]
+        item, place, part = self._open, self._place(), self._open["content"][0]
         lines = []
-        if finished is not None:
-            for number, annotation in enumerate(_citations(finished.end, len(part["text"]))):
+        if part["type"] == "reasoning_text":
+            lines.append(self._line("response.reasoning_text.done", **place, text=part["text"]))
+        else:
+            citations = [] if finished is None else _citations(finished.end, len(part["text"]))
+            for number, annotation in enumerate(citations):
                 part["annotations"].append(annotation)
                 kind = "response.output_text.annotation.added"
                 lines.append(self._line(kind, **place, annotation_index=number, annotation=annotation))
+            logprobs = part["logprobs"]
+            lines.append(self._line("response.output_text.done", **place, text=part["text"], logprobs=logprobs))
         incomplete = finished is not None and finished.reason == "length"
-        message["status"] = "incomplete" if incomplete else "completed"
+        item["status"] = "incomplete" if incomplete else "completed"
         self._open = None
         return [
             *lines,
-            self._line("response.output_text.done", **place, text=part["text"], logprobs=part["logprobs"]),
             self._line("response.content_part.done", **place, part=part),
-            self._line("response.output_item.done", output_index=place["output_index"], item=message),
+            self._line("response.output_item.done", output_index=place["output_index"], item=item),
         ]
 
     def _add_call(self, call: ToolCall) -> list[str]:
@@ -310,6 +355,7 @@ class _Writer:
             "top_logprobs": body.top_logprobs,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
+            "reasoning": {"effort": body.reasoning.effort, "summary": None},
             **_NOT_KEPT,
         }
         if usage is not None:
@@ -317,7 +363,7 @@ class _Writer:
                 "input_tokens": usage.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": usage.cached_tokens},
                 "output_tokens": usage.answer_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
                 "total_tokens": usage.prompt_tokens + usage.answer_tokens,
             }
             response["timings"] = timings_of(usage)
@@ -330,7 +376,6 @@ _NOT_KEPT: dict[str, Any] = {
     "truncation": "disabled",
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
-    "reasoning": {"effort": None, "summary": None},
     "max_tool_calls": None,
     "store": False,
     "background": False,

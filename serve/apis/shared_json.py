@@ -36,8 +36,18 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
         "completion_tokens": n_answer,
         "total_tokens": first.prompt_tokens + n_answer,
         "prompt_tokens_details": {"cached_tokens": first.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": sum(end.usage.thought_tokens for end in ends)},
     }
+
+
+def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
+    """Return whether a model should think, and variables of its chat template, by an effort such as "high".
+
+    Without an effort, or with the least, the template decides whether to think.
+    """
+    if effort is None or effort == "none":
+        return (None if effort is None else False), {}
+    return (None if effort == "minimal" else True), {"reasoning_effort": effort}
 
 
 def timings_of(usage: Usage) -> dict[str, Any]:

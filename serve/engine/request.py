@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ...ask.thinking import Thinking
+from ...runtime.thought_form import Stage
 from ...settings import Sampling
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Generation:
         Words of the attention; by default the server's.
     sources : bool
         Whether to report the passages that the answer comes from.
+    limits_thoughts : bool
+        Whether the limit of the answer's tokens counts those of thoughts, as clients of the APIs expect.
     client : str
         Identity of the client: a client with many requests waits behind those with few.
     """
@@ -52,6 +56,7 @@ class Generation:
     answers: bool = True
     attention: Attention | None = None
     sources: bool = False
+    limits_thoughts: bool = False
     client: str = ""
 
 
@@ -66,7 +71,11 @@ class Request(Generation):
     document : OpenDocument or OpenExcerpts, optional
         Text before the prompt.
     grammar : str, optional
-        GBNF grammar that the answer follows.
+        GBNF grammar that the answer follows; thoughts before it are free.
+    thinking : Thinking
+        How the model thinks; by default everything that it writes is the answer.
+    stage : Stage
+        Where in the answer the text begins.
     marks : mapping of int to str
         Texts of control tokens that are part of the answer's text; other control tokens have none.
     """
@@ -74,6 +83,8 @@ class Request(Generation):
     tokens: Sequence[int]
     document: Opened | None = None
     grammar: str | None = None
+    thinking: Thinking = field(default_factory=lambda: Thinking(None, None, None))
+    stage: Stage = Stage.ANSWER
     marks: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -102,10 +113,14 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of an answer: its text, which may be empty, and its tokens' log probabilities if requested."""
+    """A piece of an answer or of a thought: its text, which may be empty, and log probabilities if requested.
+
+    Tokens of thoughts have none.
+    """
 
     text: str
     logprobs: Sequence[TokenLogprob] = ()
+    is_thought: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +134,9 @@ class Usage:
     cached_tokens : int
         Those of them that came from a cache.
     answer_tokens : int
-        Tokens of the answer.
+        Tokens of the answer, and of the thoughts before it.
+    thought_tokens : int
+        Those of them that are thoughts.
     prompt_s, answer_s : float
         Seconds from the beginning of the work to the first token, and from there to the last.
     waited_s : float
@@ -133,6 +150,7 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     answer_tokens: int
+    thought_tokens: int
     prompt_s: float
     answer_s: float
     waited_s: float

@@ -17,6 +17,7 @@ from .sampler import TokenSampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...ask.thought_splitter import Part
     from ..library.open_document import Source
 
 
@@ -57,10 +58,11 @@ class RunningRequest:
         self.prompt_logprobs: list[TokenLogprob] = []
         self.last_logits: np.ndarray | None = None
         self.put = time.perf_counter()
-        self._text = Text(request.stop)
+        self._text = Text(request.stop, thoughts=request.thinking.thoughts, stage=request.stage)
+        self._given: list[int] = []  # tokens that come next
         self._sampler: TokenSampler | None = None
         self.started = self._first = self._last = self.put
-        self._n_drawn = self._room = 0
+        self._n_drawn = self._room = self._budget = 0
         self._logprobs: list[TokenLogprob] = []
         self._bytes_before = 0
 
@@ -70,51 +72,67 @@ class RunningRequest:
         self.sequence, self.unread = sequence, unread
         self.n_cached = self.request.n_prompt - len(unread)
         self._room = longest - self.request.n_prompt
+        self._budget = self.request.thinking.budget(self._room, self.request.sampling.max_tokens)
 
     def draw(self, llama: Llama, number: int) -> None:
         """Draw a token from the logits of token `number` of the last step (-1: the last), and send the new text."""
-        assert self._sampler is not None
-        token, logprob = self._sampler.draw(number)
+        token, logprob = self._next(llama, number)
         self._last = time.perf_counter()
         if self._n_drawn == 0:
             self._first, self._bytes_before = self._last, self._bytes_read()
         self._n_drawn += 1
         self.next_token = token
-        reason: Reason | None = None
-        ends = llama.ends(token)
-        if logprob is not None and (not ends or self.request.of_prompt):  # lm-eval expects one for each token
+        text, was_in_answer = self._text, self._text.in_answer
+        ends = llama.ends(token) and not text.is_tag(token)
+        mark = self.request.marks.get(token)
+        parts = [] if ends else text.add(llama.piece(token) if mark is None else mark.encode(), token)
+        if text.in_answer != was_in_answer and self.sequence is not None and self.sequence.recorder is not None:
+            self.sequence.recorder.forget_question()  # and the thoughts: sources are those of the answer
+        if logprob is not None and text.in_answer and (not ends or self.request.of_prompt):  # lm-eval expects them all
             self._logprobs.append(logprob)
         if ends:
-            self._end("stop", self._text.rest())
-            return
-        mark = self.request.marks.get(token)
-        piece = self._text.add(llama.piece(token) if mark is None else mark.encode())
-        most = self.request.sampling.max_tokens
-        if self._text.stopped:
-            reason = "stop"
-        elif most is not None and self._n_drawn >= most:
-            reason = "length"
-        elif self._n_drawn >= self._room:
-            reason = "context"
-        if reason is not None:
-            self._end(reason, piece + self._text.rest())
-        elif piece or self._logprobs:
-            self._tell(piece)
+            self._end("stop", text.rest())
+        elif (reason := self._reason_to_end()) is not None:
+            self._end(reason, [*parts, *text.rest()])
+        else:
+            self._tell(parts)
+            if text.may_be_cut and text.n_thought >= self._budget:
+                self._given, self._budget = list(self._closing), self._room
 
-    def _tell(self, text: str) -> None:
+    def _next(self, llama: Llama, number: int) -> tuple[int, TokenLogprob | None]:
+        """Return the next token: of those that end a thought at its limit, or a drawn one."""
+        assert self._sampler is not None
+        if self._given:
+            return self._given.pop(0), None
+        return self._sampler.draw(number, lambda token: self._text.continues(llama.piece(token), token))
+
+    def _reason_to_end(self) -> Reason | None:
+        """Return why the answer ends here; None if it continues."""
+        most, text = self.request.sampling.max_tokens, self._text
+        if text.stopped:
+            return "stop"
+        if most is not None and (self._n_drawn if self.request.limits_thoughts else text.n_answer) >= most:
+            return "length"
+        return "context" if self._n_drawn >= self._room else None
+
+    def _tell(self, parts: Sequence[Part]) -> None:
+        """Send parts; log probabilities go with the answer's last one."""
         logprobs, self._logprobs = self._logprobs, []
-        self.tell(Piece(text, logprobs))
+        for part in parts:
+            self.tell(Piece(part.text, (), part.is_thought) if part.is_thought else Piece(part.text, logprobs))
+            logprobs = logprobs if part.is_thought else []
+        if logprobs:
+            self.tell(Piece("", logprobs))
 
-    def _end(self, reason: Reason, text: str) -> None:
-        if text or self._logprobs:
-            self._tell(text)
+    def _end(self, reason: Reason, parts: Sequence[Part]) -> None:
+        self._tell(parts)
         self._reason: Reason = reason
         self.ended = True
 
     def end_at_once(self) -> None:
         """End without an answer, as requested."""
         self._first = self._last = time.perf_counter()
-        self._end("length", "")
+        self._end("length", [])
 
     def end(self, sources: Sequence[Source]) -> End:
         """Return the end of an answer."""
@@ -131,6 +149,12 @@ class RunningRequest:
             self._sampler.close()
             self._sampler = None
 
+    @property
+    def _closing(self) -> Sequence[int]:
+        """Return the tokens that end a thought."""
+        thoughts = self.request.thinking.thoughts
+        return thoughts.closing if thoughts else ()
+
     def _bytes_read(self) -> int:
         """Return the bytes that the sequence's attention has read, without sliding layers."""
         assert self.sequence is not None
@@ -145,6 +169,7 @@ class RunningRequest:
             prompt_tokens=self.request.n_prompt,
             cached_tokens=self.n_cached,
             answer_tokens=self._n_drawn,
+            thought_tokens=min(self._text.n_thought, self._n_drawn),
             prompt_s=self._first - self.started,
             answer_s=self._last - self._first,
             waited_s=self.started - self.put,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import llama_cpp
 import numpy as np
@@ -11,6 +11,7 @@ from llama_cpp import _internals as internals
 
 from ...runtime.graph.attention_nodes import silent_llama_cpp
 from ...runtime.llama import Llama
+from ...runtime.thought_form import Stage
 from ..http.api_error import RequestError
 from .request import Request, TokenLogprob
 
@@ -24,8 +25,13 @@ class TokenSampler:
     def __init__(self, llama: Llama, request: Request) -> None:
         self._llama, self._n_vocab = llama, llama.n_vocab()
         self._n_top = request.n_logprobs
-        sampling, chain = request.sampling, internals.LlamaSampler()
-        self._chain = chain
+        self._chain = self._new_chain(request, request.grammar)
+        thinks = request.grammar is not None and request.stage is not Stage.ANSWER
+        self._free = self._new_chain(request, None) if thinks else None  # for thoughts, which follow no grammar
+
+    def _new_chain(self, request: Request, grammar: str | None) -> internals.LlamaSampler:
+        """Return llama.cpp's samplers of a request."""
+        llama, sampling, chain = self._llama, request.sampling, internals.LlamaSampler()
         if request.logit_bias:
             _add_bias(chain, request.logit_bias, self._n_vocab)
         if (sampling.repeat_penalty, request.frequency_penalty, request.presence_penalty) != (1, 0, 0):
@@ -36,26 +42,33 @@ class TokenSampler:
                 penalty_freq=request.frequency_penalty,
                 penalty_present=request.presence_penalty,
             )
-        if request.grammar is not None:
-            _add_grammar(chain, request.grammar, llama)
+        if grammar is not None:
+            _add_grammar(chain, grammar, llama)
         if sampling.temperature == 0:
             chain.add_greedy()
-            return
+            return chain
         chain.add_top_k(sampling.top_k)
         chain.add_top_p(sampling.top_p, 1)
         chain.add_min_p(sampling.min_p, 1)
         chain.add_temp(sampling.temperature)
         chain.add_dist(random.getrandbits(31) if sampling.seed is None else sampling.seed)
+        return chain
 
-    def draw(self, number: int) -> tuple[int, TokenLogprob | None]:
+    def draw(
+        self, number: int, may_think: Callable[[int], bool] = lambda token: False
+    ) -> tuple[int, TokenLogprob | None]:
         """Draw the next token; return it with its log probability if the request asks for it.
 
         Parameters
         ----------
         number : int
             Number of the request's token in the predicting step; -1 for the last.
+        may_think : callable
+            Tells whether with a token there may still come a thought, which follows no grammar.
         """
-        token = int(self._chain.sample(self._llama._ctx, number))
+        token = -1 if self._free is None else int(self._free.sample(self._llama._ctx, number))
+        if self._free is None or not may_think(token):
+            token = int(self._chain.sample(self._llama._ctx, number))
         if self._n_top is None:
             return token, None
         values = np.ctypeslib.as_array(self._llama._ctx.get_logits_ith(number), (self._n_vocab,))
@@ -64,6 +77,8 @@ class TokenSampler:
     def close(self) -> None:
         """Free the samplers."""
         self._chain.close()
+        if self._free is not None:
+            self._free.close()
 
 
 def token_logprob(llama: Llama, logits: np.ndarray, token: int, n_top: int) -> TokenLogprob:

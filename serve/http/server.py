@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from ...errors import OctavoError
+from ...runtime.thought_form import Thoughts
 from .api_error import RequestError
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ class Server:
     attention: Attention
     started: int
 
+    @cached_property
+    def thoughts(self) -> Thoughts | None:
+        """Return how the model thinks; None if it does not."""
+        return Thoughts.of(self.engine.llama)
+
     def close(self) -> None:
         """Stop the engine, and wait until prompts are kept. A second call does nothing."""
         self.engine.close()
@@ -66,7 +73,13 @@ class Server:
         return replace(attention, budget=self.attention.budget)
 
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
-        """Return how to draw an answer: the request's values, or else the server's. Any integer is a seed."""
+        """Return how to draw an answer: the request's values, or else the server's. Any integer is a seed.
+
+        A request's limit counts thoughts, too. By default a thought takes no more than half of it.
+        """
+        if max_tokens is not None and values.get("think_budget") is None:
+            budget = self.sampling.think_budget
+            values["think_budget"] = max_tokens // 2 if budget is None else min(budget, max_tokens // 2)
         given = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
         given |= {} if seed is None else {"seed": seed % (2**32 - 1)}
         return replace(self.sampling, **given)

@@ -505,7 +505,7 @@ function showLead(conversation, file) {
 }
 
 function newAnswer(attention) {
-  return { attention, text: "", sources: null, done: false, stopped: false, error: null };
+  return { attention, text: "", thought: "", sources: null, done: false, stopped: false, error: null };
 }
 
 /** Ask a question, twice to compare: the answers come one after another, as each takes the whole machine. */
@@ -553,8 +553,10 @@ function messagesOf(conversation, turn) {
   const before = conversation.turns.slice(0, conversation.turns.indexOf(turn));
   for (const { question, answers } of before) {
     // Of two answers that are compared, the conversation goes on with auto's.
-    const text = answers.findLast((answer) => answer.text && !answer.error)?.text;
-    if (text) messages.push({ role: "user", content: question }, { role: "assistant", content: text });
+    const answer = answers.findLast((answer) => answer.text && !answer.error);
+    if (!answer) continue;
+    const thought = answer.thought ? { reasoning_content: answer.thought } : {};
+    messages.push({ role: "user", content: question }, { role: "assistant", content: answer.text, ...thought });
   }
   messages.push({ role: "user", content: turn.question });
   if (conversation.id) {
@@ -586,6 +588,7 @@ async function stream(conversation, turn, answer, signal) {
     for await (const event of events(response.body)) {
       if (event.error) throw new Error(event.error.message);
       const [choice] = event.choices ?? [];
+      if (choice?.delta?.reasoning_content) answer.thought += choice.delta.reasoning_content;
       if (choice?.delta?.content) {
         answer.first ??= seconds();
         answer.text += choice.delta.content;
@@ -642,6 +645,9 @@ function showTurn(conversation, turn) {
 
 function makeAnswer(conversation, turn, answer, compared) {
   const text = make("div", { class: "text" });
+  const thinking = make("p");
+  const thought = make("details", { class: "thought soft", ontoggle: () => follow(element) },
+    make("summary", {}, "Thought"), thinking);
   const wait = make("p", { class: "soft wait" });
   const problem = make("p", { class: "problem" });
   const figures = make(compared ? "dl" : "p", { class: "figures soft" });
@@ -650,7 +656,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
     : null;
   const note = compared && answer !== turn.answers[0] ? make("p", { class: "soft note" }, FAIR) : null;
-  const body = make("div", { class: "body" }, title, text, wait, problem, figures, note);
+  const body = make("div", { class: "body" }, title, thought, text, wait, problem, figures, note);
   const element = make("div", { class: "answer" }, body, sources);
   const again = () => answerAll(conversation, turn, [answer]);
   const draw = drawer(text);
@@ -659,6 +665,8 @@ function makeAnswer(conversation, turn, answer, compared) {
     cancelAnimationFrame(frame);
     frame = 0;
     draw(answer.text);
+    thought.hidden = !answer.thought;
+    write(thinking, answer.thought ?? "");
     text.setAttribute("aria-busy", String(!answer.done));
     write(wait, waitOf(answer));
     wait.hidden = !wait.textContent;
@@ -678,8 +686,9 @@ function makeAnswer(conversation, turn, answer, compared) {
   return element;
 }
 
-function waitOf({ done, text, waiting }) {
+function waitOf({ done, text, thought, waiting }) {
   if (done || text) return "";
+  if (thought) return "Thinking";
   return waiting ? "Waits for the other answer" : "Waiting for the first word";
 }
 

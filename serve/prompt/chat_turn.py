@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...ask.thinking import Thinking
+from ...runtime.thought_form import Stage
 from ...settings import WHOLE
 from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
@@ -62,6 +64,13 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Thought:
+    """A piece of a thought before the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end of an answer: `reason` is "stop", "length" or "tool_calls"."""
 
@@ -69,7 +78,7 @@ class Finished:
     end: End
 
 
-Event = Text | ToolCall | Finished
+Event = Text | Thought | ToolCall | Finished
 
 
 async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Request:
@@ -94,15 +103,28 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
         grammar = calls_grammar(tools, None if turn.choice == "required" else turn.choice, server.messages.forms[0])
     elif turn.schema is not None:
         grammar = grammar_of(turn.schema, "response_format")
+    generation = turn.generation
+    thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
+    options = {**thinking.options, **turn.options}
     document = None
     if turn.documents:
         document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages))
-        tokens = server.messages.after_document(turn.messages, tools, turn.options)
+        tokens = server.messages.after_document(turn.messages, tools, options)
     else:
-        tokens = server.messages.tokens(turn.messages, tools, turn.options)
-    generation = replace(turn.generation, stop=[*turn.generation.stop, *server.messages.stops])
-    marks = server.messages.marks if tools else {}
-    request = Request(**vars(generation), tokens=tokens, document=document, grammar=grammar, marks=marks)
+        tokens = server.messages.tokens(turn.messages, tools, options)
+    stage = _stage(server, turn, tokens)
+    if stage is Stage.THOUGHT and thinking.is_off and server.thoughts is not None:
+        tokens = [*tokens, *server.thoughts.closing]
+        stage = _stage(server, turn, tokens)
+    request = Request(
+        **vars(replace(generation, stop=[*generation.stop, *server.messages.stops])),
+        tokens=tokens,
+        document=document,
+        grammar=grammar,
+        thinking=thinking,
+        stage=stage,
+        marks=server.messages.marks if tools else {},
+    )
     if checked:
         server.engine.check(request)
     return request
@@ -113,7 +135,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
 
     Yields
     ------
-    Text, ToolCall or Finished
+    Text, Thought, ToolCall or Finished
         The parts of the answer in order, and its end.
 
     Raises
@@ -128,6 +150,9 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
             if not isinstance(event, End):
+                if event.is_thought:
+                    yield Thought(event.text)
+                    continue
                 if finder is None:
                     yield Text(event.text, event.logprobs)
                     continue
@@ -145,6 +170,13 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 yield Finished(reason, event)
+
+
+def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
+    """Return where in its answer the model begins: an answer that a message has begun continues."""
+    if server.thoughts is None or (turn.messages[-1]["role"] == "assistant" and turn.messages[-1]["content"]):
+        return Stage.ANSWER
+    return server.thoughts.stage_after(server.engine.llama, tokens)
 
 
 def _question(messages: Sequence[Message]) -> str:

@@ -38,12 +38,12 @@ def test_ask_as_json(document, on_tiny):
     result = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json")
     answer = json.loads(result.stdout)
     assert result.stderr == ""
-    facts = ["answer", "finish_reason", "document", "model", "open_s", "tokens"]
+    facts = ["answer", "reasoning", "finish_reason", "document", "model", "open_s", "tokens"]
     assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "read"]
     assert list(answer["timing"]) == ["first_token_s", "decode_tokens_per_s"]
     assert (answer["finish_reason"], answer["document"], answer["model"]) == ("length", str(document), on_tiny[1])
     tokens = answer["tokens"]
-    assert tokens["answer"] == 5
+    assert (answer["reasoning"], tokens["thought"], tokens["answer"]) == ("", 0, 5)
     assert tokens["context"] == tokens["document"] + tokens["question"] + tokens["answer"] - 1  # the last is not read
     assert answer["answer"] == text.removesuffix("\n") or answer["answer"] == text
     assert (answer["attention"], answer["chosen"], answer["budget"]) == ("auto", str(AUTO.resolve_for(0)), 1.0)
@@ -190,12 +190,13 @@ def test_context_longer_than_the_models_own_is_told(document, on_tiny):
 def test_interrupted_answer(document, on_tiny, monkeypatch):
     """What came is kept, and its line is ended."""
     from octavo.ask.session import Session
+    from octavo.ask.thought_splitter import Part
 
-    def stream(self, question):
-        yield "The Pet"
+    def stream_parts(self, question):
+        yield Part("The Pet")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Session, "stream", stream)
+    monkeypatch.setattr(Session, "stream_parts", stream_parts)
     result = octavo("ask", document, "Which ship?", *on_tiny)
     assert (result.exit_code, result.stdout) == (130, "The Pet\n")
     assert result.stderr.splitlines()[-1] == "Interrupted."

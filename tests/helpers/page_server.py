@@ -83,8 +83,8 @@ class PageServer:
         Seconds that the list of documents, and a document, are on their way.
     key : str or None
         The key that requests need.
-    answer : str
-        The next answers, sent word by word.
+    answer, thought : str
+        The next answers, sent word by word, and the thoughts before them.
     sources : callable
         Returns the sources of an answer from the document's text.
     fail_upload, fail_read, fail_chat, fail_stream, fail_delete, fail_list : str or None
@@ -98,6 +98,7 @@ class PageServer:
     send_s: float = 0.0
     key: str | None = None
     answer: str = "The answer."
+    thought: str = ""
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
     fail_upload: str | None = None
     fail_read: str | None = None
@@ -239,6 +240,9 @@ def application(server: PageServer) -> Starlette:
         try:
             await asyncio.sleep(server.first_s)
             yield delta(role="assistant", content="")
+            for word in server.thought.split():
+                yield delta(reasoning_content=f"{word} ")
+                await asyncio.sleep(server.token_s)
             for nth, word in enumerate(words):
                 yield delta(content=word + " " * (nth < len(words) - 1))
                 if nth == 1 and (failure := server.failure("fail_stream")):

@@ -244,6 +244,21 @@ def test_a_second_question_takes_the_conversation_along(window, server, report):
     assert len(server.chats[2]["messages"]) == 1
 
 
+def test_a_thought_is_folded_and_taken_along(window, server, report):
+    server.thought, server.token_s = "They ask of <b>auditors</b>.", 0.3
+    window.ask("What happened?", wait=False)
+    window.sees(".wait", "Thinking")
+    window.sees(".answer .text", server.answer)
+    assert window.text(".thought") == "Thought"
+    window.click(".thought summary")
+    window.sees(".thought p", server.thought)
+    server.thought, server.token_s = "", 0
+    window.ask("And why?")
+    thought = server.chats[1]["messages"][1]["reasoning_content"]
+    assert thought == "They ask of <b>auditors</b>. "
+    assert not window.all(".turn:last-child .thought")[0].is_displayed()
+
+
 def test_stop_ends_the_answer_here_and_there(window, server, report):
     server.answer, server.token_s = "word " * 500, 0.02
     window.ask("What happened?", wait=False)
