@@ -135,7 +135,7 @@ class ChatTemplate:
         tools : list of dict, optional
             Tools in OpenAI's form.
         options : mapping, optional
-            Further variables of the template; LAST_WORDS is said after the last question.
+            Further variables of the template; LAST_WORDS follows the last question.
 
         Raises
         ------

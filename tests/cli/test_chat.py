@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from helpers.command_line import SENTENCES, cut
 
+from octavo.ask.thought_splitter import Part
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
@@ -172,14 +173,14 @@ class ScriptedSession:
 
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    answer = SimpleNamespace(finish_reason="stop")
+    answer = SimpleNamespace(finish_reason="stop", thought_cut=False, reasoning="")
 
-    def stream(self, question):
+    def stream_parts(self, question):
         self.asked.append(question)
         for part in self.answers.get(question, ["yes"]):
             if isinstance(part, BaseException):
                 raise part
-            yield part
+            yield Part(part)
 
 
 def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):
@@ -207,7 +208,8 @@ def test_commands(capsys):
     ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
     lines = capsys.readouterr().err.splitlines()
     names = ["/help", "/regenerate", "/sources", "/clear", "/stats", "/exit", "/save", "/load", "/document"]
-    assert [line.split()[0] for line in lines[:9]] == names
+    names.append("/think")
+    assert [line.split()[0] for line in lines[:10]] == names
     assert lines[-1] == "There is no command /foo: /help lists them."
     assert session.asked == []
 
