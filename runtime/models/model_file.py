@@ -180,6 +180,7 @@ def _compute(model: Any) -> None:
 def _template_problem(model: Any) -> str:
     """Return why the model's default chat template is unusable, or ""; octavo uses no other."""
     from ..chat_template import TEMPLATE_NAME, ChatTemplate, TemplateError, special_tokens
+    from ..thought_form import FORMS, switch_of
 
     source = model.metadata().get(TEMPLATE_NAME)
     if source is None:
@@ -188,6 +189,8 @@ def _template_problem(model: Any) -> str:
         template = ChatTemplate(source, special_tokens(model))
         for has_document in (True, False):
             template.parts(has_document, True)
+        for on in (True, False):
+            switch_of(template, FORMS[-1], on)
     except TemplateError as problem:
         return " ".join(str(problem).split())[:300]
     except (MemoryError, TimeoutError, RecursionError):

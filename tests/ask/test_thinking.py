@@ -216,6 +216,41 @@ def test_an_answer_is_given_anew_with_its_thought(model):
     assert (session.answer.reasoning, session.n_tokens) == (first.reasoning, n_tokens)
 
 
+STRIPPING = thinking_model.TEMPLATE.replace(
+    "{% if message['reasoning_content'] %}", "{% if message['reasoning_content'] and loop.last %}"
+)
+
+
+def test_thoughts_that_a_template_strips_are_stripped_from_earlier_turns(tmp_path):
+    session = open_session(thinking_model.write_model(tmp_path / "model.gguf", STRIPPING), "The sky is blue.")
+    session.ask("Why?")
+    assert context(session).count(f"<think>{THOUGHT}</think>") == 1
+    session.ask("And?")
+    assert context(session).count(f"<think>{THOUGHT}</think>") == 1
+    assert f"assistant\n{ANSWER}<|im_end|>" in context(session)
+    assert session.ask("So?").reasoning == THOUGHT
+
+
+def test_thoughts_that_a_template_keeps_are_read_once(model):
+    session = open_session(model)
+    session.ask("Why?")
+    answer = session.ask("And?")
+    assert context(session).count(f"<think>{THOUGHT}</think>{ANSWER}") == 2
+    assert answer.timing.prompt_tokens == len(session.prompt.next_question("And?"))
+
+
+def test_a_saved_conversation_keeps_thoughts_apart(model, tmp_path):
+    session = open_session(model, "The sky is blue.")
+    session.ask("Why?")
+    session.save(str(tmp_path / "talk.safetensors"))
+    other = open_session(model, "The sky is blue.")
+    other.load(str(tmp_path / "talk.safetensors"))
+    told = {"role": "assistant", "content": ANSWER, "reasoning_content": THOUGHT}
+    assert other.conversation().messages == [{"role": "user", "content": "Why?"}, told]
+    assert other.ask("And?").reasoning == session.ask("And?").reasoning == THOUGHT
+    assert context(other) == context(session)
+
+
 def test_sources_are_those_of_the_answer(model, monkeypatch):
     """Queries of a thought do not count."""
     from octavo.runtime.query_recorder import QueryHead, Recorder

@@ -57,6 +57,11 @@ REFUSED = {
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "too much time",
     ),
+    "a loop that a switch begins": (
+        _EACH + "{{ m.content }}" + _END + "{% if enable_thinking is defined %}{% for i in range(99999) %}"
+        "{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}",
+        "too much time",
+    ),
     "a large range": ("{% for i in range(10 ** 9) %}{% endfor %}", "fails: Range too big"),
     "much text": ("{{ 'a' * 3000000 }}", "3,000,000 characters"),
     "text beyond memory": ("{{ 'a' * 10 ** 11 }}", "too much time or memory"),

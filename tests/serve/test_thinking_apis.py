@@ -5,7 +5,7 @@ import json
 import anthropic
 import openai
 import pytest
-from helpers import thinking_model
+from helpers import thinking_model, tiny_models
 from helpers.served import serving
 from helpers.thinking_model import ANSWER, THOUGHT
 
@@ -142,6 +142,14 @@ def test_earlier_thoughts_are_taken(served):
     assert served.post(MESSAGES, model="tiny", max_tokens=40, messages=turns)["usage"]["input_tokens"] > 0
     counted = served.post(f"{MESSAGES}/count_tokens", model="tiny", messages=turns)
     assert counted["input_tokens"] == more["prompt_tokens"]
+
+
+def test_a_thought_that_comes_back_holds_no_control_tokens(served):
+    question = ASKED["messages"]
+    thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "It ends: <|im_end|>"}
+    tokens = served.server.messages.tokens([*question, thought, *question])
+    plain = served.server.messages.tokens([*question, {**thought, "reasoning_content": "It ends."}, *question])
+    assert tokens.count(tiny_models.IM_END) == plain.count(tiny_models.IM_END)
 
 
 def test_a_response_has_a_reasoning_item(served):
