@@ -90,7 +90,7 @@ class Session:
         """Turn the model's thinking on or off from the next question on; None leaves it to its chat template."""
         self.sampling = replace(self.sampling, think=think)
         self.thinking = Thinking(self._thoughts, think, self.sampling.think_budget)
-        self.prompt = self.llama.prompt(self._has_document, self.system, **self.thinking.options)
+        self.prompt = self.llama.prompt(self._has_document, self.system, options=self.thinking.options)
 
     @property
     def n_tokens(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -97,7 +97,13 @@ class ChatTemplate:
         self._words: set[str] | None = None
         self._parts_at = lru_cache(maxsize=4096)(self._parts)
 
-    def parts(self, has_document: bool, system: bool, at: datetime | None = None, **options: Any) -> TemplateParts:
+    def parts(
+        self,
+        has_document: bool,
+        system: bool,
+        at: datetime | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> TemplateParts:
         """Return the texts around the messages of a conversation.
 
         Parameters
@@ -107,7 +113,7 @@ class ChatTemplate:
         at : datetime, optional
             The time that the template receives, by default the present one. What a template draws at random is the same
             for the same time.
-        **options
+        options : mapping, optional
             Further variables of the template.
 
         Raises
@@ -115,9 +121,9 @@ class ChatTemplate:
         TemplateError
             The template raises an error, or changes or omits a message.
         """
-        if at is None:
-            return self._parts(has_document, system, **options)
-        with _at(at):
+        with nullcontext() if at is None else _at(at):
+            if at is None or options:
+                return self._parts(has_document, system, options=options)
             return self._parts_at(has_document, system, at)
 
     def render(
@@ -218,7 +224,13 @@ class ChatTemplate:
             return pieces
         return [Piece(whole, True)] if is_text(_texts(messages)) else pieces
 
-    def _parts(self, has_document: bool, system: bool, at: datetime | None = None, **options: Any) -> TemplateParts:
+    def _parts(
+        self,
+        has_document: bool,
+        system: bool,
+        at: datetime | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> TemplateParts:
         """Return the texts for `parts`, whose cache `at` keys."""
         document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
         messages = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -141,7 +141,13 @@ class Llama(DropIn):
         source = None if self.template_problem else self.metadata.get(TEMPLATE_NAME)
         return None if source is None else ChatTemplate(source, special_tokens(self._model))
 
-    def prompt(self, has_document: bool = True, system: str = "", at: datetime | None = None, **options: Any) -> Prompt:
+    def prompt(
+        self,
+        has_document: bool = True,
+        system: str = "",
+        at: datetime | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Prompt:
         """Return the prompt of a conversation; see `Prompt`."""
         return Prompt(self, has_document, system, options, at)
 

@@ -54,7 +54,7 @@ class Prompt:
         self._first = ""
         if llama.chat_template is not None:
             with suppress(TemplateError):
-                parts = llama.chat_template.parts(has_document, bool(self._system), at, **self._options)
+                parts = llama.chat_template.parts(has_document, bool(self._system), at, self._options)
         self.has_template = parts is not None
         self.stops = [] if self.has_template else ["\n\nQuestion:"]
         if parts is None:

@@ -68,7 +68,7 @@ class MessageFormatter:
         shown = list(tools) if tools and self._knows(tools) else None
         if tools and shown is None:
             messages = _with_system(_as_texts(messages), tools_text(tools))
-        prompt = self._llama.prompt(has_document=False, **(options or {}))
+        prompt = self._llama.prompt(has_document=False, options=options)
         tokens = self._cut(prompt, self._variants(messages, _without_system), shown)
         if not isinstance(tokens, list):
             tokens = self._whole(prompt, messages, shown, options, tokens)
@@ -88,7 +88,7 @@ class MessageFormatter:
         turns = [message for message in messages if message["role"] != "system"]
         if not turns or turns[0]["role"] != "user":
             raise RequestError("A conversation over a document begins with the user's question.", param="messages")
-        prompt = self._llama.prompt(has_document=True, system=system, **(options or {}))
+        prompt = self._llama.prompt(has_document=True, system=system, options=options)
         if not prompt.has_template:
             return self._in_turns(prompt, turns) + self._text(begun)
         tokens = self._cut(prompt, self._variants(turns, _merged), None)

@@ -87,7 +87,7 @@ def test_the_switch_is_found_by_trying(source, off, on):
 
 def test_words_follow_the_last_question_alone():
     template = ChatTemplate(BY_WORDS, {"bos_token": "", "eos_token": ""})
-    parts = template.parts(False, False, **{LAST_WORDS: " /no_think"})
+    parts = template.parts(False, False, options={LAST_WORDS: " /no_think"})
     assert parts.last == "<assistant><think></think>"
     assert parts.border == ""
 

@@ -73,6 +73,15 @@ def test_a_chat_without_thoughts(served, off):
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
+@pytest.mark.parametrize("name", ["system", "at", "has_document", "llama", "messages", "self"])
+def test_a_variable_of_the_template_has_any_name(served, name):
+    response = served.client.post(CHAT, json={**ASKED, "chat_template_kwargs": {name: [1]}})
+    assert response.status_code in (200, 400), response.text
+    file = served.read("island.txt", DOCUMENT)
+    over_document = {**ASKED, "document": file["id"], "chat_template_kwargs": {name: [1]}}
+    assert served.client.post(CHAT, json=over_document).status_code in (200, 400)
+
+
 def test_a_template_without_a_switch_ends_thoughts_at_once(opening):
     assert thought_of(opening.post(CHAT, **ASKED)) == (THOUGHT, ANSWER)
     assert thought_of(opening.post(CHAT, **ASKED, reasoning_effort="none")) == (None, ANSWER)
