@@ -246,7 +246,7 @@ def test_a_saved_conversation_keeps_thoughts_apart(model, tmp_path):
     other = open_session(model, "The sky is blue.")
     other.load(str(tmp_path / "talk.safetensors"))
     told = {"role": "assistant", "content": ANSWER, "reasoning_content": THOUGHT}
-    assert other.conversation().messages == [{"role": "user", "content": "Why?"}, told]
+    assert other.conversation().history.messages == [{"role": "user", "content": "Why?"}, told]
     assert other.ask("And?").reasoning == session.ask("And?").reasoning == THOUGHT
     assert context(other) == context(session)
 
