@@ -99,7 +99,7 @@ class ThoughtSplitter:
         if not ahead or any(tag.startswith(ahead) for tag in tags):
             return None
         if self.stage is Stage.AFTER:
-            self._held = ahead
+            self._held = ahead.removeprefix(form.again)
         self.stage = Stage.ANSWER
         return Part("")
 

@@ -87,8 +87,8 @@ def test_channels_may_think_again():
 
 
 def test_a_call_in_a_channel_stays_for_those_who_read_calls():
-    call = '<|start|>assistant<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 2}'
-    assert split(["<|channel|>analysis<|message|>Add.<|end|>", call], HARMONY) == ("Add.", call)
+    call = '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 2}'
+    assert split(["<|channel|>analysis<|message|>Add.<|end|><|start|>assistant", call], HARMONY) == ("Add.", call)
 
 
 def test_without_a_form_everything_is_the_answer():
